@@ -1,0 +1,311 @@
+//! The plan checker: whether a plan is a right answer to a problem.
+//!
+//! Written from the problem's definition and sharing nothing with the solver. Numbers are compared
+//! with a tolerance of 1e-9 relative to the larger of the makespan and one second: that is some
+//! thousand times the rounding of a sum of a thousand runtimes, and far below a training step.
+//!
+//! It does not prove a lower bound; it refuses one that contradicts the plan.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use crate::plan::{Assignment, Plan, PlanStatus};
+use crate::problem::{Candidate, Problem};
+
+/// Relative tolerance of every comparison of times.
+const TOLERANCE: f64 = 1e-9;
+/// The largest gap that may be called optimal.
+const OPTIMAL_GAP: f64 = 1e-6;
+
+/// One thing that is wrong with a plan. Tasks and nodes are given by name, or as `#index` where the
+/// index names nothing.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum Violation {
+    /// An assignment refers to a task that doesn't exist.
+    #[error("an assignment is for task #{0}, which the problem doesn't have")]
+    UnknownTask(usize),
+    /// A task has no assignment.
+    #[error("task `{0}` is not in the plan")]
+    Missing(String),
+    /// A task has several assignments.
+    #[error("task `{0}` is in the plan more than once")]
+    Repeated(String),
+    /// An assignment refers to a strategy that the task doesn't have.
+    #[error("task `{task}` runs under strategy #{strategy}, which it doesn't have")]
+    UnknownStrategy {
+        /// The task.
+        task: String,
+        /// The index.
+        strategy: usize,
+    },
+    /// The devices can't be those of the strategy's gang.
+    #[error("task `{task}`: {reason}")]
+    Gang {
+        /// The task.
+        task: String,
+        /// What is wrong with its devices.
+        reason: String,
+    },
+    /// A start or an end is negative, not a number, or not one runtime apart.
+    #[error("task `{task}` runs from {start_s} to {end_s}, but its strategy takes {runtime_s} s")]
+    Times {
+        /// The task.
+        task: String,
+        /// Its start, seconds.
+        start_s: f64,
+        /// Its end, seconds.
+        end_s: f64,
+        /// What its strategy takes, seconds.
+        runtime_s: f64,
+    },
+    /// Two assignments hold one device at one time.
+    #[error(
+        "tasks `{first}` and `{second}` both hold device {device} of node `{node}` at {at_s} s"
+    )]
+    Overlap {
+        /// The task that started first.
+        first: String,
+        /// The other.
+        second: String,
+        /// The node.
+        node: String,
+        /// The device.
+        device: u32,
+        /// When the second starts, seconds.
+        at_s: f64,
+    },
+    /// The makespan isn't the last end.
+    #[error("makespan is {stated_s} s, but the last task ends at {real_s} s")]
+    Makespan {
+        /// What the plan says.
+        stated_s: f64,
+        /// What its assignments say.
+        real_s: f64,
+    },
+    /// The lower bound is negative, not a number, or above the makespan.
+    #[error("lower bound is {lower_bound_s} s with a makespan of {makespan_s} s")]
+    LowerBound {
+        /// What the plan says.
+        lower_bound_s: f64,
+        /// What the plan says.
+        makespan_s: f64,
+    },
+    /// The status says what the plan doesn't bear out.
+    #[error("status is {status:?}, but {reason}")]
+    Status {
+        /// What the plan says.
+        status: PlanStatus,
+        /// Why that can't be.
+        reason: String,
+    },
+}
+
+/// Checks `plan` against `problem`: every task once, under one of its strategies, on devices that
+/// exist, suit the strategy and are nobody else's at the time, with numbers and a status that agree.
+///
+/// Returns everything that is wrong, in the order of the plan.
+pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<Violation>> {
+    let mut violations = Vec::new();
+    if plan.is_usable() {
+        check_assignments(problem, plan, &mut violations);
+        check_devices(problem, plan, &mut violations);
+        check_makespan(plan, &mut violations);
+    } else {
+        check_no_plan(problem, plan, &mut violations);
+    }
+    check_bound(plan, &mut violations);
+    if violations.is_empty() { Ok(()) } else { Err(violations) }
+}
+
+fn slack(makespan_s: f64) -> f64 {
+    TOLERANCE * makespan_s.abs().max(1.0)
+}
+
+fn check_assignments(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
+    let slack = slack(plan.makespan_s);
+    let mut num_seen = vec![0usize; problem.tasks.len()];
+    for assignment in &plan.assignments {
+        let Some(task) = problem.tasks.get(assignment.task) else {
+            violations.push(Violation::UnknownTask(assignment.task));
+            continue;
+        };
+        num_seen[assignment.task] += 1;
+        if num_seen[assignment.task] == 2 {
+            violations.push(Violation::Repeated(task.name.clone()));
+        }
+        let Some(strategy) = task.strategies.get(assignment.strategy) else {
+            violations.push(Violation::UnknownStrategy {
+                task: task.name.clone(),
+                strategy: assignment.strategy,
+            });
+            continue;
+        };
+        let Assignment { start_s, end_s, .. } = *assignment;
+        let runtime_s = strategy.runtime_s;
+        let right =
+            start_s >= 0.0 && end_s.is_finite() && (end_s - start_s - runtime_s).abs() <= slack;
+        if !right {
+            let task = task.name.clone();
+            violations.push(Violation::Times { task, start_s, end_s, runtime_s });
+        }
+        if let Err(reason) = check_gang(problem, strategy, assignment) {
+            violations.push(Violation::Gang { task: task.name.clone(), reason });
+        }
+    }
+    for (task, _) in problem.tasks.iter().zip(&num_seen).filter(|(_, seen)| **seen == 0) {
+        violations.push(Violation::Missing(task.name.clone()));
+    }
+}
+
+/// Whether the devices are those of one gang of `strategy`.
+fn check_gang(
+    problem: &Problem,
+    strategy: &Candidate,
+    assignment: &Assignment,
+) -> Result<(), String> {
+    let nodes = &problem.cluster.nodes;
+    let mut held: BTreeMap<usize, u32> = BTreeMap::new();
+    for part in &assignment.gang {
+        let node = nodes
+            .get(part.node)
+            .ok_or_else(|| format!("it holds node #{}, which doesn't exist", part.node))?;
+        if let Some(device) = part.devices.iter().find(|device| **device >= node.gpus) {
+            return Err(format!(
+                "it holds device {device} of node `{}`, which has {}",
+                node.name, node.gpus
+            ));
+        }
+        if !part.devices.is_sorted_by(|left, right| left < right) {
+            return Err(format!(
+                "its devices on node `{}` are not ascending and unique",
+                node.name
+            ));
+        }
+        let count = u32::try_from(part.devices.len()).unwrap_or(u32::MAX);
+        if count == 0 || held.insert(part.node, count).is_some() {
+            return Err(format!("it holds node `{}` twice, or none of its devices", node.name));
+        }
+    }
+    let Some((&first, _)) = held.first_key_value() else {
+        return Err("it holds no device".to_owned());
+    };
+    let kind = &nodes[first].gpu_type;
+    if let Some(other) = held.keys().find(|node| nodes[**node].gpu_type != *kind) {
+        return Err(format!("it holds types `{kind}` and `{}`", nodes[*other].gpu_type));
+    }
+    if strategy.gpu_type.as_ref().is_some_and(|wanted| wanted != kind) {
+        return Err(format!("its strategy is not for type `{kind}`"));
+    }
+    let total: u64 = held.values().map(|count| u64::from(*count)).sum();
+    let gpus = u64::from(strategy.gpus);
+    let widest = nodes.iter().filter(|node| node.gpu_type == *kind).map(|node| node.gpus).max();
+    if widest >= Some(strategy.gpus) {
+        if held.len() == 1 && total == gpus {
+            return Ok(());
+        }
+        return Err(format!(
+            "its strategy takes {gpus} devices of one node; it holds {total} of {}",
+            held.len()
+        ));
+    }
+    check_wide_gang(problem, strategy, &held)
+}
+
+/// A gang wider than every node of its type: whole nodes, none of them superfluous; with `pack`
+/// exactly its devices, and at most one node held in part.
+fn check_wide_gang(
+    problem: &Problem,
+    strategy: &Candidate,
+    held: &BTreeMap<usize, u32>,
+) -> Result<(), String> {
+    let nodes = &problem.cluster.nodes;
+    let gpus = u64::from(strategy.gpus);
+    let total: u64 = held.values().map(|count| u64::from(*count)).sum();
+    let num_part_held = held.iter().filter(|(node, count)| nodes[**node].gpus != **count).count();
+    let smallest = held.values().min().copied().map_or(0, u64::from);
+    if strategy.pack {
+        if total != gpus {
+            return Err(format!("its strategy takes {gpus} devices; it holds {total}"));
+        }
+        if num_part_held > 1 {
+            return Err(format!("it holds part of {num_part_held} nodes: one may be part-filled"));
+        }
+    } else {
+        if num_part_held > 0 {
+            return Err(format!(
+                "its strategy takes whole nodes; it holds part of {num_part_held}"
+            ));
+        }
+        if total < gpus || total - smallest >= gpus {
+            return Err(format!(
+                "its strategy takes as many whole nodes as {gpus} devices need; it holds {total}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_devices(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
+    let slack = slack(plan.makespan_s);
+    let mut by_device: BTreeMap<(usize, u32), Vec<&Assignment>> = BTreeMap::new();
+    for assignment in plan.assignments.iter().filter(|one| one.task < problem.tasks.len()) {
+        for part in assignment.gang.iter().filter(|one| one.node < problem.cluster.nodes.len()) {
+            for device in &part.devices {
+                by_device.entry((part.node, *device)).or_default().push(assignment);
+            }
+        }
+    }
+    for ((node, device), mut holders) in by_device {
+        holders.sort_by(|left, right| left.start_s.total_cmp(&right.start_s));
+        let mut last = holders[0];
+        for next in &holders[1..] {
+            if next.start_s < last.end_s - slack {
+                violations.push(Violation::Overlap {
+                    first: problem.tasks[last.task].name.clone(),
+                    second: problem.tasks[next.task].name.clone(),
+                    node: problem.cluster.nodes[node].name.clone(),
+                    device,
+                    at_s: next.start_s,
+                });
+            }
+            if next.end_s > last.end_s {
+                last = next;
+            }
+        }
+    }
+}
+
+fn check_makespan(plan: &Plan, violations: &mut Vec<Violation>) {
+    let real_s = plan.assignments.iter().map(|one| one.end_s).fold(0.0, f64::max);
+    let stated_s = plan.makespan_s;
+    let agrees = (stated_s - real_s).abs() <= slack(real_s);
+    if !agrees {
+        violations.push(Violation::Makespan { stated_s, real_s });
+    }
+}
+
+fn check_bound(plan: &Plan, violations: &mut Vec<Violation>) {
+    let Plan { lower_bound_s, makespan_s, status, .. } = *plan;
+    let above = plan.is_usable() && lower_bound_s > makespan_s + slack(makespan_s);
+    if !lower_bound_s.is_finite() || lower_bound_s < 0.0 || above {
+        violations.push(Violation::LowerBound { lower_bound_s, makespan_s });
+    }
+    let proven = plan.gap() <= OPTIMAL_GAP && lower_bound_s > 0.0;
+    if status == PlanStatus::Optimal && !proven {
+        let reason = format!("its gap to the lower bound is {:e}", plan.gap());
+        violations.push(Violation::Status { status, reason });
+    }
+}
+
+fn check_no_plan(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
+    let status = plan.status;
+    if !plan.assignments.is_empty() {
+        let reason = format!("it has {} assignments", plan.assignments.len());
+        violations.push(Violation::Status { status, reason });
+    }
+    if status == PlanStatus::Infeasible && problem.unplaceable().is_empty() {
+        let reason = "every task fits the cluster".to_owned();
+        violations.push(Violation::Status { status, reason });
+    }
+}

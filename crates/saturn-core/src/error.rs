@@ -1,0 +1,96 @@
+//! What can be wrong with a file from outside: where, what stands there, and what would be right.
+//!
+//! Locations are written like paths into the file: `tasks[3].strategies[0].runtime_s`.
+
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use crate::object::Object;
+
+/// Why a planning problem or a profile was refused. Nothing is read past the first fault.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ProblemError {
+    /// The text is not JSON.
+    #[error("not JSON at line {line} column {column}: {detail}{hint}")]
+    Syntax {
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// In the words of the JSON reader.
+        detail: String,
+        /// What is likely meant, or empty.
+        hint: &'static str,
+    },
+    /// A field is missing, unknown or of the wrong type.
+    #[error("`{at}`: {detail} (line {line} column {column})")]
+    Shape {
+        /// Path into the file.
+        at: String,
+        /// What stands there and what is expected; known fields where one is unknown.
+        detail: String,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+    },
+    /// A value has the right type but can't be.
+    #[error("`{at}` is {found}: expected {expected}")]
+    Value {
+        /// Path into the file.
+        at: String,
+        /// The offending value.
+        found: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+    /// Two things have one name.
+    #[error("`{at}` is `{name}`, which `{first}` is already: names must be unique")]
+    DuplicateName {
+        /// Path to the second.
+        at: String,
+        /// The name.
+        name: String,
+        /// Path to the first.
+        first: String,
+    },
+}
+
+/// Reads `text` as a `T`, with locations in the error.
+pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, ProblemError> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let Object(value) = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let at = error.path().to_string();
+        let inner = error.into_inner();
+        if inner.is_data() { shape(at, &inner) } else { syntax(&inner) }
+    })?;
+    reader.end().map_err(|error| syntax(&error))?;
+    Ok(value)
+}
+
+fn shape(at: String, error: &serde_json::Error) -> ProblemError {
+    let at = if at == "." || at == "?" { "the file".to_owned() } else { at };
+    ProblemError::Shape {
+        at,
+        detail: without_position(error),
+        line: error.line(),
+        column: error.column(),
+    }
+}
+
+fn syntax(error: &serde_json::Error) -> ProblemError {
+    let detail = without_position(error);
+    let hint = if detail.starts_with("expected value") {
+        " (JSON has no NaN or Infinity, no comments and no single quotes)"
+    } else {
+        ""
+    };
+    ProblemError::Syntax { line: error.line(), column: error.column(), detail, hint }
+}
+
+/// The message without serde's trailing " at line 3 column 4".
+fn without_position(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let suffix = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&suffix).unwrap_or(&text).to_owned()
+}

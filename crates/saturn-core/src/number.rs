@@ -1,0 +1,110 @@
+//! The numbers that files may hold, and what their messages call them.
+
+use std::fmt;
+
+use serde::de::{self, Deserializer, Visitor};
+
+use crate::error::ProblemError;
+
+/// The longest time a file may state: some 30,000 years. Sums of a million of them stay exact
+/// enough to compare.
+pub(crate) const MAX_SECONDS: f64 = 1e12;
+/// The shortest time a file may state.
+pub(crate) const MIN_SECONDS: f64 = 1e-6;
+/// The most devices of one node, or of one strategy.
+pub(crate) const MAX_GPUS: u32 = 100_000;
+/// The most devices of a cluster.
+pub(crate) const MAX_CLUSTER_GPUS: u64 = 10_000_000;
+
+pub(crate) const EXPECTED_RUNTIME: &str = "a number of seconds from 1e-6 to 1e12";
+pub(crate) const EXPECTED_GPUS: &str = "a whole number of GPUs from 1 to 100000";
+pub(crate) const EXPECTED_COST: &str = "a number of seconds from 0 to 1e12";
+
+/// Whether `value` can be a runtime.
+pub(crate) fn runtime_is_valid(value: f64) -> bool {
+    (MIN_SECONDS..=MAX_SECONDS).contains(&value)
+}
+
+/// `value` without hundreds of zeros.
+fn shown(value: f64) -> String {
+    if value == 0.0 || (1e-3..1e15).contains(&value.abs()) {
+        value.to_string()
+    } else {
+        format!("{value:e}")
+    }
+}
+
+/// Refuses a time that can't be a runtime.
+pub(crate) fn check_runtime(at: impl Fn() -> String, value: f64) -> Result<(), ProblemError> {
+    if runtime_is_valid(value) {
+        return Ok(());
+    }
+    Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_RUNTIME })
+}
+
+/// Refuses a time that is negative, not a number, or beyond all sense.
+pub(crate) fn check_cost(at: impl Fn() -> String, value: f64) -> Result<(), ProblemError> {
+    if (0.0..=MAX_SECONDS).contains(&value) {
+        return Ok(());
+    }
+    Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_COST })
+}
+
+/// Refuses a GPU count of 0, or beyond all sense.
+pub(crate) fn check_gpus(at: impl Fn() -> String, value: u32) -> Result<(), ProblemError> {
+    if (1..=MAX_GPUS).contains(&value) {
+        return Ok(());
+    }
+    Err(ProblemError::Value { at: at(), found: value.to_string(), expected: EXPECTED_GPUS })
+}
+
+struct Seconds;
+
+impl Visitor<'_> for Seconds {
+    type Value = f64;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("a number of seconds")
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<f64, E> {
+        Ok(value)
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<f64, E> {
+        Ok(value as f64)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<f64, E> {
+        Ok(value as f64)
+    }
+}
+
+/// Reads seconds; the range is checked by `validate`.
+pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    deserializer.deserialize_any(Seconds)
+}
+
+struct Gpus;
+
+impl Visitor<'_> for Gpus {
+    type Value = u32;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str(EXPECTED_GPUS)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<u32, E> {
+        u32::try_from(value)
+            .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &EXPECTED_GPUS))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<u32, E> {
+        Err(E::invalid_value(de::Unexpected::Signed(value), &EXPECTED_GPUS))
+    }
+}
+
+/// Reads a GPU count; the range is checked by `validate`.
+pub(crate) fn gpus<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    deserializer.deserialize_any(Gpus)
+}

@@ -1,0 +1,140 @@
+//! A plan: which strategy, devices and start each task gets, and what is proven about it.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::problem::Problem;
+
+/// What a solve can say of its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanStatus {
+    /// The gap to the lower bound is proven to be at most 1e-6.
+    Optimal,
+    /// A valid plan; optimality is not proven.
+    Feasible,
+    /// No plan exists.
+    Infeasible,
+    /// Time ran out before any plan was found.
+    TimedOut,
+}
+
+/// The devices that an assignment holds on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Index into the cluster's nodes.
+    pub node: usize,
+    /// Device ids on that node, ascending.
+    pub devices: Vec<u32>,
+}
+
+/// All devices of one gang, node by node.
+pub type Gang = Vec<Placement>;
+
+/// One task's place in a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// Index into the problem's tasks.
+    pub task: usize,
+    /// Index into that task's strategies.
+    pub strategy: usize,
+    /// Devices held from `start_s` to `end_s`.
+    pub gang: Gang,
+    /// Seconds from the start of the plan.
+    pub start_s: f64,
+    /// `start_s` plus the strategy's runtime.
+    pub end_s: f64,
+}
+
+/// The answer of a solve: indices refer to the problem that was solved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What is proven.
+    pub status: PlanStatus,
+    /// Completion time of the last task, seconds; 0 without assignments.
+    pub makespan_s: f64,
+    /// No plan of this problem has a smaller makespan, seconds.
+    pub lower_bound_s: f64,
+    /// Wall-clock seconds that the solve took.
+    pub solve_s: f64,
+    /// One for each task, by start.
+    pub assignments: Vec<Assignment>,
+}
+
+impl Plan {
+    /// (makespan − lower bound) / lower bound; 0 where the bound is 0.
+    pub fn gap(&self) -> f64 {
+        if self.lower_bound_s > 0.0 {
+            ((self.makespan_s - self.lower_bound_s) / self.lower_bound_s).max(0.0)
+        } else {
+            0.0
+        }
+    }
+
+    /// Whether there is something to run: an optimal or a feasible plan.
+    pub fn is_usable(&self) -> bool {
+        matches!(self.status, PlanStatus::Optimal | PlanStatus::Feasible)
+    }
+
+    /// The plan as a file, with the names of `problem`, which must be the problem that was solved;
+    /// one assignment a line.
+    ///
+    /// Without a plan, `makespan_s` and `gap` are null; for an infeasible problem `unplaceable`
+    /// names each task that fits nowhere and says why.
+    pub fn to_json(&self, problem: &Problem) -> String {
+        let usable = self.is_usable();
+        let mut fields = vec![
+            ("version", json!(1)),
+            ("status", json!(self.status)),
+            ("makespan_s", json!(usable.then_some(self.makespan_s))),
+            ("lower_bound_s", json!(self.lower_bound_s)),
+            ("gap", json!(usable.then(|| self.gap()))),
+            ("solve_s", json!(self.solve_s)),
+        ];
+        if self.status == PlanStatus::Infeasible {
+            let reasons: Vec<Value> = problem
+                .unplaceable()
+                .into_iter()
+                .map(|(task, reason)| json!({ "task": problem.tasks[task].name, "reason": reason }))
+                .collect();
+            fields.push(("unplaceable", Value::Array(reasons)));
+        }
+        let mut file = String::from("{\n");
+        for (name, value) in fields {
+            let _infallible = writeln!(file, "  \"{name}\": {value},");
+        }
+        file.push_str("  \"assignments\": [");
+        for (index, assignment) in self.assignments.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let _infallible = write!(file, "{comma}\n    {}", rendered(assignment, problem));
+        }
+        file.push_str("\n  ]\n}\n");
+        file
+    }
+}
+
+/// One assignment on one line, fields in the order of the format.
+fn rendered(assignment: &Assignment, problem: &Problem) -> String {
+    let task = &problem.tasks[assignment.task];
+    let strategy = &task.strategies[assignment.strategy];
+    let placement: Vec<String> = assignment
+        .gang
+        .iter()
+        .map(|part| {
+            let node = json!(problem.cluster.nodes[part.node].name);
+            format!("{{\"node\": {node}, \"devices\": {}}}", json!(part.devices))
+        })
+        .collect();
+    format!(
+        "{{\"task\": {}, \"technique\": {}, \"gpus\": {}, \"placement\": [{}], \
+         \"start_s\": {}, \"end_s\": {}}}",
+        json!(task.name),
+        json!(strategy.technique),
+        strategy.gpus,
+        placement.join(", "),
+        json!(assignment.start_s),
+        json!(assignment.end_s),
+    )
+}

@@ -1,0 +1,257 @@
+//! What trials found: seconds a step and peak memory for each strategy, or why it can't run.
+//!
+//! Invariants of a [`Profile`] that came through [`Profile::from_json`] or [`Profile::validate`]:
+//! names not empty, GPU counts at least 1, seconds a step finite and positive, at least one timed
+//! step, and at most one trial for a task, technique, GPU count and knobs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{ProblemError, read};
+use crate::number;
+use crate::object;
+use crate::problem::named;
+
+/// The settings of a technique that a trial chose, opaque to everything but the technique.
+pub type Knobs = serde_json::Map<String, serde_json::Value>;
+
+/// A technique, a device count and knobs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Strategy {
+    /// Registered name of the technique.
+    pub technique: String,
+    /// Number of devices.
+    pub gpus: u32,
+    /// Settings of the technique.
+    #[serde(default)]
+    pub knobs: Knobs,
+}
+
+/// How a trial ended. Every variant is data: a strategy that can't run is not an error.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum TrialOutcome {
+    /// It ran.
+    Measured {
+        /// Seconds a step: the median of the timed steps.
+        step_s: f64,
+        /// Seconds from launch to the first step: fork, build, load.
+        setup_s: f64,
+        /// Largest memory of any rank: device memory on GPUs, resident set on CPU slots.
+        peak_memory_bytes: u64,
+        /// How many steps the median is over.
+        timed_steps: u32,
+        /// Batches in one pass over the task's loader, where it has a length.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        batches_per_epoch: Option<u64>,
+    },
+    /// The technique says that it can't run this task, and why.
+    NotApplicable {
+        /// In the technique's words.
+        reason: String,
+    },
+    /// It did not fit.
+    OutOfMemory {
+        /// The allocator's message.
+        detail: String,
+    },
+    /// It raised.
+    Failed {
+        /// One line: the exception.
+        error: String,
+        /// The worker's own traceback; empty where the worker died without one.
+        traceback: String,
+    },
+}
+
+/// One trial's strategy and outcome.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Name of the task.
+    pub task: String,
+    /// What was tried; `knobs` are those that the technique chose.
+    #[serde(flatten)]
+    pub strategy: Strategy,
+    /// What came of it.
+    #[serde(flatten)]
+    pub outcome: TrialOutcome,
+}
+
+/// The trials of a workload, as `profile.json` holds them.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Profile {
+    /// In the order in which they ended.
+    pub trials: Vec<Trial>,
+}
+
+/// The version that [`Profile::to_json`] writes.
+const VERSION: u32 = 1;
+
+impl Profile {
+    /// Reads a profile file and checks it. Unknown fields are refused by name.
+    pub fn from_json(text: &str) -> Result<Self, ProblemError> {
+        let file: ProfileFile = read(text)?;
+        if file.version != VERSION {
+            return Err(ProblemError::Value {
+                at: "version".to_owned(),
+                found: file.version.to_string(),
+                expected: "1, the only version of profiles",
+            });
+        }
+        let trials: Result<_, _> = file
+            .trials
+            .into_iter()
+            .enumerate()
+            .map(|(index, trial)| trial.checked(index))
+            .collect();
+        let profile = Self { trials: trials? };
+        profile.validate()?;
+        Ok(profile)
+    }
+
+    /// Checks what the types alone don't say: see the invariants of this module.
+    pub fn validate(&self) -> Result<(), ProblemError> {
+        let mut seen = BTreeMap::new();
+        for (index, trial) in self.trials.iter().enumerate() {
+            let at = |field: &str| format!("trials[{index}].{field}");
+            let strategy = &trial.strategy;
+            named(&trial.task, || at("task"))?;
+            named(&strategy.technique, || at("technique"))?;
+            number::check_gpus(|| at("gpus"), strategy.gpus)?;
+            if let TrialOutcome::Measured { step_s, setup_s, timed_steps, .. } = trial.outcome {
+                number::check_runtime(|| at("step_s"), step_s)?;
+                number::check_cost(|| at("setup_s"), setup_s)?;
+                if timed_steps == 0 {
+                    return Err(ProblemError::Value {
+                        at: at("timed_steps"),
+                        found: "0".to_owned(),
+                        expected: "at least 1",
+                    });
+                }
+            }
+            let knobs = serde_json::Value::Object(strategy.knobs.clone()).to_string();
+            let name = format!("{} {}x{} {knobs}", trial.task, strategy.technique, strategy.gpus);
+            let here = format!("trials[{index}]");
+            if let Some(first) = seen.insert(name.clone(), here.clone()) {
+                return Err(ProblemError::DuplicateName { at: here, name, first });
+            }
+        }
+        Ok(())
+    }
+
+    /// The profile as a file, as [`Profile::from_json`] reads it.
+    pub fn to_json(&self) -> String {
+        let file = serde_json::json!({ "version": VERSION, "trials": self.trials });
+        format!("{file:#}\n")
+    }
+}
+
+fn first_version() -> u32 {
+    VERSION
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProfileFile {
+    #[serde(default = "first_version")]
+    version: u32,
+    #[serde(deserialize_with = "object::list")]
+    trials: Vec<TrialFile>,
+}
+
+/// A trial as a file holds it: flat, with the fields of its outcome beside those of its strategy.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TrialFile {
+    task: String,
+    technique: String,
+    #[serde(deserialize_with = "number::gpus")]
+    gpus: u32,
+    #[serde(default)]
+    knobs: Knobs,
+    outcome: OutcomeFile,
+    step_s: Option<f64>,
+    setup_s: Option<f64>,
+    peak_memory_bytes: Option<u64>,
+    timed_steps: Option<u32>,
+    batches_per_epoch: Option<u64>,
+    reason: Option<String>,
+    detail: Option<String>,
+    error: Option<String>,
+    traceback: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OutcomeFile {
+    Measured,
+    NotApplicable,
+    OutOfMemory,
+    Failed,
+}
+
+impl OutcomeFile {
+    fn only_beside(self) -> &'static str {
+        match self {
+            Self::Measured => "only beside the outcome `measured`",
+            Self::NotApplicable => "only beside the outcome `not_applicable`",
+            Self::OutOfMemory => "only beside the outcome `out_of_memory`",
+            Self::Failed => "only beside the outcome `failed`",
+        }
+    }
+}
+
+impl TrialFile {
+    /// The trial, if it has just the fields that its outcome takes.
+    fn checked(self, index: usize) -> Result<Trial, ProblemError> {
+        let present = [
+            ("step_s", OutcomeFile::Measured, self.step_s.is_some()),
+            ("setup_s", OutcomeFile::Measured, self.setup_s.is_some()),
+            ("peak_memory_bytes", OutcomeFile::Measured, self.peak_memory_bytes.is_some()),
+            ("timed_steps", OutcomeFile::Measured, self.timed_steps.is_some()),
+            ("batches_per_epoch", OutcomeFile::Measured, self.batches_per_epoch.is_some()),
+            ("reason", OutcomeFile::NotApplicable, self.reason.is_some()),
+            ("detail", OutcomeFile::OutOfMemory, self.detail.is_some()),
+            ("error", OutcomeFile::Failed, self.error.is_some()),
+            ("traceback", OutcomeFile::Failed, self.traceback.is_some()),
+        ];
+        if let Some((field, owner, _)) =
+            present.iter().find(|(_, owner, present)| *present && *owner != self.outcome)
+        {
+            return Err(ProblemError::Value {
+                at: format!("trials[{index}].{field}"),
+                found: "present".to_owned(),
+                expected: owner.only_beside(),
+            });
+        }
+        let missing = |field: &str| ProblemError::Value {
+            at: format!("trials[{index}].{field}"),
+            found: "missing".to_owned(),
+            expected: "the field, as this outcome needs it",
+        };
+        let outcome = match self.outcome {
+            OutcomeFile::Measured => TrialOutcome::Measured {
+                step_s: self.step_s.ok_or_else(|| missing("step_s"))?,
+                setup_s: self.setup_s.ok_or_else(|| missing("setup_s"))?,
+                peak_memory_bytes: self
+                    .peak_memory_bytes
+                    .ok_or_else(|| missing("peak_memory_bytes"))?,
+                timed_steps: self.timed_steps.ok_or_else(|| missing("timed_steps"))?,
+                batches_per_epoch: self.batches_per_epoch,
+            },
+            OutcomeFile::NotApplicable => TrialOutcome::NotApplicable {
+                reason: self.reason.ok_or_else(|| missing("reason"))?,
+            },
+            OutcomeFile::OutOfMemory => {
+                TrialOutcome::OutOfMemory { detail: self.detail.ok_or_else(|| missing("detail"))? }
+            }
+            OutcomeFile::Failed => TrialOutcome::Failed {
+                error: self.error.ok_or_else(|| missing("error"))?,
+                traceback: self.traceback.unwrap_or_default(),
+            },
+        };
+        let strategy = Strategy { technique: self.technique, gpus: self.gpus, knobs: self.knobs };
+        Ok(Trial { task: self.task, strategy, outcome })
+    }
+}

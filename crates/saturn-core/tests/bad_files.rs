@@ -1,0 +1,171 @@
+//! Every kind of malformed problem and profile file gets one clear message: a table by snapshot.
+
+use saturn_core::{Problem, Profile};
+
+const NODE: &str = r#"{"gpus": 8, "type": "a100"}"#;
+const STRATEGY: &str = r#"{"technique": "ddp", "gpus": 2, "runtime_s": 10.5}"#;
+
+fn problem(nodes: &str, tasks: &str) -> String {
+    format!(r#"{{"cluster": {{"nodes": [{nodes}]}}, "tasks": [{tasks}]}}"#)
+}
+
+fn task(strategies: &str) -> String {
+    problem(NODE, &format!(r#"{{"name": "a", "strategies": [{strategies}]}}"#))
+}
+
+fn with_runtime(runtime: &str) -> String {
+    task(&format!(r#"{{"technique": "ddp", "gpus": 2, "runtime_s": {runtime}}}"#))
+}
+
+fn with_gpus(gpus: &str) -> String {
+    task(&format!(r#"{STRATEGY}, {{"technique": "ddp", "gpus": {gpus}, "runtime_s": 1}}"#))
+}
+
+#[test]
+fn problem_files() {
+    let two = format!(r#"{{"name": "a", "strategies": [{STRATEGY}]}}"#);
+    let cases = [
+        ("empty file", String::new()),
+        ("not an object", "[1, 2]".to_owned()),
+        ("objects as lists", r#"{"cluster": [[]], "tasks": []}"#.to_owned()),
+        ("strategy as a list", task(r#"["ddp", 2, null, 10, false]"#)),
+        ("cut off", r#"{"cluster": {"nodes": ["#.to_owned()),
+        ("trailing text", format!("{} x", task(STRATEGY))),
+        ("no tasks field", r#"{"cluster": {"nodes": []}}"#.to_owned()),
+        ("empty cluster", problem("", &two)),
+        ("empty tasks", problem(NODE, "")),
+        ("empty strategies", task("")),
+        ("unknown top field", r#"{"clusters": {}}"#.to_owned()),
+        ("unknown task field", problem(NODE, r#"{"name": "a", "strategy": []}"#)),
+        ("unknown strategy field", task(r#"{"technique": "ddp", "gpu": 2, "runtime_s": 10}"#)),
+        ("unknown node field", problem(r#"{"gpus": 8, "kind": "a100"}"#, &two)),
+        ("field given twice", problem(r#"{"gpus": 8, "gpus": 4}"#, &two)),
+        ("missing technique", task(r#"{"gpus": 2, "runtime_s": 10}"#)),
+        ("missing gpus in node", problem(r#"{"type": "a100"}"#, &two)),
+        ("runtime is text", with_runtime(r#""10""#)),
+        ("runtime is null", with_runtime("null")),
+        ("runtime is NaN", with_runtime("NaN")),
+        ("runtime is Infinity", with_runtime("Infinity")),
+        ("runtime is too large for a float", with_runtime("1e400")),
+        ("runtime is negative", with_runtime("-1.5")),
+        ("runtime is zero", with_runtime("0")),
+        ("runtime is beyond all sense", with_runtime("1e300")),
+        ("gpus is zero", with_gpus("0")),
+        ("gpus is negative", with_gpus("-2")),
+        ("gpus is a fraction", with_gpus("1.5")),
+        ("gpus is text", with_gpus(r#""8""#)),
+        ("gpus is huge", with_gpus("99999999999")),
+        ("gpus is a million", with_gpus("1000000")),
+        ("node with zero gpus", problem(r#"{"gpus": 0}"#, &two)),
+        ("duplicate task names", problem(NODE, &format!("{two}, {two}"))),
+        (
+            "duplicate node names",
+            problem(r#"{"name": "x", "gpus": 1}, {"name": "x", "gpus": 1}"#, &two),
+        ),
+        (
+            "a node named like one by position",
+            problem(r#"{"gpus": 1}, {"name": "n0", "gpus": 1}"#, &two),
+        ),
+        ("empty task name", problem(NODE, &two.replace("\"a\"", "\"\""))),
+        ("empty technique", task(r#"{"technique": "", "gpus": 2, "runtime_s": 10}"#)),
+        ("type is a number", task(r#"{"technique": "a", "gpus": 2, "runtime_s": 1, "type": 3}"#)),
+    ];
+    let table: Vec<String> = cases
+        .iter()
+        .map(|(what, text)| match Problem::from_json(text) {
+            Ok(_) => format!("{what}: ACCEPTED"),
+            Err(error) => format!("{what}:\n    {error}"),
+        })
+        .collect();
+    insta::assert_snapshot!(table.join("\n"));
+}
+
+#[test]
+fn profile_files() {
+    let measured = r#"{"task": "a", "technique": "ddp", "gpus": 1, "outcome": "measured",
+        "step_s": 0.1, "setup_s": 2, "peak_memory_bytes": 1000, "timed_steps": 3}"#;
+    let with = |from: &str, to: &str| format!(r#"{{"trials": [{}]}}"#, measured.replace(from, to));
+    assert!(Profile::from_json(&with("", "")).is_ok());
+    let cases = [
+        ("no trials field", "{}".to_owned()),
+        ("other version", r#"{"version": 2, "trials": []}"#.to_owned()),
+        ("unknown outcome", with("\"measured\"", "\"fast\"")),
+        ("unknown field", with("\"step_s\"", "\"seconds\"")),
+        ("zero step_s", with("0.1", "0")),
+        ("negative step_s", with("0.1", "-1")),
+        ("NaN step_s", with("0.1", "NaN")),
+        ("negative setup_s", with("\"setup_s\": 2", "\"setup_s\": -2")),
+        ("zero timed_steps", with("\"timed_steps\": 3", "\"timed_steps\": 0")),
+        ("missing step_s", with("\"step_s\": 0.1,", "")),
+        ("field of another outcome", with("\"step_s\": 0.1", "\"step_s\": 0.1, \"reason\": \"x\"")),
+        ("measured fields without measuring", with("\"measured\"", "\"failed\"")),
+        ("memory is negative", with("1000", "-5")),
+        ("trial given twice", format!(r#"{{"trials": [{measured}, {measured}]}}"#)),
+        ("empty task", with("\"a\"", "\"\"")),
+    ];
+    let table: Vec<String> = cases
+        .iter()
+        .map(|(what, text)| match Profile::from_json(text) {
+            Ok(_) => format!("{what}: ACCEPTED"),
+            Err(error) => format!("{what}:\n    {error}"),
+        })
+        .collect();
+    insta::assert_snapshot!(table.join("\n"));
+}
+
+#[test]
+fn a_task_that_fits_nowhere_is_told_why() {
+    let text = problem(
+        r#"{"gpus": 8, "type": "a100"}, {"gpus": 8, "type": "a100"}, {"gpus": 4, "type": "h100"}"#,
+        r#"{"name": "fits", "strategies": [{"technique": "fsdp", "gpus": 16, "runtime_s": 1}]},
+           {"name": "wrong type", "strategies": [
+              {"technique": "ddp", "gpus": 1, "type": "v100", "runtime_s": 1}]},
+           {"name": "too wide", "strategies": [
+              {"technique": "fsdp", "gpus": 17, "runtime_s": 1},
+              {"technique": "tensor", "gpus": 8, "type": "h100", "runtime_s": 1}]}"#,
+    );
+    let problem = Problem::from_json(&text).unwrap();
+    let reasons: Vec<String> = problem
+        .unplaceable()
+        .iter()
+        .map(|(task, reason)| format!("{}: {reason}", problem.tasks[*task].name))
+        .collect();
+    insta::assert_snapshot!(reasons.join("\n"), @r"
+    wrong type: needs 1 GPU of type `v100` (`ddp`); the cluster has 16 of `a100`, 4 of `h100`
+    too wide: needs 17 GPUs of one type (`fsdp`) or 8 GPUs of type `h100` (`tensor`); the cluster has 16 of `a100`, 4 of `h100`
+    ");
+}
+
+#[test]
+fn names_and_types_default_by_position() {
+    let text = problem(r#"{"gpus": 1}, {"name": "big", "gpus": 8}, {"gpus": 2}"#, &{
+        format!(r#"{{"name": "a", "strategies": [{STRATEGY}]}}"#)
+    });
+    let problem = Problem::from_json(&text).unwrap();
+    let nodes: Vec<_> = problem
+        .cluster
+        .nodes
+        .iter()
+        .map(|node| (node.name.as_str(), node.gpu_type.as_str()))
+        .collect();
+    assert_eq!(nodes, [("n0", "gpu"), ("big", "gpu"), ("n2", "gpu")]);
+    let again = serde_json::to_string(&problem).unwrap();
+    assert_eq!(Problem::from_json(&again).unwrap(), problem);
+}
+
+#[test]
+fn a_profile_reads_back_as_it_was_written() {
+    let text = r#"{"trials": [
+        {"task": "a", "technique": "ddp", "gpus": 1, "knobs": {"micro": 2}, "outcome": "measured",
+         "step_s": 0.1, "setup_s": 2, "peak_memory_bytes": 1000, "timed_steps": 3,
+         "batches_per_epoch": 56},
+        {"task": "a", "technique": "tensor", "gpus": 2, "outcome": "not_applicable", "reason": "r"},
+        {"task": "a", "technique": "ddp", "gpus": 2, "outcome": "out_of_memory", "detail": "d"},
+        {"task": "a", "technique": "fsdp", "gpus": 2, "outcome": "failed", "error": "e",
+         "traceback": "t\nu"}]}"#;
+    let profile = Profile::from_json(text).unwrap();
+    assert_eq!(profile.trials.len(), 4);
+    assert_eq!(Profile::from_json(&profile.to_json()).unwrap(), profile);
+    let derived = serde_json::to_string(&profile).unwrap();
+    assert_eq!(Profile::from_json(&derived).unwrap(), profile);
+}

@@ -1,0 +1,153 @@
+//! The checker accepts right plans and names each way in which a plan can be wrong.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use saturn_core::{Assignment, Gang, Placement, Plan, PlanStatus, Problem, check};
+
+/// Two nodes of 4 `a` and one of 2 `b`; runtimes are 10 s for all but the last strategy.
+fn problem() -> Problem {
+    Problem::from_json(
+        r#"{"cluster": {"nodes": [
+            {"gpus": 4, "type": "a"}, {"gpus": 4, "type": "a"}, {"gpus": 2, "type": "b"}]},
+          "tasks": [
+            {"name": "x", "strategies": [
+              {"technique": "ddp", "gpus": 2, "runtime_s": 10},
+              {"technique": "ddp", "gpus": 1, "type": "a", "runtime_s": 10},
+              {"technique": "fsdp", "gpus": 6, "type": "a", "runtime_s": 10},
+              {"technique": "pipeline", "gpus": 6, "type": "a", "runtime_s": 10, "pack": true}]},
+            {"name": "y", "strategies": [{"technique": "ddp", "gpus": 2, "runtime_s": 5}]}]}"#,
+    )
+    .unwrap()
+}
+
+/// Node and devices.
+type Part<'a> = (usize, &'a [u32]);
+
+fn gang(parts: &[Part]) -> Gang {
+    parts
+        .iter()
+        .map(|(node, devices)| Placement { node: *node, devices: devices.to_vec() })
+        .collect()
+}
+
+fn assignment(task: usize, strategy: usize, parts: &[Part], from: f64, to: f64) -> Assignment {
+    Assignment { task, strategy, gang: gang(parts), start_s: from, end_s: to }
+}
+
+/// `x` under `strategy` on `parts` from 0 to 10, then `y` on node 2 from 0 to 5.
+fn plan(strategy: usize, parts: &[Part]) -> Plan {
+    Plan {
+        status: PlanStatus::Feasible,
+        makespan_s: 10.0,
+        lower_bound_s: 5.0,
+        solve_s: 0.0,
+        assignments: vec![
+            assignment(0, strategy, parts, 0.0, 10.0),
+            assignment(1, 0, &[(2, &[0, 1])], 0.0, 5.0),
+        ],
+    }
+}
+
+fn faults(plan: &Plan) -> String {
+    match check(&problem(), plan) {
+        Ok(()) => "none".to_owned(),
+        Err(violations) => {
+            violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+#[test]
+fn right_plans_pass() {
+    assert_eq!(faults(&plan(0, &[(0, &[1, 3])])), "none");
+    assert_eq!(faults(&plan(1, &[(1, &[0])])), "none");
+    assert_eq!(faults(&plan(2, &[(0, &[0, 1, 2, 3]), (1, &[0, 1, 2, 3])])), "none");
+    assert_eq!(faults(&plan(3, &[(0, &[0, 1, 2, 3]), (1, &[0, 2])])), "none");
+    let mut after = plan(0, &[(2, &[0, 1])]);
+    after.assignments[0].start_s = 5.0;
+    after.assignments[0].end_s = 15.0;
+    after.makespan_s = 15.0;
+    assert_eq!(faults(&after), "none");
+}
+
+#[test]
+fn wrong_gangs_are_named() {
+    let cases: &[(usize, &[Part])] = &[
+        (0, &[(0, &[1])]),
+        (0, &[(0, &[1, 1])]),
+        (0, &[(0, &[2, 1])]),
+        (0, &[(0, &[3, 4])]),
+        (0, &[(7, &[0, 1])]),
+        (0, &[(0, &[0]), (1, &[0])]),
+        (0, &[(0, &[0]), (0, &[1])]),
+        (0, &[]),
+        (1, &[(2, &[0])]),
+        (2, &[(0, &[0, 1, 2, 3]), (1, &[0, 1])]),
+        (2, &[(0, &[0, 1, 2, 3])]),
+        (2, &[(0, &[0, 1, 2, 3]), (2, &[0, 1])]),
+        (3, &[(0, &[0, 1, 2, 3]), (1, &[0, 1, 2, 3])]),
+        (3, &[(0, &[0, 1, 2]), (1, &[0, 1, 2])]),
+    ];
+    let table: Vec<String> =
+        cases.iter().map(|(strategy, parts)| faults(&plan(*strategy, parts))).collect();
+    insta::assert_snapshot!(table.join("\n"));
+}
+
+#[test]
+fn wrong_plans_are_named() {
+    let good = plan(0, &[(0, &[0, 1])]);
+    let change = |edit: &dyn Fn(&mut Plan)| {
+        let mut plan = good.clone();
+        edit(&mut plan);
+        faults(&plan)
+    };
+    let table = [
+        change(&|plan| plan.assignments[1].task = 0),
+        change(&|plan| plan.assignments[1].task = 9),
+        change(&|plan| plan.assignments[1].strategy = 9),
+        change(&|plan| drop(plan.assignments.pop())),
+        change(&|plan| plan.assignments[1].gang = gang(&[(0, &[1, 2])])),
+        change(&|plan| plan.assignments[1].start_s = -1.0),
+        change(&|plan| plan.assignments[1].start_s = f64::NAN),
+        change(&|plan| plan.assignments[1].end_s = 4.0),
+        change(&|plan| plan.makespan_s = 9.0),
+        change(&|plan| plan.makespan_s = f64::NAN),
+        change(&|plan| plan.lower_bound_s = 11.0),
+        change(&|plan| plan.lower_bound_s = f64::NAN),
+        change(&|plan| plan.status = PlanStatus::Optimal),
+        change(&|plan| plan.status = PlanStatus::Infeasible),
+        change(&|plan| plan.status = PlanStatus::TimedOut),
+    ];
+    insta::assert_snapshot!(table.join("\n"));
+}
+
+#[test]
+fn an_overlap_with_a_task_that_is_not_the_last_is_seen() {
+    let problem = Problem::from_json(
+        r#"{"cluster": {"nodes": [{"gpus": 1}]}, "tasks": [
+            {"name": "long", "strategies": [{"technique": "t", "gpus": 1, "runtime_s": 10}]},
+            {"name": "a", "strategies": [{"technique": "t", "gpus": 1, "runtime_s": 1}]},
+            {"name": "b", "strategies": [{"technique": "t", "gpus": 1, "runtime_s": 1}]}]}"#,
+    )
+    .unwrap();
+    let plan = Plan {
+        status: PlanStatus::Feasible,
+        makespan_s: 10.0,
+        lower_bound_s: 1.0,
+        solve_s: 0.0,
+        assignments: vec![
+            assignment(0, 0, &[(0, &[0])], 0.0, 10.0),
+            assignment(1, 0, &[(0, &[0])], 1.0, 2.0),
+            assignment(2, 0, &[(0, &[0])], 5.0, 6.0),
+        ],
+    };
+    assert_eq!(check(&problem, &plan).unwrap_err().len(), 2);
+}
+
+#[test]
+fn plans_are_written_with_names() {
+    let mut optimal = plan(0, &[(0, &[0, 1])]);
+    optimal.status = PlanStatus::Optimal;
+    optimal.lower_bound_s = 10.0;
+    insta::assert_snapshot!(optimal.to_json(&problem()));
+}
