@@ -1,0 +1,134 @@
+//! What a run is told at its start: tasks, techniques, devices and policy.
+
+use saturn_core::{Cluster, Trial};
+use serde::{Deserialize, Serialize};
+
+/// How far the run goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Trials only.
+    Search,
+    /// Trials where the profile is incomplete, then a plan, then training to the end.
+    Orchestrate,
+}
+
+/// What a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// A CPU slot: one pinned core.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+}
+
+/// Which of the two technique interfaces a technique implements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Saturn owns the training loop; one rank a device.
+    Managed,
+    /// The technique trains by itself, in one process that sees all devices of the gang.
+    BlackBox,
+}
+
+/// A technique of the library, as a worker finds it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TechniqueRef {
+    /// Registered name.
+    pub name: String,
+    /// Interface level.
+    pub level: Level,
+    /// `module:Class`, where it can be imported.
+    pub import: Option<String>,
+    /// Path of its pickle within the run directory, where it can't.
+    pub pickle: Option<String>,
+}
+
+/// One task of the run. Its functions stay in its directory: the engine never needs them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskSpec {
+    /// Unique name.
+    pub name: String,
+    /// Directory within the run directory.
+    pub dir: String,
+    /// Optimizer steps to train, where the task says so.
+    pub steps: Option<u64>,
+    /// Passes over the loader to train, where the task says so instead.
+    pub epochs: Option<u64>,
+    /// Device counts that the task allows; `None` allows all.
+    pub gpu_range: Option<Vec<u32>>,
+    /// Tasks with equal keys perform alike by construction and share their trials.
+    pub profile_key: String,
+    /// Trials known from an earlier search.
+    #[serde(default)]
+    pub measured: Vec<Trial>,
+}
+
+/// The numbers that govern trials, retries, the watchdog and introspection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Longest time between two plans while tasks run, seconds.
+    pub interval_s: f64,
+    /// Time between two checkpoints of an attempt, seconds.
+    pub checkpoint_every_s: f64,
+    /// Steps of a trial that are not timed.
+    pub warmup_steps: u32,
+    /// Steps of a trial that are.
+    pub timed_steps: u32,
+    /// Failures in a row, without a new checkpoint between them, that end a task.
+    pub max_failures: u32,
+    /// Wait before the first retry, seconds; doubles with each failure in a row.
+    pub backoff_s: f64,
+    /// Silence of an attempt after which it counts as hung, seconds. Must exceed the time to build
+    /// and load the largest model.
+    pub stall_s: f64,
+    /// Share of the time left that a new plan must save before running tasks are moved for it.
+    pub min_gain: f64,
+    /// Time a solve may take, seconds.
+    pub solver_time_limit_s: f64,
+    /// Seed of the solver.
+    pub seed: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            interval_s: 1000.0,
+            checkpoint_every_s: 60.0,
+            warmup_steps: 1,
+            timed_steps: 3,
+            max_failures: 3,
+            backoff_s: 1.0,
+            stall_s: 600.0,
+            min_gain: 0.05,
+            solver_time_limit_s: 2.0,
+            seed: 0,
+        }
+    }
+}
+
+/// All that a run is told at its start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunConfig {
+    /// How far it goes.
+    pub mode: Mode,
+    /// What its devices are.
+    pub device_kind: DeviceKind,
+    /// The devices.
+    pub cluster: Cluster,
+    /// The techniques to try.
+    pub techniques: Vec<TechniqueRef>,
+    /// The workload.
+    pub tasks: Vec<TaskSpec>,
+    /// The numbers.
+    pub policy: Policy,
+}
+
+impl RunConfig {
+    /// The registered technique of that name.
+    pub fn technique(&self, name: &str) -> Option<&TechniqueRef> {
+        self.techniques.iter().find(|technique| technique.name == name)
+    }
+}

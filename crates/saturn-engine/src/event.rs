@@ -1,0 +1,202 @@
+//! What happens to the engine, and what it asks for.
+
+use saturn_core::{Cluster, Gang, Knobs, Plan, Problem, Strategy, TrialOutcome};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AttemptId, TaskId};
+use crate::record::Purpose;
+
+/// Why a rank failed, as far as it can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The task's own functions raised, or gave what they must not.
+    Task,
+    /// Memory ran out.
+    OutOfMemory,
+    /// Another rank went away: an echo, never the cause.
+    PeerLost,
+    /// The technique says that it can't run this task.
+    NotApplicable,
+    /// The process ended without a word.
+    Died,
+    /// Nothing was heard for longer than the policy allows.
+    Stalled,
+    /// Anything else.
+    Error,
+}
+
+/// A rank's failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankFailure {
+    /// Which rank.
+    pub rank: u32,
+    /// What kind.
+    pub kind: FailureKind,
+    /// One line.
+    pub error: String,
+    /// The worker's own traceback, or empty.
+    #[serde(default)]
+    pub traceback: String,
+}
+
+/// What a rank says while it lives.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Report {
+    /// Model and data are loaded; training goes on after `step` finished steps.
+    Started {
+        /// Finished steps.
+        step: u64,
+        /// Seconds from launch until now.
+        setup_s: f64,
+    },
+    /// Training goes on.
+    Progress {
+        /// Finished steps.
+        step: u64,
+        /// Loss of the last step, where known.
+        loss: Option<f64>,
+        /// Recent seconds a step, where known.
+        step_s: Option<f64>,
+    },
+    /// A checkpoint is complete and in place.
+    Checkpoint {
+        /// Finished steps in it.
+        step: u64,
+        /// Seconds that saving took.
+        save_s: f64,
+        /// Seconds that training stood still for it.
+        blocked_s: f64,
+    },
+    /// A trial's result.
+    Trial {
+        /// Knobs that the technique chose.
+        #[serde(default)]
+        knobs: Knobs,
+        /// What came of it.
+        outcome: TrialOutcome,
+    },
+    /// All steps are done and the last checkpoint is in place.
+    Finished {
+        /// Finished steps.
+        step: u64,
+        /// Loss of the last step.
+        loss: Option<f64>,
+    },
+    /// A stop was honoured; the checkpoint is in place.
+    Stopped {
+        /// Finished steps.
+        step: u64,
+    },
+    /// A rank fails.
+    Failed {
+        /// What kind.
+        kind: FailureKind,
+        /// One line.
+        error: String,
+        /// Its traceback.
+        #[serde(default)]
+        traceback: String,
+    },
+    /// A word for the person watching.
+    Note {
+        /// The word.
+        text: String,
+    },
+}
+
+/// A solver's answer to [`Action::Solve`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct SolveAnswer {
+    /// A plan of the problem that was asked, checked.
+    pub plan: Plan,
+    /// Makespan of current practice on the same problem (all devices to one task at a time, its
+    /// best technique), seconds.
+    pub current_practice_s: Option<f64>,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The run begins.
+    Begin,
+    /// A new process drives a run rebuilt from its journal, on this pool.
+    Resume {
+        /// The devices there are now.
+        cluster: Cluster,
+    },
+    /// A gang could not be started; none of its processes lives.
+    LaunchFailed {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// Why.
+        error: String,
+    },
+    /// A rank says something.
+    Reported {
+        /// Its attempt.
+        attempt: AttemptId,
+        /// Its rank.
+        rank: u32,
+        /// What it says.
+        report: Report,
+    },
+    /// A rank's process has ended and was reaped.
+    RankExited {
+        /// Its attempt.
+        attempt: AttemptId,
+        /// Its rank.
+        rank: u32,
+        /// Exit code, or minus the signal's number.
+        code: i32,
+    },
+    /// A solve has ended.
+    Solved {
+        /// The number in [`Action::Solve`].
+        request: u64,
+        /// The plan, or why there is none.
+        answer: Result<SolveAnswer, String>,
+    },
+    /// The person wants to stop: at checkpoints the first time, at once the second.
+    Interrupt,
+    /// Time has passed.
+    Tick,
+}
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Start all processes of a gang, or none.
+    Launch {
+        /// Number of the attempt.
+        attempt: AttemptId,
+        /// Task to run.
+        task: TaskId,
+        /// Trial or training.
+        purpose: Purpose,
+        /// Technique, device count and knobs.
+        strategy: Strategy,
+        /// Devices.
+        gang: Gang,
+        /// Steps that the task has in all; `None` in a trial.
+        steps: Option<u64>,
+    },
+    /// Ask all ranks to stop together at a checkpoint.
+    Stop {
+        /// Which attempt.
+        attempt: AttemptId,
+    },
+    /// Kill all processes of a gang.
+    Kill {
+        /// Which attempt.
+        attempt: AttemptId,
+    },
+    /// Solve a planning problem and answer with [`Event::Solved`].
+    Solve {
+        /// Number for the answer.
+        request: u64,
+        /// What to solve.
+        problem: Problem,
+    },
+}

@@ -1,0 +1,120 @@
+//! When each task will start and end, as far as is known now.
+//!
+//! The plan in force is followed device by device from the present: running tasks need what their
+//! observed speed says, waiting ones what their trials say (corrected by what was observed of the
+//! same task before). A waiting task starts when the tasks before it on all of its devices have
+//! ended, as in [`crate::dispatch`].
+
+use std::collections::BTreeMap;
+
+use saturn_core::{Gang, Strategy, TrialOutcome};
+
+use crate::ids::TaskId;
+use crate::record::PlannedTask;
+use crate::state::{Attempt, State, TaskStatus};
+
+/// Expected times on the run's clock, seconds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Forecast {
+    /// Start and end of each task that has not ended and has a place in the plan.
+    pub tasks: BTreeMap<TaskId, (f64, f64)>,
+    /// End of the last task.
+    pub end_s: f64,
+}
+
+/// Forecasts the plan in force from `now_s`.
+pub fn forecast(state: &State, now_s: f64) -> Forecast {
+    let mut free_at: BTreeMap<(usize, u32), f64> = BTreeMap::new();
+    let mut forecast = Forecast { tasks: BTreeMap::new(), end_s: now_s };
+    for (task, attempt) in running(state) {
+        let end_s = now_s + time_left_s(state, task, attempt, now_s);
+        forecast.place(&mut free_at, task, &attempt.gang, (attempt.launched_s, end_s));
+    }
+    for planned in state.plan().map_or(&[][..], |plan| &plan.tasks) {
+        if state.task(planned.task).status != TaskStatus::Waiting {
+            continue;
+        }
+        let start_s = devices(&planned.gang)
+            .filter_map(|device| free_at.get(&device).copied())
+            .fold(now_s.max(state.task(planned.task).not_before_s), f64::max);
+        let end_s = start_s + duration_s(state, planned);
+        forecast.place(&mut free_at, planned.task, &planned.gang, (start_s, end_s));
+    }
+    forecast
+}
+
+impl Forecast {
+    fn place(
+        &mut self,
+        free_at: &mut BTreeMap<(usize, u32), f64>,
+        task: TaskId,
+        gang: &Gang,
+        times: (f64, f64),
+    ) {
+        free_at.extend(devices(gang).map(|device| (device, times.1)));
+        self.tasks.insert(task, times);
+        self.end_s = self.end_s.max(times.1);
+    }
+}
+
+/// Tasks that train now, with their attempts.
+pub(crate) fn running(state: &State) -> impl Iterator<Item = (TaskId, &Attempt)> {
+    state.task_ids().filter_map(|task| match state.task(task).status {
+        TaskStatus::Running(id) => Some((task, state.attempts.get(&id)?)),
+        _ => None,
+    })
+}
+
+/// All devices of a gang as (node, device) pairs.
+pub(crate) fn devices(gang: &Gang) -> impl Iterator<Item = (usize, u32)> + '_ {
+    gang.iter()
+        .flat_map(|placement| placement.devices.iter().map(move |device| (placement.node, *device)))
+}
+
+/// Seconds that a running task still needs.
+pub(crate) fn time_left_s(state: &State, task: TaskId, attempt: &Attempt, now_s: f64) -> f64 {
+    let steps = state.task(task).steps.unwrap_or(0);
+    let predicted = state.predicted_step_s(task, &attempt.strategy);
+    let predicted = predicted.map(|step_s| step_s * state.task(task).correction);
+    let observed = attempt.started.and_then(|(from_step, from_s)| {
+        let trained = attempt.step.saturating_sub(from_step);
+        // The time up to the last word, not up to now: between two words nothing is known.
+        (trained >= 3).then(|| (attempt.heard_s - from_s) / trained as f64)
+    });
+    let step_s = observed.or(attempt.step_s).or(predicted).unwrap_or(0.0);
+    let left = steps.saturating_sub(attempt.step) as f64 * step_s;
+    let since_heard = if attempt.started.is_some() { now_s - attempt.heard_s } else { 0.0 };
+    let setup = if attempt.started.is_some() {
+        0.0
+    } else {
+        (setup_s(state, task, &attempt.strategy) - (now_s - attempt.launched_s)).max(0.0)
+    };
+    (left - since_heard).max(0.0) + setup
+}
+
+/// Seconds that a waiting task needs from launch to end at its place in the plan.
+fn duration_s(state: &State, planned: &PlannedTask) -> f64 {
+    expected_s(state, planned.task, &planned.strategy).unwrap_or(planned.end_s - planned.start_s)
+}
+
+/// Seconds from launch to end of what is left of a task under a strategy; `None` where no trial
+/// measured it.
+pub(crate) fn expected_s(state: &State, task: TaskId, strategy: &Strategy) -> Option<f64> {
+    let step_s = state.predicted_step_s(task, strategy)? * state.task(task).correction;
+    let left = state.task(task).steps?.saturating_sub(state.task(task).step);
+    Some(setup_s(state, task, strategy) + left as f64 * step_s)
+}
+
+/// Seconds from launch to the first step, as the trial measured it.
+pub(crate) fn setup_s(state: &State, task: TaskId, strategy: &Strategy) -> f64 {
+    state
+        .trials_of(task)
+        .filter(|trial| {
+            trial.strategy.technique == strategy.technique && trial.strategy.gpus == strategy.gpus
+        })
+        .find_map(|trial| match trial.outcome {
+            Some(TrialOutcome::Measured { setup_s, .. }) => Some(setup_s),
+            _ => None,
+        })
+        .unwrap_or(0.0)
+}

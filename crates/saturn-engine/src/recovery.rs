@@ -1,0 +1,154 @@
+//! What a failure means: kill the rest of the gang, find the cause, retry or give up.
+//!
+//! - The first failure of any rank kills its whole gang. The cause is the first failure that is not
+//!   an echo ([`FailureKind::PeerLost`]) of another.
+//! - A strategy that ran out of memory, or that its technique refuses, is excluded for that task,
+//!   and a new plan is made.
+//! - What the task's own functions raise is not retried, unless the attempt had trained some steps:
+//!   then it may be the data's or the machine's whim.
+//! - Everything else goes back to the last checkpoint after a wait that doubles with each failure,
+//!   until `max_failures` in a row without a new checkpoint.
+
+use crate::engine::Engine;
+use crate::event::{FailureKind, RankFailure};
+use crate::ids::{AttemptId, TaskId};
+use crate::record::{AttemptEnd, Purpose, Record, TaskEnd};
+use crate::state::{Phase, TaskStatus};
+
+impl Engine {
+    /// Notes a rank's failure and kills its gang.
+    pub(crate) fn rank_failed(&mut self, id: AttemptId, failure: RankFailure) {
+        let Some(attempt) = self.state.attempts.get_mut(&id) else { return };
+        if attempt.killing && attempt.failure.is_none() {
+            // It dies because it was told to: whatever it says now is no cause.
+            return;
+        }
+        let replaces = attempt.failure.as_ref().is_none_or(|known| {
+            known.kind == FailureKind::PeerLost && failure.kind != FailureKind::PeerLost
+        });
+        if replaces {
+            attempt.failure = Some(failure);
+        }
+        self.kill(id);
+    }
+
+    /// Counts an attempt that has been silent for too long as failed.
+    pub(crate) fn stalled(&mut self, id: AttemptId, stall_s: f64) {
+        self.rank_failed(
+            id,
+            RankFailure {
+                rank: 0,
+                kind: FailureKind::Stalled,
+                error: format!("nothing was heard for {stall_s:.0} s"),
+                traceback: String::new(),
+            },
+        );
+    }
+
+    pub(crate) fn launch_failed(&mut self, id: AttemptId, error: String, now_s: f64) {
+        let kind = FailureKind::Error;
+        self.rank_failed(id, RankFailure { rank: 0, kind, error, traceback: String::new() });
+        self.gang_gone(id, now_s);
+    }
+
+    /// Concludes an attempt, all of whose processes are gone.
+    pub(crate) fn gang_gone(&mut self, id: AttemptId, now_s: f64) {
+        let Some(attempt) = self.state.attempts.get(&id).filter(|attempt| attempt.is_live()) else {
+            return;
+        };
+        let (task, purpose, step) = (attempt.task, attempt.purpose, attempt.step);
+        let saved_step = self.state.task(task).checkpoint_step;
+        let has_trial_outcome = match purpose {
+            Purpose::Trial(trial) => self.state.trials[trial].outcome.is_some(),
+            Purpose::Train => false,
+        };
+        let failure = match &attempt.failure {
+            // A rank may fail while it tears down after the gang has done its work.
+            Some(failure) if !attempt.completed => failure.clone(),
+            None if !attempt.completed && !attempt.killing => RankFailure {
+                rank: 0,
+                kind: FailureKind::Died,
+                error: "all ranks ended without saying that they were done".to_owned(),
+                traceback: String::new(),
+            },
+            _ => {
+                let end = if !attempt.completed {
+                    AttemptEnd::Killed
+                } else if attempt.stopping.is_some() && !self.is_trained(task, step) {
+                    AttemptEnd::Stopped
+                } else {
+                    AttemptEnd::Finished
+                };
+                let step = if end == AttemptEnd::Killed { saved_step } else { step };
+                self.commit(Record::Ended { attempt: id, end, step }, now_s);
+                if purpose == Purpose::Train && self.is_trained(task, step) {
+                    let loss = self.state.task(task).loss;
+                    self.commit(Record::TaskEnded { task, end: TaskEnd::Done { loss } }, now_s);
+                }
+                return;
+            }
+        };
+        let end = AttemptEnd::Failed { failure: failure.clone() };
+        self.commit(Record::Ended { attempt: id, end, step: saved_step }, now_s);
+        match purpose {
+            Purpose::Trial(_) if has_trial_outcome => {}
+            Purpose::Trial(trial) => self.trial_failed(id, trial, failure, now_s),
+            Purpose::Train => self.recover(id, task, &failure, step, now_s),
+        }
+    }
+
+    /// Whether a task that has finished `step` steps is done.
+    fn is_trained(&self, task: TaskId, step: u64) -> bool {
+        self.state.task(task).steps.is_some_and(|steps| step >= steps)
+    }
+
+    fn recover(
+        &mut self,
+        id: AttemptId,
+        task: TaskId,
+        failure: &RankFailure,
+        reached: u64,
+        now_s: f64,
+    ) {
+        let Some(attempt) = self.state.attempts.get(&id) else { return };
+        let has_trained = attempt.started.is_some_and(|(from, _)| reached > from);
+        let strategy = attempt.strategy.clone();
+        let failures = self.state.task(task).failures + 1;
+        let may_retry = failures < self.state.config.policy.max_failures;
+        match failure.kind {
+            FailureKind::OutOfMemory | FailureKind::NotApplicable => {
+                let reason = failure.error.clone();
+                self.commit(Record::Excluded { task, strategy, reason }, now_s);
+            }
+            FailureKind::Task if !has_trained => self.give_up(task, failure, now_s),
+            _ if may_retry => {
+                let doublings = i32::try_from(failures - 1).unwrap_or(i32::MAX).min(10);
+                let wait_s = self.state.config.policy.backoff_s * 2.0_f64.powi(doublings);
+                self.commit(Record::Retrying { task, not_before_s: now_s + wait_s }, now_s);
+            }
+            _ => self.give_up(task, failure, now_s),
+        }
+    }
+
+    fn give_up(&mut self, task: TaskId, failure: &RankFailure, now_s: f64) {
+        let end =
+            TaskEnd::Failed { error: failure.error.clone(), traceback: failure.traceback.clone() };
+        self.commit(Record::TaskEnded { task, end }, now_s);
+    }
+
+    /// Gives up tasks that no technique can run.
+    pub(crate) fn give_up_hopeless(&mut self, now_s: f64) {
+        if self.state.phase() != Phase::Planning {
+            return;
+        }
+        let hopeless: Vec<(TaskId, TaskEnd)> = self
+            .state
+            .task_ids()
+            .filter(|task| self.state.task(*task).status == TaskStatus::Waiting)
+            .filter_map(|task| Some((task, self.why_hopeless(task)?)))
+            .collect();
+        for (task, end) in hopeless {
+            self.commit(Record::TaskEnded { task, end }, now_s);
+        }
+    }
+}

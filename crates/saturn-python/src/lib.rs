@@ -1,0 +1,1 @@
+//! Part of Saturn; not yet filled.
