@@ -1,0 +1,163 @@
+//! The console: prints what the pure views say, as a run goes on.
+//!
+//! On a terminal, events scroll by above a live region that is redrawn in place; elsewhere (pipes,
+//! `TERM=dumb`, notebooks, CI) there is a line for each event and now and then a counter line. It
+//! decides nothing and holds no truth about the run.
+
+use std::fmt;
+use std::io::Write;
+
+use console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use saturn_engine::{Record, State};
+
+use crate::live::{counter, region};
+use crate::paint::{Paint, is_dumb};
+use crate::summary::{Results, summary};
+use crate::transcript::Transcript;
+
+/// Where plain lines go: each call is given one or more whole lines, with their line ends.
+pub type Sink = Box<dyn FnMut(&str) + Send>;
+
+/// Time between two counter lines, seconds.
+const COUNTER_EVERY_S: f64 = 5.0;
+/// Width of what is not a terminal.
+const PLAIN_WIDTH: usize = 120;
+/// Terminals that don't say how large they are.
+const FALLBACK_SIZE: (u16, u16) = (24, 80);
+
+/// Shows a run to a person.
+#[derive(Debug)]
+pub struct Console {
+    transcript: Transcript,
+    paint: Paint,
+    surface: Surface,
+}
+
+enum Surface {
+    Plain { sink: Sink, last_said_s: f64 },
+    Terminal { live: ProgressBar, size: Box<dyn Fn() -> (u16, u16) + Send> },
+}
+
+impl fmt::Debug for Surface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain { last_said_s, .. } => write!(f, "Plain(last said at {last_said_s} s)"),
+            Self::Terminal { .. } => f.write_str("Terminal"),
+        }
+    }
+}
+
+impl Console {
+    /// A console on the process's standard error, as its environment suggests.
+    pub fn stderr() -> Self {
+        Self::new(Term::stderr().is_term(), None, |name| std::env::var(name).ok())
+    }
+
+    /// A console on standard error where that `is_terminal` that can move its cursor; else plain
+    /// lines to `sink`, or to standard error without one.
+    pub fn new(
+        is_terminal: bool,
+        sink: Option<Sink>,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Self {
+        let paint = Paint::from_env(is_terminal, &env);
+        let term = Term::stderr();
+        if is_terminal && term.is_term() && !is_dumb(&env) {
+            let target =
+                ProgressDrawTarget::term_like_with_hz(Box::new(Term::buffered_stderr()), 20);
+            return Self::on_terminal(
+                target,
+                Box::new(move || term.size_checked().unwrap_or(FALLBACK_SIZE)),
+                paint,
+            );
+        }
+        Self::plain(sink.unwrap_or_else(|| Box::new(to_stderr)), paint)
+    }
+
+    /// A console of plain lines.
+    pub fn plain(sink: Sink, paint: Paint) -> Self {
+        Self {
+            transcript: Transcript::new(paint, PLAIN_WIDTH),
+            paint,
+            surface: Surface::Plain { sink, last_said_s: 0.0 },
+        }
+    }
+
+    /// A console on a terminal of `size` (rows, columns).
+    fn on_terminal(
+        target: ProgressDrawTarget,
+        size: Box<dyn Fn() -> (u16, u16) + Send>,
+        paint: Paint,
+    ) -> Self {
+        let live = ProgressBar::with_draw_target(None, target);
+        live.set_style(
+            ProgressStyle::with_template("{msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        let (_, columns) = size();
+        Self {
+            transcript: Transcript::new(paint, usize::from(columns)),
+            paint,
+            surface: Surface::Terminal { live, size },
+        }
+    }
+
+    /// Shows a record that was journaled and applied.
+    pub fn record(&mut self, state: &State, record: &Record, now_s: f64) {
+        let lines = self.transcript.record(state, record, now_s);
+        self.say(&lines, now_s);
+    }
+
+    /// Shows that time passes; to be called about five times a second.
+    pub fn tick(&mut self, state: &State, now_s: f64) {
+        self.transcript.observe(state, now_s);
+        match &mut self.surface {
+            Surface::Plain { last_said_s, .. } => {
+                if now_s - *last_said_s >= COUNTER_EVERY_S
+                    && let Some(line) = counter(state, now_s)
+                {
+                    let line = self.transcript.aside(&line, now_s);
+                    self.say(&[line], now_s);
+                }
+            }
+            Surface::Terminal { live, size } => {
+                let (rows, columns) = size();
+                let rows = usize::from(rows).saturating_sub(1).max(1);
+                live.set_message(region(state, now_s, columns.into(), rows, self.paint).join("\n"));
+            }
+        }
+    }
+
+    /// Clears the live region and prints the summary.
+    pub fn finish(&mut self, state: &State, now_s: f64, results: &Results) {
+        if let Surface::Terminal { live, .. } = &self.surface {
+            live.set_message("");
+        }
+        let lines = summary(state, results, self.paint);
+        self.say(&lines, now_s);
+        if let Surface::Terminal { live, .. } = &self.surface {
+            live.finish_and_clear();
+        }
+    }
+
+    fn say(&mut self, lines: &[String], now_s: f64) {
+        if lines.is_empty() {
+            return;
+        }
+        let text = lines.join("\n");
+        match &mut self.surface {
+            Surface::Plain { sink, last_said_s } => {
+                sink(&format!("{text}\n"));
+                *last_said_s = now_s;
+            }
+            Surface::Terminal { live, .. } => live.println(text),
+        }
+    }
+}
+
+/// A closed standard error must not end a run: what can't be shown is in the journal all the same.
+fn to_stderr(text: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}

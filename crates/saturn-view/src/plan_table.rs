@@ -1,0 +1,155 @@
+//! A plan as text: the table of its tasks, and what is proven about it.
+
+use saturn_core::names::escape_terminal;
+use saturn_core::{Plan, Problem};
+use saturn_engine::{RunPlan, State};
+
+use crate::paint::Paint;
+use crate::text::{Align, Table};
+use crate::units::{clock, count, duration, percent};
+use crate::words;
+
+/// The table of a run's plan, its times counted from when it was adopted.
+pub fn run_plan_lines(
+    state: &State,
+    plan: &RunPlan,
+    max_width: usize,
+    paint: Paint,
+) -> Vec<String> {
+    let config = &state.config;
+    let mut table = plan_table(words::device_kind(config.device_kind, 2));
+    for planned in &plan.tasks {
+        table.push(vec![
+            escape_terminal(state.name(planned.task)),
+            escape_terminal(&planned.strategy.technique),
+            planned.strategy.gpus.to_string(),
+            words::devices(&config.cluster, &planned.gang),
+            format!("+{}", clock(planned.start_s - plan.at_s)),
+            format!("+{}", clock(planned.end_s - plan.at_s)),
+        ]);
+    }
+    table.lines(max_width, paint, |row, column, cell| {
+        if column == 0 { paint.task(plan.tasks[row].task.0, cell) } else { cell.to_owned() }
+    })
+}
+
+/// The table of a planning problem's plan, by start; the letters are those of the drawn plan.
+pub fn plan_lines(problem: &Problem, plan: &Plan, max_width: usize, paint: Paint) -> Vec<String> {
+    let mut table = plan_table("GPUs");
+    for assignment in &plan.assignments {
+        let (Some(task), Some(strategy)) = (
+            problem.tasks.get(assignment.task),
+            problem
+                .tasks
+                .get(assignment.task)
+                .and_then(|one| one.strategies.get(assignment.strategy)),
+        ) else {
+            continue;
+        };
+        table.push(vec![
+            escape_terminal(&task.name),
+            escape_terminal(&strategy.technique),
+            strategy.gpus.to_string(),
+            words::devices(&problem.cluster, &assignment.gang),
+            clock(assignment.start_s),
+            clock(assignment.end_s),
+        ]);
+    }
+    let tasks: Vec<usize> = plan.assignments.iter().map(|assignment| assignment.task).collect();
+    table.lines(max_width, paint, |row, column, cell| {
+        if column == 0 { paint.task(tasks[row], cell) } else { cell.to_owned() }
+    })
+}
+
+fn plan_table(devices: &'static str) -> Table {
+    Table::new(vec![
+        ("task", Align::Left),
+        ("technique", Align::Left),
+        (devices, Align::Right),
+        ("devices", Align::Left),
+        ("start", Align::Right),
+        ("end", Align::Right),
+    ])
+}
+
+/// What is proven about a plan: `makespan 2 min 31 s, lower bound 2 min 29 s, gap 1.3 % (not proven
+/// optimal), solved in 2.0 s`.
+pub fn run_plan_claim(plan: &RunPlan) -> String {
+    claim(plan.makespan_s, plan.lower_bound_s, plan.gap(), plan.status, plan.solve_s)
+}
+
+/// The same for a planning problem's plan.
+pub fn plan_claim(plan: &Plan) -> String {
+    if plan.is_usable() {
+        claim(plan.makespan_s, plan.lower_bound_s, plan.gap(), plan.status, plan.solve_s)
+    } else {
+        format!("{} after {}", words::plan_status(plan.status), duration(plan.solve_s))
+    }
+}
+
+fn claim(
+    makespan_s: f64,
+    lower_bound_s: f64,
+    gap: f64,
+    status: saturn_core::PlanStatus,
+    solve_s: f64,
+) -> String {
+    format!(
+        "makespan {}, lower bound {}, gap {} ({}), solved in {}",
+        duration(makespan_s),
+        duration(lower_bound_s),
+        percent(gap),
+        words::plan_status(status),
+        duration(solve_s),
+    )
+}
+
+/// What current practice would take, against `makespan_s`.
+pub fn current_practice_claim(current_practice_s: f64, makespan_s: f64) -> String {
+    let ratio = if makespan_s > 0.0 {
+        format!(": {:.2} × as long", current_practice_s / makespan_s)
+    } else {
+        String::new()
+    };
+    format!(
+        "current practice (all devices for one task at a time, its best technique) would take {} by \
+         the same profile{ratio}",
+        duration(current_practice_s)
+    )
+}
+
+/// A plan of a planning problem for a terminal: claim, current practice, table and drawing.
+///
+/// Without a plan: why, task by task.
+pub fn plan_text(
+    problem: &Problem,
+    plan: &Plan,
+    current_practice_s: Option<f64>,
+    max_width: usize,
+    paint: Paint,
+) -> String {
+    let mut lines = vec![format!(
+        "{}: {}",
+        paint.bold(&format!(
+            "{} on {}",
+            count(problem.tasks.len(), "task"),
+            count(problem.cluster.num_gpus() as usize, "GPU")
+        )),
+        plan_claim(plan)
+    )];
+    if plan.is_usable() {
+        if let Some(current_practice_s) = current_practice_s {
+            lines.push(current_practice_claim(current_practice_s, plan.makespan_s));
+        }
+        lines.push(String::new());
+        lines.extend(plan_lines(problem, plan, max_width, paint));
+        lines.push(String::new());
+        lines.extend(crate::gantt_text::draw(problem, plan, max_width, paint));
+    } else {
+        for (task, reason) in problem.unplaceable() {
+            let name = escape_terminal(&problem.tasks[task].name);
+            lines.push(format!("  {}: {}", paint.bad(&name), escape_terminal(&reason)));
+        }
+    }
+    lines.join("\n") + "\n"
+}

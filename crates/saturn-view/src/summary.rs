@@ -1,0 +1,105 @@
+//! The last words of a run: what was done, how long it took against the plan, and what to do next.
+
+use saturn_core::names::escape_terminal;
+use saturn_engine::{Mode, RunEnd, State, TaskEnd, TaskStatus};
+
+use crate::live::trial_counts;
+use crate::outcome::{realised_makespan_s, task_counts};
+use crate::paint::Paint;
+use crate::units::{count, duration, signed_percent};
+use crate::words::{first_line, shell_quoted};
+
+/// Where the results of a run lie, as the person should read them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Results {
+    /// The run directory.
+    pub run_dir: String,
+    /// `report.html`, where it was written.
+    pub report: Option<String>,
+    /// `profile.json`, where it was written.
+    pub profile: Option<String>,
+}
+
+/// The summary of a run that has ended or was given up by its driver.
+pub fn summary(state: &State, results: &Results, paint: Paint) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let is_interrupted = state.ended == Some(RunEnd::Interrupted)
+        || state.ended.is_none() && state.interrupted.is_some();
+    if state.config.mode == Mode::Search {
+        lines.push(search_line(state, is_interrupted, paint));
+    } else {
+        lines.extend(training_lines(state, is_interrupted, paint));
+    }
+    lines.extend(failure_lines(state, paint));
+    let places = [("report", &results.report), ("profile", &results.profile)];
+    for (label, path) in places {
+        if let Some(path) = path {
+            lines.push(format!("{}{}", paint.dim(&format!("{label:9}")), escape_terminal(path)));
+        }
+    }
+    lines.push(format!("{}{}", paint.dim("run      "), escape_terminal(&results.run_dir)));
+    if is_interrupted {
+        let command = format!("saturn resume {}", shell_quoted(&results.run_dir));
+        lines.push(format!(
+            "{}{}",
+            paint.dim("resume   "),
+            paint.command(&escape_terminal(&command))
+        ));
+    }
+    lines
+}
+
+fn search_line(state: &State, is_interrupted: bool, paint: Paint) -> String {
+    let counts: Vec<String> = trial_counts(state)
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, what)| format!("{number} {what}"))
+        .collect();
+    let num_left = state.trials.iter().filter(|slot| slot.outcome.is_none()).count();
+    let left = if num_left > 0 { format!(", {num_left} left") } else { String::new() };
+    let text = format!("{}: {}{left}", count(state.trials.len(), "trial"), counts.join(", "));
+    if is_interrupted { paint.warn(&format!("interrupted: {text}")) } else { paint.bold(&text) }
+}
+
+fn training_lines(state: &State, is_interrupted: bool, paint: Paint) -> Vec<String> {
+    let counts = task_counts(state);
+    let failed = if counts.failed > 0 {
+        format!(", {}", paint.bad(&format!("{} failed", counts.failed)))
+    } else {
+        String::new()
+    };
+    let done = format!("{} of {} done", counts.done, count(counts.all, "task"));
+    if is_interrupted {
+        return vec![format!("{}{failed}", paint.warn(&format!("interrupted: {done}")))];
+    }
+    let mut lines = vec![format!("{}{failed}", paint.good(&done))];
+    let Some(realised_s) = realised_makespan_s(state) else { return lines };
+    let Some(plan) = state.plans.first() else { return lines };
+    lines.push(format!(
+        "{}{} realised, {} planned ({}), {} lower bound",
+        paint.dim("makespan "),
+        paint.bold(&duration(realised_s)),
+        duration(plan.makespan_s),
+        signed_percent(realised_s / plan.makespan_s.max(1e-9) - 1.0),
+        duration(plan.lower_bound_s),
+    ));
+    if let Some(current_practice_s) = plan.current_practice_s {
+        lines.push(format!(
+            "         {} by current practice, from the same profile: {:.2} × as long",
+            duration(current_practice_s),
+            current_practice_s / realised_s.max(1e-9),
+        ));
+    }
+    lines
+}
+
+fn failure_lines(state: &State, paint: Paint) -> Vec<String> {
+    let failed = state.task_ids().filter_map(|task| match &state.task(task).status {
+        TaskStatus::Ended(TaskEnd::Failed { error, .. }) => {
+            let name = paint.bad(&escape_terminal(state.name(task)));
+            Some(format!("{}{name}: {}", paint.dim("failed   "), first_line(error)))
+        }
+        _ => None,
+    });
+    failed.collect()
+}

@@ -1,0 +1,189 @@
+//! Seconds, bytes and shares as people read them.
+//!
+//! Every number here is rounded for reading; files carry the exact ones.
+
+/// A length of time: `0.4 s`, `12 s`, `2 min 31 s`, `3 h 05 min`, `2 d 04 h`.
+pub fn duration(seconds: f64) -> String {
+    if !seconds.is_finite() {
+        return "?".to_owned();
+    }
+    let sign = if seconds < 0.0 { "−" } else { "" };
+    let seconds = seconds.abs();
+    if seconds < 0.95 {
+        return format!("{sign}{seconds:.1} s");
+    }
+    if seconds < 9.95 {
+        return format!("{sign}{seconds:.1} s");
+    }
+    let whole = whole_seconds(seconds);
+    let text = if whole < 60 {
+        format!("{whole} s")
+    } else if whole < 3600 {
+        format!("{} min {:02} s", whole / 60, whole % 60)
+    } else if whole < 48 * 3600 {
+        let minutes = whole.div_ceil(60);
+        format!("{} h {:02} min", minutes / 60, minutes % 60)
+    } else {
+        let hours = whole.div_ceil(3600);
+        format!("{} d {:02} h", hours / 24, hours % 24)
+    };
+    format!("{sign}{text}")
+}
+
+/// A point on the run's clock: `0:07`, `12:31`, `3:05:09`.
+pub fn clock(seconds: f64) -> String {
+    let whole = whole_seconds(seconds);
+    let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{seconds:02}")
+    } else {
+        format!("{minutes}:{seconds:02}")
+    }
+}
+
+/// Seconds a step, to three significant digits: `0.0312 s/step`, `1.25 s/step`.
+pub fn step_time(step_s: f64) -> String {
+    format!("{} s/step", significant(step_s))
+}
+
+/// A loss or another plain number, to three or four significant digits.
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return value.to_string();
+    }
+    let size = value.abs();
+    if size != 0.0 && !(1e-4..1e5).contains(&size) {
+        format!("{value:.2e}")
+    } else if size >= 1000.0 {
+        format!("{value:.0}")
+    } else if size >= 1.0 {
+        format!("{value:.3}")
+    } else {
+        significant(value)
+    }
+}
+
+/// Memory in powers of ten: `412 MB`, `1.3 GB`.
+pub fn bytes(count: u64) -> String {
+    let count = count as f64;
+    for (size, unit) in [(1e12, "TB"), (1e9, "GB")] {
+        if count >= size * 0.9995 {
+            return format!("{:.1} {unit}", count / size);
+        }
+    }
+    if count >= 1e6 * 0.9995 {
+        format!("{:.0} MB", count / 1e6)
+    } else {
+        format!("{:.0} kB", count / 1e3)
+    }
+}
+
+/// A share as a percentage: `1.3 %`; a share below 0.05 % that is not zero: `< 0.1 %`.
+pub fn percent(share: f64) -> String {
+    if share > 0.0 && share < 0.0005 {
+        "< 0.1 %".to_owned()
+    } else {
+        format!("{:.1} %", share * 100.0)
+    }
+}
+
+/// A signed percentage: `+2.6 %`, `−1.0 %`.
+pub fn signed_percent(share: f64) -> String {
+    let sign = if share < -0.0005 { "−" } else { "+" };
+    format!("{sign}{:.1} %", share.abs() * 100.0)
+}
+
+/// `1 task`, `3 tasks`.
+pub fn count(number: usize, noun: &str) -> String {
+    if number == 1 {
+        return format!("1 {noun}");
+    }
+    match noun.strip_suffix("gy") {
+        Some(stem) => format!("{number} {stem}gies"),
+        None => format!("{number} {noun}s"),
+    }
+}
+
+fn significant(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 || !size.is_finite() {
+        return value.to_string();
+    }
+    let decimals = if size >= 100.0 {
+        0
+    } else if size >= 10.0 {
+        1
+    } else if size >= 1.0 {
+        2
+    } else if size >= 0.1 {
+        3
+    } else if size >= 0.01 {
+        4
+    } else {
+        5
+    };
+    format!("{value:.decimals$}")
+}
+
+/// Rounded to whole seconds; 0 for what is negative or not a number.
+fn whole_seconds(seconds: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the cast saturates, and nobody reads a time beyond 2^64 s"
+    )]
+    let whole = seconds.max(0.0).round() as u64;
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_change_unit_without_a_jump() {
+        let cases = [
+            (0.0, "0.0 s"),
+            (0.04, "0.0 s"),
+            (9.94, "9.9 s"),
+            (9.96, "10 s"),
+            (59.6, "1 min 00 s"),
+            (150.9, "2 min 31 s"),
+            (3599.7, "1 h 00 min"),
+            (11_050.0, "3 h 05 min"),
+            (200_000.0, "2 d 08 h"),
+            (-12.4, "−12 s"),
+            (f64::NAN, "?"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+
+    #[test]
+    fn clocks_show_hours_once_there_are_any() {
+        assert_eq!(clock(7.2), "0:07");
+        assert_eq!(clock(751.0), "12:31");
+        assert_eq!(clock(11_109.0), "3:05:09");
+        assert_eq!(clock(-1.0), "0:00");
+    }
+
+    #[test]
+    fn numbers_keep_three_digits() {
+        assert_eq!(step_time(0.03123), "0.0312 s/step");
+        assert_eq!(step_time(1.254), "1.25 s/step");
+        assert_eq!(number(2.306_81), "2.307");
+        assert_eq!(number(0.042_31), "0.0423");
+        assert_eq!(number(0.000_002), "2.00e-6");
+        assert_eq!(number(f64::NAN), "NaN");
+        assert_eq!(bytes(412_400_000), "412 MB");
+        assert_eq!(bytes(999_900_000), "1.0 GB");
+        assert_eq!(percent(0.0131), "1.3 %");
+        assert_eq!(percent(0.0), "0.0 %");
+        assert_eq!(percent(1e-5), "< 0.1 %");
+        assert_eq!(signed_percent(-0.0101), "−1.0 %");
+        assert_eq!(count(1, "strategy"), "1 strategy");
+        assert_eq!(count(3, "strategy"), "3 strategies");
+        assert_eq!(count(0, "task"), "0 tasks");
+    }
+}

@@ -1,0 +1,158 @@
+//! The phrases that several views share: strategies, devices, outcomes, statuses.
+//!
+//! What comes from users is escaped here; what these functions return is safe to print.
+
+use saturn_core::names::escape_terminal;
+use saturn_core::{Cluster, Gang, PlanStatus, Strategy, TrialOutcome};
+use saturn_engine::{DeviceKind, FailureKind};
+
+use crate::units::{bytes, step_time};
+
+/// `ddp × 2`.
+pub fn strategy(strategy: &Strategy) -> String {
+    technique_on(&strategy.technique, strategy.gpus)
+}
+
+/// `ddp × 2`, from its parts.
+pub fn technique_on(technique: &str, gpus: u32) -> String {
+    format!("{} × {gpus}", escape_terminal(technique))
+}
+
+/// Device ids, runs of them shortened, with node names where there are several nodes: `0, 2-5`,
+/// `n0: 0-7; n1: 0, 1`.
+pub fn devices(cluster: &Cluster, gang: &Gang) -> String {
+    let parts: Vec<String> = gang
+        .iter()
+        .map(|placement| {
+            let ids = id_ranges(&placement.devices);
+            if cluster.nodes.len() == 1 {
+                return ids;
+            }
+            let name = cluster.nodes.get(placement.node).map_or("?", |node| node.name.as_str());
+            format!("{}: {ids}", escape_terminal(name))
+        })
+        .collect();
+    parts.join("; ")
+}
+
+/// `device 1`, `devices 0, 1`.
+pub fn on_devices(cluster: &Cluster, gang: &Gang) -> String {
+    let num_devices: usize = gang.iter().map(|placement| placement.devices.len()).sum();
+    let noun = if num_devices == 1 { "device" } else { "devices" };
+    format!("{noun} {}", devices(cluster, gang))
+}
+
+fn id_ranges(ids: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &id in ids {
+        match ranges.last_mut() {
+            Some((_, last)) if id == last.saturating_add(1) => *last = id,
+            _ => ranges.push((id, id)),
+        }
+    }
+    let texts: Vec<String> = ranges
+        .into_iter()
+        .map(|(first, last)| match last - first {
+            0 => first.to_string(),
+            1 => format!("{first}, {last}"),
+            _ => format!("{first}-{last}"),
+        })
+        .collect();
+    texts.join(", ")
+}
+
+/// What the devices of a run are: `GPUs`, `CPU slots`.
+pub fn device_kind(kind: DeviceKind, count: u32) -> &'static str {
+    match (kind, count) {
+        (DeviceKind::Cpu, 1) => "CPU slot",
+        (DeviceKind::Cpu, _) => "CPU slots",
+        (DeviceKind::Cuda, 1) => "GPU",
+        (DeviceKind::Cuda, _) => "GPUs",
+    }
+}
+
+/// A trial's outcome on one line.
+pub fn outcome(outcome: &TrialOutcome) -> String {
+    match outcome {
+        TrialOutcome::Measured { step_s, peak_memory_bytes, .. } => {
+            format!("{}, {}", step_time(*step_s), bytes(*peak_memory_bytes))
+        }
+        TrialOutcome::NotApplicable { reason } => {
+            format!("can't run: not applicable: {}", first_line(reason))
+        }
+        TrialOutcome::OutOfMemory { detail } => {
+            format!("can't run: out of memory: {}", first_line(detail))
+        }
+        TrialOutcome::Failed { error, .. } => format!("can't run: failed: {}", first_line(error)),
+    }
+}
+
+/// What a solver proved.
+pub fn plan_status(status: PlanStatus) -> &'static str {
+    match status {
+        PlanStatus::Optimal => "proven optimal",
+        PlanStatus::Feasible => "not proven optimal",
+        PlanStatus::Infeasible => "infeasible",
+        PlanStatus::TimedOut => "timed out without a plan",
+    }
+}
+
+/// What kind of failure a rank had.
+pub fn failure_kind(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Task => "the task's own code",
+        FailureKind::OutOfMemory => "out of memory",
+        FailureKind::PeerLost => "another rank went away",
+        FailureKind::NotApplicable => "not applicable",
+        FailureKind::Died => "the process died",
+        FailureKind::Stalled => "hung",
+        FailureKind::Error => "error",
+    }
+}
+
+/// The first line of a text from outside that is not blank, safe to print.
+pub fn first_line(text: &str) -> String {
+    escape_terminal(text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or(""))
+}
+
+/// A path as a shell reads it back.
+pub fn shell_quoted(path: &str) -> String {
+    let is_plain = !path.is_empty()
+        && path.chars().all(|one| one.is_ascii_alphanumeric() || "_-./=+:@,%".contains(one));
+    if is_plain { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use saturn_core::{Node, Placement};
+
+    use super::*;
+
+    fn cluster(nodes: &[(&str, u32)]) -> Cluster {
+        let node = |(name, gpus): &(&str, u32)| Node {
+            name: (*name).to_owned(),
+            gpus: *gpus,
+            gpu_type: "gpu".to_owned(),
+        };
+        Cluster { nodes: nodes.iter().map(node).collect() }
+    }
+
+    #[test]
+    fn device_ids_are_shortened_and_named_by_node() {
+        let gang = vec![Placement { node: 0, devices: vec![0, 2, 3, 5, 6, 7] }];
+        assert_eq!(devices(&cluster(&[("n0", 8)]), &gang), "0, 2, 3, 5-7");
+        let two = cluster(&[("a", 8), ("b", 8)]);
+        let wide = vec![
+            Placement { node: 0, devices: (0..8).collect() },
+            Placement { node: 1, devices: vec![0] },
+        ];
+        assert_eq!(on_devices(&two, &wide), "devices a: 0-7; b: 0");
+    }
+
+    #[test]
+    fn resume_commands_survive_a_shell() {
+        assert_eq!(shell_quoted("/runs/a-1"), "/runs/a-1");
+        assert_eq!(shell_quoted("/my runs/it's"), r"'/my runs/it'\''s'");
+        assert_eq!(shell_quoted(""), "''");
+    }
+}

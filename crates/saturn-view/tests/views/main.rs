@@ -1,0 +1,6 @@
+//! The views of scripted runs and plans, by snapshot.
+
+#[cfg(test)]
+mod console;
+#[cfg(test)]
+mod scripted;

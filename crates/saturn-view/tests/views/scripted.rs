@@ -1,0 +1,277 @@
+//! A scripted run: five tasks on two devices, told as the records that a journal would hold. It
+//! meets a trial that raises, one out of memory, one that does not apply, a retry, a re-plan, and a
+//! task that is given up.
+
+use saturn_core::{Cluster, Gang, Knobs, Node, Placement, PlanStatus, Strategy, TrialOutcome};
+use saturn_engine::{
+    AttemptEnd, AttemptId, DeviceKind, FailureKind, Level, Mode, PlannedTask, Policy, Purpose,
+    RankFailure, Record, RunConfig, RunEnd, RunPlan, State, StopReason, TaskEnd, TaskId, TaskSpec,
+    TechniqueRef,
+};
+
+pub(crate) const TRACEBACK: &str = "Traceback (most recent call last):\n  File \"sweep.py\", line 12, in \
+                             get_dataloader\n\traise ValueError(\"no <data> \u{1b}[31mhere\")\n\
+                             ValueError: no <data> \u{1b}[31mhere";
+
+pub(crate) fn strategy(technique: &str, gpus: u32) -> Strategy {
+    Strategy { technique: technique.to_owned(), gpus, knobs: Knobs::new() }
+}
+
+pub(crate) fn gang(devices: &[u32]) -> Gang {
+    vec![Placement { node: 0, devices: devices.to_vec() }]
+}
+
+fn task(name: &str, steps: u64, key: &str) -> TaskSpec {
+    TaskSpec {
+        name: name.to_owned(),
+        dir: format!("tasks/{name}"),
+        steps: Some(steps),
+        epochs: None,
+        gpu_range: None,
+        profile_key: key.to_owned(),
+        measured: Vec::new(),
+    }
+}
+
+pub(crate) fn config() -> RunConfig {
+    let technique = |name: &str| TechniqueRef {
+        name: name.to_owned(),
+        level: Level::Managed,
+        import: Some(format!("saturn.techniques.{name}:{name}")),
+        pickle: None,
+    };
+    RunConfig {
+        mode: Mode::Orchestrate,
+        device_kind: DeviceKind::Cpu,
+        cluster: Cluster {
+            nodes: vec![Node { name: "n0".to_owned(), gpus: 2, gpu_type: "cpu".to_owned() }],
+        },
+        techniques: vec![technique("ddp"), technique("fsdp")],
+        tasks: vec![
+            task("gpt-b8-lr1e-3", 400, "gpt-b8"),
+            task("gpt-b8-lr3e-3", 400, "gpt-b8"),
+            task("vit-b32", 300, "vit-b32"),
+            task("vit <b64>", 150, "vit-b64"),
+            task("broken", 100, "broken"),
+        ],
+        policy: Policy::default(),
+    }
+}
+
+/// A state, and the records applied to it so far with their times.
+pub(crate) struct Script {
+    pub(crate) state: State,
+    pub(crate) told: Vec<(Record, f64)>,
+    next_attempt: u64,
+}
+
+impl Script {
+    pub(crate) fn new() -> Self {
+        let config = config();
+        let mut script =
+            Self { state: State::new(config.clone()), told: Vec::new(), next_attempt: 1 };
+        script.tell(0.0, Record::Began { config });
+        script
+    }
+
+    pub(crate) fn tell(&mut self, now_s: f64, record: Record) {
+        self.state.apply(&record, now_s);
+        self.told.push((record, now_s));
+    }
+
+    pub(crate) fn launch(
+        &mut self,
+        now_s: f64,
+        task: usize,
+        purpose: Purpose,
+        strategy: Strategy,
+        devices: &[u32],
+    ) -> AttemptId {
+        let attempt = AttemptId(self.next_attempt);
+        self.next_attempt += 1;
+        let gang = gang(devices);
+        self.tell(now_s, Record::Launched { attempt, task: TaskId(task), purpose, strategy, gang });
+        attempt
+    }
+
+    fn trial(
+        &mut self,
+        from_s: f64,
+        to_s: f64,
+        slot: usize,
+        devices: &[u32],
+        outcome: TrialOutcome,
+    ) {
+        let trial = self.state.trials[slot].clone();
+        let strategy = trial.strategy;
+        let attempt =
+            self.launch(from_s, trial.task.0, Purpose::Trial(slot), strategy.clone(), devices);
+        self.tell(to_s, Record::Tried { trial: slot, strategy, outcome });
+        self.tell(to_s, Record::Ended { attempt, end: AttemptEnd::Finished, step: 0 });
+    }
+
+    /// All trials, from 1 s to 17 s.
+    pub(crate) fn trials(&mut self) {
+        for slot in 0..self.state.trials.len() {
+            let from_s = 1.0 + slot as f64;
+            let trial = &self.state.trials[slot];
+            let speed = f64::from(trial.strategy.gpus).sqrt();
+            let name = self.state.name(trial.task).to_owned();
+            let outcome = match (name.as_str(), trial.strategy.technique.as_str()) {
+                ("broken", _) => TrialOutcome::Failed {
+                    error: "ValueError: no <data> \u{1b}[31mhere".to_owned(),
+                    traceback: TRACEBACK.to_owned(),
+                },
+                ("vit-b32", "fsdp") if trial.strategy.gpus == 2 => {
+                    TrialOutcome::NotApplicable { reason: "no layer to wrap".to_owned() }
+                }
+                ("vit <b64>", "fsdp") if trial.strategy.gpus == 1 => TrialOutcome::OutOfMemory {
+                    detail: "DefaultCPUAllocator: can't allocate memory: you tried to allocate \
+                             4096 bytes"
+                        .to_owned(),
+                },
+                (name, technique) => TrialOutcome::Measured {
+                    step_s: if name.starts_with("gpt") { 0.05 } else { 0.03 } / speed
+                        * if technique == "fsdp" { 1.2 } else { 1.0 },
+                    setup_s: 0.5,
+                    peak_memory_bytes: 412_000_000,
+                    timed_steps: 3,
+                    batches_per_epoch: Some(56),
+                },
+            };
+            let devices: Vec<u32> = (0..trial.strategy.gpus).collect();
+            self.trial(from_s, from_s + 0.9, slot, &devices, outcome);
+        }
+        let end = TaskEnd::Failed {
+            error: "no strategy can run it: ValueError: no <data> \u{1b}[31mhere".to_owned(),
+            traceback: TRACEBACK.to_owned(),
+        };
+        self.tell(17.0, Record::TaskEnded { task: TaskId(4), end });
+    }
+
+    /// The first plan, at 17.4 s.
+    pub(crate) fn plan(&mut self) {
+        let place =
+            |task: usize, technique: &str, devices: &[u32], start: f64, end: f64| PlannedTask {
+                task: TaskId(task),
+                strategy: strategy(technique, u32::try_from(devices.len()).unwrap()),
+                gang: gang(devices),
+                start_s: 17.4 + start,
+                end_s: 17.4 + end,
+            };
+        let plan = RunPlan {
+            at_s: 17.4,
+            status: PlanStatus::Feasible,
+            makespan_s: 30.0,
+            lower_bound_s: 29.1,
+            solve_s: 0.4,
+            current_practice_s: Some(41.2),
+            tasks: vec![
+                place(0, "ddp", &[0], 0.0, 20.5),
+                place(1, "ddp", &[1], 0.0, 20.5),
+                place(2, "ddp", &[0], 20.5, 30.0),
+                place(3, "ddp", &[1], 20.5, 25.5),
+            ],
+        };
+        self.tell(17.4, Record::Planned { plan });
+    }
+
+    /// Training up to 30 s: the first task runs, the second fails once and is tried again.
+    pub(crate) fn first_training(&mut self) {
+        let first = self.launch(17.4, 0, Purpose::Train, strategy("ddp", 1), &[0]);
+        let second = self.launch(17.4, 1, Purpose::Train, strategy("ddp", 1), &[1]);
+        self.tell(17.9, Record::Started { attempt: first, step: 0, setup_s: 0.5 });
+        self.tell(17.9, Record::Started { attempt: second, step: 0, setup_s: 0.5 });
+        let text = "the loader is iterable: resuming reads 0 batches again".to_owned();
+        self.tell(18.0, Record::Noted { task: TaskId(0), text });
+        self.tell(23.0, Record::Checkpointed { attempt: second, step: 100 });
+        let failure = RankFailure {
+            rank: 0,
+            kind: FailureKind::Died,
+            error: "rank 0 was killed by signal 9".to_owned(),
+            traceback: String::new(),
+        };
+        self.tell(
+            24.0,
+            Record::Ended { attempt: second, end: AttemptEnd::Failed { failure }, step: 100 },
+        );
+        self.tell(24.0, Record::Retrying { task: TaskId(1), not_before_s: 25.0 });
+        let again = self.launch(25.0, 1, Purpose::Train, strategy("ddp", 1), &[1]);
+        self.tell(25.5, Record::Started { attempt: again, step: 100, setup_s: 0.5 });
+        self.tell(29.0, Record::PlanKept { time_left_s: 22.0, best_s: 21.4 });
+        self.report(again, 160, 2.91, 0.05, 29.9);
+        self.report(first, 238, 2.31, 0.05, 29.9);
+    }
+
+    /// What a worker said of its progress, as the engine would note it.
+    pub(crate) fn report(
+        &mut self,
+        attempt: AttemptId,
+        step: u64,
+        loss: f64,
+        step_s: f64,
+        now_s: f64,
+    ) {
+        let live = self.state.attempts.get_mut(&attempt).unwrap();
+        live.step = step;
+        live.step_s = Some(step_s);
+        live.heard_s = now_s;
+        let task = live.task;
+        self.state.tasks[task.0].step = step;
+        self.state.tasks[task.0].loss = Some(loss);
+    }
+
+    /// From 30 s to the end: the first task ends, a re-plan moves the second, all others train.
+    pub(crate) fn rest(&mut self) {
+        let (first, again) = (AttemptId(self.next_attempt - 3), AttemptId(self.next_attempt - 1));
+        self.end(first, 400, 2.104, 38.1);
+        let mut plan = self.state.plans[0].clone();
+        plan.at_s = 38.2;
+        plan.makespan_s = 15.2;
+        plan.lower_bound_s = 15.2;
+        plan.status = PlanStatus::Optimal;
+        plan.current_practice_s = None;
+        plan.tasks = vec![
+            PlannedTask {
+                task: TaskId(1),
+                strategy: strategy("ddp", 2),
+                gang: gang(&[0, 1]),
+                start_s: 38.2,
+                end_s: 44.0,
+            },
+            PlannedTask { start_s: 44.0, end_s: 53.4, ..self.state.plans[0].tasks[2].clone() },
+            PlannedTask { start_s: 44.0, end_s: 49.0, ..self.state.plans[0].tasks[3].clone() },
+        ];
+        self.tell(38.2, Record::Planned { plan });
+        self.tell(38.2, Record::Stopping { attempt: again, reason: StopReason::Replan });
+        self.tell(38.5, Record::Ended { attempt: again, end: AttemptEnd::Stopped, step: 340 });
+        let moved = self.launch(38.5, 1, Purpose::Train, strategy("ddp", 2), &[0, 1]);
+        self.tell(39.1, Record::Started { attempt: moved, step: 340, setup_s: 0.6 });
+        self.end(moved, 400, 1.987, 42.0);
+        let third = self.launch(42.0, 2, Purpose::Train, strategy("ddp", 1), &[0]);
+        let fourth = self.launch(42.0, 3, Purpose::Train, strategy("ddp", 1), &[1]);
+        self.tell(42.5, Record::Started { attempt: third, step: 0, setup_s: 0.5 });
+        self.tell(42.5, Record::Started { attempt: fourth, step: 0, setup_s: 0.5 });
+        self.end(fourth, 150, 0.1423, 47.4);
+        self.end(third, 300, 0.051, 51.4);
+        self.tell(51.4, Record::RunEnded { end: RunEnd::Complete });
+    }
+
+    fn end(&mut self, attempt: AttemptId, step: u64, loss: f64, now_s: f64) {
+        let task = self.state.attempts[&attempt].task;
+        self.tell(now_s, Record::Ended { attempt, end: AttemptEnd::Finished, step });
+        self.tell(now_s, Record::TaskEnded { task, end: TaskEnd::Done { loss: Some(loss) } });
+    }
+
+    /// From 30 s: the person asks to stop, and everything stops at checkpoints.
+    pub(crate) fn interrupt(&mut self) {
+        self.tell(30.0, Record::Interrupted { at_once: false });
+        let live: Vec<AttemptId> = self.state.live_attempts().map(|(id, _)| id).collect();
+        for attempt in live {
+            self.tell(30.0, Record::Stopping { attempt, reason: StopReason::Interrupt });
+            let step = self.state.attempts[&attempt].step;
+            self.tell(30.4, Record::Ended { attempt, end: AttemptEnd::Stopped, step });
+        }
+        self.tell(30.4, Record::RunEnded { end: RunEnd::Interrupted });
+    }
+}
