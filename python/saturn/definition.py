@@ -1,0 +1,72 @@
+"""A task as it travels to the workers: its functions and numbers, pickled by cloudpickle.
+
+The face writes it into the run directory, ranks read it from there. Everything in it may be a
+closure, a lambda or a class of `__main__`; nothing in it depends on the plan.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskDefinition:
+    """What is needed to train one task, without its name on disk or its plan."""
+
+    name: str
+    get_model: Callable[..., Any]
+    get_dataloader: Callable[..., Any]
+    loss_function: Callable[..., Any] | None
+    loss_weight: Callable[..., Any] | None
+    lr: float
+    epochs: int | None
+    batch_count: int | None
+    optimizer_cls: Callable[..., Any] | None  # None: AdamW
+    kwargs: Mapping[str, Any]
+    hints: Mapping[str, Any]
+    seed: int
+
+    def dumps(self) -> bytes:
+        return cloudpickle.dumps(self)  # type: ignore[no-any-return]
+
+
+def load(path: Path) -> TaskDefinition:
+    """Read a definition that this run directory's own run wrote."""
+    definition = cloudpickle.loads(path.read_bytes())
+    if not isinstance(definition, TaskDefinition):
+        raise TypeError(f"{path} holds a {type(definition).__name__}, not a task definition")
+    return definition
+
+
+def call_get_model(get_model: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call `get_model` as it wants to be: with keywords, with one mapping, or with nothing.
+
+    Raises `TypeError` with the signature where `kwargs` fit none of these.
+    """
+    try:
+        signature = inspect.signature(get_model)
+    except (TypeError, ValueError):  # some builtins have none
+        return get_model(**kwargs)
+    if _binds(signature, **kwargs):
+        return get_model(**kwargs)
+    if _binds(signature, dict(kwargs)):
+        return get_model(dict(kwargs))
+    name = getattr(get_model, "__name__", "get_model")
+    raise TypeError(
+        f"{name}{signature} accepts neither the keywords of HParams ({sorted(kwargs)}) "
+        "nor one mapping that holds them"
+    )
+
+
+def _binds(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,46 @@
+"""What data-parallel techniques share: every rank runs the whole forward on its own slice.
+
+Holds the arithmetic that makes uneven slices count right where the framework *averages* gradients
+over ranks, as DDP and FSDP2 do. Techniques that sum gradients must not use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from saturn.techniques.interface import Objective, ParallelModel
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from saturn.worker.gang import Gang
+
+
+class DataParallelModel(ParallelModel):
+    """`call` runs the forward of `module` (its wrapper, or itself) on this rank's slice."""
+
+    def __init__(self, module: nn.Module, call: Callable[..., Any], gang: Gang) -> None:
+        self.module = module
+        self.data_rank = gang.rank
+        self.data_size = gang.world_size
+        self._call = call
+
+    def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor:
+        args, kwargs = objective.inputs(batch)
+        loss = objective.loss(self._call(*args, **kwargs), batch)
+        # Averaging divides by the number of ranks, so the share is multiplied by it.
+        factor = share * self.data_size
+        (loss if factor == 1.0 else loss * factor).backward()
+        return loss.detach()
+
+    def before_save(self) -> None:
+        # Buffers such as running statistics follow each rank's own slices. A checkpoint takes
+        # those of rank 0 on every rank, never a mixture.
+        if self.data_size > 1:
+            for buffer in self.module.buffers():
+                if not isinstance(buffer, DTensor):
+                    dist.broadcast(buffer, 0)

@@ -1,0 +1,55 @@
+"""`ddp`: a whole copy of the model on each device, gradients averaged.
+
+With one rank it is the plain single-device case: no wrapper and no process group.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from torch.nn.parallel import DistributedDataParallel
+
+from saturn.techniques.data_parallel import DataParallelModel
+from saturn.techniques.interface import Knobs, ParallelModel, Technique
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from saturn.worker.gang import Gang
+
+#: What torch's reducer says when some parameter took no part in the loss.
+_UNUSED_PARAMETERS = "find_unused_parameters"
+
+#: Buffers are made equal when they are saved; doing it at each forward would cost a collective a
+#: step. The name of the switch depends on torch's version.
+_NO_BUFFER_SYNC: dict[str, Any] = (
+    {"forward_sync_buffers": False}
+    if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+    else {"broadcast_buffers": False}
+)
+
+
+class Ddp(Technique):
+    """Distributed data parallel. Knob `find_unused_parameters`: for models that skip layers."""
+
+    def retry_knobs(self, knobs: Knobs, error: str) -> Knobs | None:
+        # Looking for unused parameters costs a walk over the graph at every step, so it is only
+        # done where training can't do without.
+        if _UNUSED_PARAMETERS in error and not knobs.get(_UNUSED_PARAMETERS):
+            return {**knobs, _UNUSED_PARAMETERS: True}
+        return None
+
+    def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
+        module.to(gang.device)
+        if gang.world_size == 1:
+            return DataParallelModel(module, module, gang)
+        gang.open()
+        wrapper = DistributedDataParallel(
+            module,
+            device_ids=[gang.device] if gang.device.type == "cuda" else None,
+            **_NO_BUFFER_SYNC,
+            gradient_as_bucket_view=True,
+            find_unused_parameters=bool(knobs.get(_UNUSED_PARAMETERS, False)),
+        )
+        return DataParallelModel(module, wrapper, gang)

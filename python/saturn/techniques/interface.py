@@ -1,0 +1,113 @@
+"""The managed technique interface: what a technique says, and what Saturn owns.
+
+A technique says three things only: whether it can run a model at all (`not_applicable`, the
+reason in words), which settings are worth trying (`knob_sets`), and how a module is spread over
+a gang (`parallelise`). Saturn owns the data, the training loop, checkpoints, progress and
+failures, so that a task trains the same way under every technique.
+
+Invariants every technique keeps, because checkpoints are exchanged between techniques:
+
+* the parameters of `ParallelModel.module` carry the names of the unsplit model, and together the
+  ranks of the gang hold every parameter;
+* one `forward_backward` over all data ranks leaves in the gradients the gradient of the loss over
+  the whole global batch, each slice counted by its share.
+
+This file does not know any technique, and holds no training code.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from saturn.worker.gang import Gang
+
+#: Settings of a technique: plain JSON data, opaque to everything but the technique.
+Knobs = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Where a technique would run: what it may look at when it decides."""
+
+    gpus: int  # devices of the strategy; the gang has one rank on each
+    device_kind: str  # "cpu" or "cuda"
+    hints: Mapping[str, Any]  # what the task says about its model
+
+
+class Objective(Protocol):
+    """How a batch enters the model and becomes a loss: the task's side of one step."""
+
+    def inputs(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and keyword arguments of the model for `batch`."""
+        ...
+
+    def loss(self, outputs: Any, batch: Any) -> Tensor:
+        """Scalar mean loss of the model's `outputs` on `batch`.
+
+        Raises a task error, with the shape it got, where the task's loss is not a scalar.
+        """
+        ...
+
+
+class ParallelModel(ABC):
+    """A module spread over the gang, as one rank holds it."""
+
+    #: Holds this rank's parameters under their unsplit names: what the optimizer gets, and what
+    #: is saved.
+    module: nn.Module
+    #: Which slice of the global batch this rank works on, and into how many it is cut. Ranks of
+    #: one pipeline or one tensor group have the same slice.
+    data_rank: int
+    data_size: int
+
+    @abstractmethod
+    def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
+        """Add to the gradients those of `share` × the mean loss over `batch`.
+
+        `batch` is this data rank's slice, already on the device; `share` is its part of the
+        global batch, between 0 and 1. Returns the unscaled mean loss, detached, or None where
+        another rank of the same slice reports it.
+        """
+
+    def before_save(self) -> None:
+        """Called on every rank before the module's state is read for a checkpoint."""
+
+
+class Technique(ABC):
+    """A way to parallelise. Subclass it, and `saturn.register("name", TheClass)`.
+
+    Instances are made without arguments, once a rank, and live as long as the attempt.
+    """
+
+    def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
+        """Say in words why this technique can't run `module` there; None where it can.
+
+        Asked in trials, before anything is parallelised; `module` is as the task built it.
+        """
+        return None
+
+    def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
+        """Settings worth measuring; the fastest that fits wins. At least one."""
+        return [{}]
+
+    def retry_knobs(self, knobs: Knobs, error: str) -> Knobs | None:
+        """Another setting to try, given that `knobs` failed with `error`; None for no more."""
+        return None
+
+    @abstractmethod
+    def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
+        """Spread `module`, which every rank built alike on the CPU, over `gang`.
+
+        Runs on every rank at once, and may replace parts of `module`. Raise `NotApplicable` with
+        a reason where it turns out not to work.
+        """
+
+
+class NotApplicable(Exception):
+    """The technique can't run this task; the message says why, in words."""

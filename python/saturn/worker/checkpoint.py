@@ -1,0 +1,220 @@
+"""Save and load the training state of a managed task, under any layout.
+
+State is the model's and the optimizer's tensors by unsplit parameter names, in PyTorch's
+distributed checkpoint format (DCP), so any technique loads any other's. Learning rates and other
+group settings are the task's, and are rebuilt, not stored; so are random streams (see `seeds`).
+Non-persistent buffers stay as the model built them.
+
+Which directories count, and how one is committed, is in `manifest`.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+
+from saturn.techniques.interface import ParallelModel
+from saturn.worker import manifest
+from saturn.worker.data import Position
+from saturn.worker.gang import Gang
+
+#: One flat key for each tensor, so layouts that hold different parameters can share a checkpoint.
+_OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
+#: Prefix of the optimizer's tensors among its flat keys; the others are group settings.
+_STATE = "state."
+
+
+class Checkpoints:
+    """The checkpoints of one task, as one rank of a gang writes and reads them."""
+
+    def __init__(self, directory: Path, gang: Gang, about: Mapping[str, Any]) -> None:
+        self._directory = directory
+        self._gang = gang
+        self._about = dict(about)  # what else the manifest says: task, technique, gpus, knobs
+
+    def save(
+        self,
+        parallel: ParallelModel,
+        optimizer: torch.optim.Optimizer,
+        *,
+        step: int,
+        position: Position,
+        loss: float,
+    ) -> float:
+        """Save after `step` done steps; every rank calls it. Returns the seconds it took."""
+        began = time.monotonic()
+        parallel.before_save()
+        gang = self._gang
+        # The same name on every rank; fresh, because no attempt but this one writes here.
+        scratch = self._directory / f".new-{manifest.step_dir_name(step)}-{self._about['attempt']}"
+        if gang.rank == 0:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            scratch.mkdir()
+        gang.sum([0.0])  # nobody writes before it is there
+        state = {
+            "model": get_model_state_dict(parallel.module, options=_OPTIONS),
+            "optimizer": _tensors_of(parallel.module, optimizer),
+        }
+        with warnings.catch_warnings():
+            # One rank without a process group is what a gang of one is; DCP warns of it.
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            dcp.save(
+                state,
+                storage_writer=dcp.FileSystemWriter(scratch, sync_files=True),
+                no_dist=not dist.is_initialized(),
+            )
+        # Each rank reads back what it wrote itself; rank 0 also the index.
+        own = sorted(
+            path.name
+            for path in scratch.iterdir()
+            if path.name.startswith(f"__{gang.rank}_") or (gang.rank == 0 and path.name[:2] != "__")
+        )
+        parts = gang.collect(manifest.digests(scratch, own))
+        if gang.rank == 0:
+            files = {name: digest for part in parts for name, digest in part.items()}
+            manifest.commit(
+                scratch,
+                self._directory,
+                {
+                    "version": manifest.VERSION,
+                    "format": "dcp",
+                    "step": step,
+                    "samples": position.samples,
+                    "epoch": position.epoch,
+                    "batch": position.batch,
+                    "loss": loss if math.isfinite(loss) else None,
+                    **self._about,
+                    **versions(),
+                    "files": files,
+                },
+            )
+            manifest.prune(self._directory)
+        return time.monotonic() - began
+
+    def newest(self) -> tuple[Path, dict[str, Any]] | None:
+        """The newest checkpoint that verifies, and its manifest; every rank calls it.
+
+        Torn, damaged and foreign directories are passed over.
+        """
+        gang = self._gang
+        # Rank 0's list is the list: the others may see a directory in another state.
+        listed = manifest.found(self._directory) if gang.rank == 0 else []
+        for directory in gang.collect([str(path) for _, path in listed])[0]:
+            path = Path(directory)
+            content = manifest.read(path)
+            wrong = content is None or manifest.verify(
+                path, content, part=gang.rank, parts=gang.world_size
+            )
+            if gang.sum([1.0 if wrong else 0.0])[0] == 0.0 and content is not None:
+                return path, content
+        return None
+
+    def load(
+        self,
+        directory: Path,
+        content: Mapping[str, Any],
+        parallel: ParallelModel,
+        optimizer: torch.optim.Optimizer,
+    ) -> Position:
+        """Load a verified checkpoint into the model and a fresh optimizer; every rank calls it."""
+        module = parallel.module
+        model_state = get_model_state_dict(module, options=_OPTIONS)
+        if content["format"] == "torch":
+            # Saved by a black-box technique: the model alone.
+            set_model_state_dict(
+                module,
+                load_black_box(directory, self._gang.device),
+                options=StateDictOptions(full_state_dict=True),
+            )
+        else:
+            reader = dcp.FileSystemReader(directory)
+            saved = set(reader.read_metadata().state_dict_metadata)
+            optimizer_state = get_optimizer_state_dict(module, optimizer, options=_OPTIONS)
+            present = _only_saved(module, optimizer, optimizer_state, saved)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+                dcp.load(
+                    {"model": model_state, "optimizer": present},
+                    storage_reader=reader,
+                    no_dist=not dist.is_initialized(),
+                )
+            set_model_state_dict(module, model_state, options=_OPTIONS)
+            groups = {k: v for k, v in optimizer_state.items() if not k.startswith(_STATE)}
+            set_optimizer_state_dict(
+                module, optimizer, optim_state_dict={**groups, **present}, options=_OPTIONS
+            )
+        return Position(content["epoch"], content["batch"], content["samples"])
+
+
+def load_black_box(directory: Path, device: torch.device) -> dict[str, Any]:
+    """The model state of a checkpoint that a black-box technique saved."""
+    state = torch.load(directory / "state.pt", map_location=device, weights_only=False)
+    return dict(model_part(state))
+
+
+def model_part(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The model's state dict in what a black-box technique saved: all of it, or its `model`."""
+    inner = state.get("model")
+    return inner if isinstance(inner, Mapping) else state
+
+
+def versions() -> dict[str, str]:
+    """What wrote the checkpoint."""
+    return {"torch": str(torch.__version__), "python": platform.python_version()}
+
+
+def _tensors_of(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The optimizer's state without its group settings."""
+    state = get_optimizer_state_dict(module, optimizer, options=_OPTIONS)
+    return {key: value for key, value in state.items() if key.startswith(_STATE)}
+
+
+def _only_saved(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: Mapping[str, Any],
+    saved: set[str],
+) -> dict[str, Any]:
+    """The optimizer's entries that the checkpoint holds.
+
+    A parameter that had no gradient yet has no state either, in the checkpoint or after loading.
+    One that had must be complete: a missing entry then raises in the load.
+    """
+    names = {name for name, _ in module.named_parameters()}
+    stateless = {
+        name
+        for name in names
+        if not any(key.startswith(f"optimizer.{_STATE}{name}.") for key in saved)
+    }
+    for name, parameter in module.named_parameters():
+        if name in stateless:
+            optimizer.state.pop(parameter, None)
+    prefixes = tuple(f"{_STATE}{name}." for name in stateless)
+    return {
+        key: value
+        for key, value in state.items()
+        if key.startswith(_STATE) and not key.startswith(prefixes)
+    }
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove half-written checkpoints of attempts that are over."""
+    if directory.is_dir():
+        manifest.prune(directory)

@@ -1,0 +1,141 @@
+"""Tell one failure from another, in the words of the protocol.
+
+Kinds: `task` (the task's own functions, named), `out_of_memory`, `peer_lost` (an echo of another
+rank's failure, never the cause), `not_applicable` (the technique said so), `error` (the rest).
+Memory comes first: running out inside a task's function is no fault of that function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from saturn.techniques.interface import NotApplicable
+
+#: Longest traceback sent, in characters; the beginning and the end are kept.
+_MAX_TRACEBACK = 20_000
+
+# Messages, because a failed CPU allocation and a lost gloo peer are plain RuntimeErrors.
+_OUT_OF_MEMORY_TEXTS = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "cuda out of memory",
+    "cuda error: out of memory",
+    "cublas_status_alloc_failed",
+    "is killed by signal: killed",  # a DataLoader worker, by the kernel's memory killer
+)
+_PEER_LOST_TEXTS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "application timeout caused pair closure",
+    "timed out waiting",
+    "remote process exited",
+    "connection refused",
+    "socket closed",
+    "pair closure",
+)
+
+
+class TaskError(Exception):
+    """The task's own doing; the message says which of its functions, and what would be right."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One rank's failure as it is reported."""
+
+    kind: str
+    error: str  # one line
+    traceback: str
+
+    def message(self) -> dict[str, Any]:
+        return {
+            "type": "failed",
+            "kind": self.kind,
+            "error": self.error,
+            "traceback": self.traceback,
+        }
+
+
+@contextlib.contextmanager
+def task_function(name: str) -> Iterator[None]:
+    """Run a function of the task: what it raises becomes a `TaskError` that names it."""
+    try:
+        yield
+    except (TaskError, NotApplicable):
+        raise
+    except Exception as error:
+        raise TaskError(f"{name} raised {_one_line(error)}") from error
+
+
+def describe(error: BaseException) -> Failure:
+    """Classify `error`, looking through what caused it."""
+    chain = list(_chain(error))
+    text = traceback.format_exc() if error.__traceback__ is None else _format(error)
+    if any(_is_out_of_memory(link) for link in chain):
+        cause = next(link for link in chain if _is_out_of_memory(link))
+        return Failure(kind="out_of_memory", error=_one_line(cause), traceback=text)
+    if any(_is_peer_lost(link) for link in chain):
+        cause = next(link for link in chain if _is_peer_lost(link))
+        return Failure(kind="peer_lost", error=_one_line(cause), traceback=text)
+    for link in chain:
+        if isinstance(link, NotApplicable):
+            return Failure(kind="not_applicable", error=str(link), traceback=text)
+        if isinstance(link, TaskError):
+            return Failure(kind="task", error=str(link), traceback=text)
+    return Failure(kind="error", error=_one_line(error), traceback=text)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError | OSError) and any(
+        part in text for part in _OUT_OF_MEMORY_TEXTS
+    )
+
+
+def _is_peer_lost(error: BaseException) -> bool:
+    if isinstance(error, dist.DistNetworkError | dist.DistBackendError):
+        return True
+    text = str(error).lower()
+    # Only while in a group: a loader that reads from a network may lose its own connection.
+    return (
+        isinstance(error, RuntimeError)
+        and dist.is_initialized()
+        and any(part in text for part in _PEER_LOST_TEXTS)
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    # A DataLoader worker's exception carries its whole traceback as text; the last line says it.
+    if "Traceback (most recent call last)" in text:
+        text = str(error).strip().splitlines()[-1].strip()
+        return text[:500]
+    name = type(error).__name__
+    return f"{name}: {text[:500]}" if text else name
+
+
+def _format(error: BaseException) -> str:
+    text = "".join(traceback.format_exception(error))
+    if len(text) > _MAX_TRACEBACK:
+        half = _MAX_TRACEBACK // 2
+        text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+    return text

@@ -1,0 +1,39 @@
+"""Find an attempt's technique: imported by path, or unpickled from the run directory."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import cloudpickle
+
+from saturn.techniques.interface import Technique
+from saturn.worker.spec import TechniqueRef
+
+
+def load_class(ref: TechniqueRef) -> type[Any]:
+    """The technique's class; `TypeError` where what is there is no class."""
+    if ref.import_path is not None:
+        module_name, _, qualified_name = ref.import_path.partition(":")
+        found: Any = importlib.import_module(module_name)
+        for name in qualified_name.split("."):
+            found = getattr(found, name)
+    elif ref.pickle_path is not None:
+        # Written by this run's own front end into its private directory.
+        found = cloudpickle.loads(ref.pickle_path.read_bytes())
+    else:
+        raise ValueError(f"technique `{ref.name}` has neither an import path nor a pickle")
+    if not isinstance(found, type):
+        raise TypeError(f"technique `{ref.name}` is a {type(found).__name__}, not a class")
+    return found
+
+
+def managed(ref: TechniqueRef) -> Technique:
+    """An instance of a managed technique."""
+    technique = load_class(ref)()
+    if not isinstance(technique, Technique):
+        raise TypeError(
+            f"technique `{ref.name}` is a {type(technique).__name__}, which is not a "
+            "saturn.techniques.Technique"
+        )
+    return technique

@@ -1,0 +1,143 @@
+"""Train a managed task from its last checkpoint to its last step, or to a stop request.
+
+All ranks of the gang run this in step; rank 0 alone reports and keeps the metrics.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import deque
+from pathlib import Path
+
+from saturn.definition import TaskDefinition
+from saturn.techniques.interface import Technique
+from saturn.worker.checkpoint import Checkpoints
+from saturn.worker.data import Position
+from saturn.worker.gang import Gang
+from saturn.worker.process import seconds_alive
+from saturn.worker.report import Reporter
+from saturn.worker.spec import Spec
+from saturn.worker.stepper import Stepper
+
+#: Least seconds between two progress reports.
+_PROGRESS_EVERY_S = 0.25
+#: Steps over which recent seconds a step are averaged.
+_RECENT_STEPS = 32
+
+
+def train(
+    spec: Spec, definition: TaskDefinition, technique: Technique, gang: Gang, reporter: Reporter
+) -> None:
+    """Run one attempt; returns when all steps are done or a stop was honoured."""
+    assert spec.steps is not None  # `spec.load` has checked it
+    stepper = Stepper(definition, technique, gang, spec.knobs or {}, note=reporter.note)
+    checkpoints = Checkpoints(
+        spec.checkpoints_dir,
+        gang,
+        {
+            "task": spec.task,
+            "technique": spec.technique.name,
+            "gpus": spec.gpus,
+            "knobs": spec.knobs or {},
+            "attempt": spec.attempt,
+        },
+    )
+    done, loss, position = 0, math.nan, Position()
+    if (newest := checkpoints.newest()) is not None:
+        directory, manifest = newest
+        position = checkpoints.load(directory, manifest, stepper.parallel, stepper.optimizer)
+        done = manifest["step"]
+        loss = math.nan if manifest["loss"] is None else manifest["loss"]
+        if manifest["format"] != "dcp" and gang.rank == 0:
+            reporter.note(
+                "the last save came from a black-box technique and holds the model alone: the "
+                "optimizer starts fresh"
+            )
+    slices = stepper.slices(position)
+    observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
+    if observer is not None:
+        observer.started(done)
+    saved_at, saved_time = done, time.monotonic()
+
+    def save() -> None:
+        nonlocal saved_at, saved_time
+        save_s = checkpoints.save(
+            stepper.parallel, stepper.optimizer, step=done, position=position, loss=loss
+        )
+        saved_at, saved_time = done, time.monotonic()
+        if observer is not None:
+            observer.saved(done, save_s)
+
+    while done < spec.steps:
+        began = time.monotonic()
+        piece = next(slices)
+        due = gang.rank == 0 and began - saved_time >= spec.checkpoint_every_s
+        result = stepper.step(done, piece, stop=reporter.stop_requested, save=due)
+        done, loss, position = done + 1, result.loss, piece.after
+        if observer is not None:
+            observer.stepped(done, loss, time.monotonic() - began)
+        if result.stop and done < spec.steps:
+            save()
+            if observer is not None:
+                observer.ended({"type": "stopped", "step": done})
+            return
+        if result.save and done < spec.steps:
+            save()
+    if saved_at != done:
+        save()
+    if observer is not None:
+        observer.ended({"type": "finished", "step": done, "loss": loss})
+
+
+class _Observer:
+    """What rank 0 tells about training: messages to the runtime, and `metrics.jsonl`."""
+
+    def __init__(self, task_dir: Path, reporter: Reporter) -> None:
+        self._reporter = reporter
+        # Line by line: a killed rank loses no metric of a step that it had reported.
+        self._metrics = (task_dir / "metrics.jsonl").open("a", buffering=1)
+        self._recent_s: deque[float] = deque(maxlen=_RECENT_STEPS)
+        self._first = True
+        self._told = 0.0
+        self._warned = False
+
+    def started(self, step: int) -> None:
+        self._reporter.send({"type": "started", "step": step, "setup_s": seconds_alive()})
+
+    def stepped(self, step: int, loss: float, step_s: float) -> None:
+        finite = math.isfinite(loss)
+        line = {"step": step, "loss": loss if finite else None, "t": time.time()}
+        self._metrics.write(json.dumps(line) + "\n")
+        if not finite and not self._warned:
+            self._warned = True
+            self._reporter.note(f"the loss is {loss} at step {step}")
+        # The first step of an attempt warms up: it says little about the next.
+        if self._first:
+            self._first = False
+            self._recent_s.append(step_s)
+            return
+        if len(self._recent_s) == 1 and self._told == 0.0:
+            self._recent_s.clear()
+        self._recent_s.append(step_s)
+        now = time.monotonic()
+        if now - self._told >= _PROGRESS_EVERY_S:
+            self._told = now
+            self._reporter.send(
+                {
+                    "type": "progress",
+                    "step": step,
+                    "loss": loss,
+                    "step_s": sum(self._recent_s) / len(self._recent_s),
+                }
+            )
+
+    def saved(self, step: int, save_s: float) -> None:
+        self._reporter.send(
+            {"type": "checkpoint", "step": step, "save_s": save_s, "blocked_s": save_s}
+        )
+
+    def ended(self, message: dict[str, object]) -> None:
+        self._metrics.close()
+        self._reporter.send(message)

@@ -1,0 +1,45 @@
+"""The most memory that a rank has needed: device memory on a GPU, resident set on a CPU slot.
+
+On a CPU slot it is the growth since the rank began, so that the interpreter and its libraries,
+which every process shares, don't count as the model's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+
+import torch
+
+
+class PeakMemory:
+    """Counts from the moment it is made; `restart` forgets the peak so far."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._at_start = 0 if device.type == "cuda" else _status_bytes("VmRSS")
+
+    def restart(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        else:
+            # "5" resets the high-water mark. Where the kernel won't, the mark only ever grows,
+            # and later measurements in the same process are upper bounds.
+            with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+                file.write("5")
+
+    def peak_bytes(self) -> int:
+        if self._device.type == "cuda":
+            return int(torch.cuda.max_memory_allocated(self._device))
+        return max(0, _status_bytes("VmHWM") - self._at_start)
+
+
+def _status_bytes(field: str) -> int:
+    try:
+        with open("/proc/self/status") as file:
+            for line in file:
+                if line.startswith(field + ":"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # no /proc on this system: the portable figure below
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

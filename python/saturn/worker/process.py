@@ -1,0 +1,34 @@
+"""This process: its cores, its device, its age."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+import torch
+
+
+def pin(cores: Sequence[int]) -> None:
+    """Run on these cores only, with a thread for each."""
+    if cores:
+        os.sched_setaffinity(0, set(cores))
+    torch.set_num_threads(max(1, len(cores)))
+
+
+def device_of(device_kind: str, rank: int) -> torch.device:
+    """The device of a rank: the one that it sees, or of several the one of its number."""
+    if device_kind == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", rank if torch.cuda.device_count() > 1 else 0)
+    torch.cuda.set_device(device)
+    return device
+
+
+def seconds_alive() -> float:
+    """Seconds since this process was forked or started, to about 10 ms."""
+    with open("/proc/self/stat") as file:
+        # The name in parentheses may hold spaces; the fields after it are numbered from 3.
+        fields = file.read().rpartition(")")[2].split()
+    started_s = int(fields[22 - 3]) / os.sysconf("SC_CLK_TCK")
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_s)

@@ -1,0 +1,84 @@
+"""One rank's life: read the spec, report in, do the attempt's part, end.
+
+`run` is called in a process forked by the warm parent; as a program (`python -m
+saturn.worker.rank SPEC RANK --workers-lock PATH`) it is the cold start of the same life. A rank
+that fails says why and ends at once, without tidying: a peer that waits for it learns of it by
+the closed connection, and the runtime ends the gang.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import NoReturn
+
+from saturn import definition as definitions
+from saturn.worker import black_box, load_technique
+from saturn.worker import spec as specs
+from saturn.worker.failure import describe
+from saturn.worker.gang import Gang
+from saturn.worker.lock import hold_workers_lock
+from saturn.worker.loop import train
+from saturn.worker.process import device_of, pin
+from saturn.worker.report import Reporter
+from saturn.worker.trial import trial
+
+
+def run(spec_path: str, rank: int) -> int:
+    """Live the life of `rank`; returns the exit code, 0, or does not return."""
+    spec = specs.load(spec_path)
+    reporter = Reporter(spec.socket, attempt=spec.attempt, rank=rank)
+    try:
+        _work(spec, rank, reporter)
+    except BaseException as error:
+        _fail(reporter, error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reporter.close()
+    return 0
+
+
+def _work(spec: specs.Spec, rank: int, reporter: Reporter) -> None:
+    definition = definitions.load(spec.task_dir / "task.pkl")
+    if spec.technique.level == "black_box":
+        if spec.cores is not None:
+            pin([core for slot in spec.cores for core in slot])
+        black_box.run(spec, definition, reporter)
+        return
+    pin(spec.cores[rank] if spec.cores is not None else ())
+    gang = Gang(
+        rank=rank,
+        world_size=spec.world_size,
+        device=device_of(spec.device_kind, rank),
+        rendezvous=spec.rendezvous,
+    )
+    technique = load_technique.managed(spec.technique)
+    work = train if spec.kind == "train" else trial
+    work(spec, definition, technique, gang, reporter)
+    gang.close()
+
+
+def _fail(reporter: Reporter, error: BaseException) -> NoReturn:
+    failure = describe(error)
+    sys.stderr.write(failure.traceback)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reporter.send(failure.message())
+    os._exit(1)
+
+
+def main() -> NoReturn:
+    """The cold start."""
+    parser = argparse.ArgumentParser(prog="python -m saturn.worker.rank")
+    parser.add_argument("spec")
+    parser.add_argument("rank", type=int)
+    parser.add_argument("--workers-lock")
+    arguments = parser.parse_args()
+    if arguments.workers_lock is not None:
+        hold_workers_lock(arguments.workers_lock)
+    os._exit(run(arguments.spec, arguments.rank))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Where every random number of a task comes from: its seed, and nothing about the plan.
+
+* `get_model` and `get_dataloader` each run after `seed_all(task seed)`;
+* epoch `e` is sampled after `seed_all(epoch_seed(task seed, e))`, with every generator that the
+  samplers hold seeded alike;
+* the sample at position `p` of epoch `e` is fetched after `seed_fetch(sample_seed(seed, e, p))`,
+  so a random augmentation is the same whichever rank fetches it;
+* the forward of step `k` on data rank `r` runs after `seed_step(step_seed(seed, k, r))`, so
+  dropout is the same whenever that layout comes to that step.
+
+No generator state is ever saved: a resumed task seeds its way to the same numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+import sys
+from collections.abc import Iterator
+
+import torch
+
+
+def derive(*parts: int | str) -> int:
+    """A 63-bit seed that depends on every part, the same on every machine."""
+    text = "/".join(str(part) for part in parts)
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def epoch_seed(seed: int, epoch: int) -> int:
+    return derive(seed, "epoch", epoch)
+
+
+def sample_seed(seed: int, epoch: int, position: int) -> int:
+    return derive(seed, "sample", epoch, position)
+
+
+def step_seed(seed: int, step: int, data_rank: int) -> int:
+    return derive(seed, "step", step, data_rank)
+
+
+def seed_all(seed: int) -> None:
+    """Seed torch (all devices), `random` and numpy."""
+    torch.manual_seed(seed)
+    _seed_python(seed)
+
+
+def seed_fetch(seed: int) -> None:
+    """Seed what fetching may draw from: the CPU generators. Called for every sample, so cheap."""
+    torch.default_generator.manual_seed(seed)
+    _seed_python(seed)
+
+
+def seed_step(seed: int, device: torch.device) -> None:
+    """Seed what a forward may draw from."""
+    seed_fetch(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
+def _seed_python(seed: int) -> None:
+    random.seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed & 0xFFFF_FFFF)
+
+
+@contextlib.contextmanager
+def forked() -> Iterator[None]:
+    """Put the CPU generators back as they were, whatever the block drew or seeded."""
+    torch_state = torch.default_generator.get_state()
+    python_state = random.getstate()
+    numpy = sys.modules.get("numpy")
+    numpy_state = None if numpy is None else numpy.random.get_state()
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(torch_state)
+        random.setstate(python_state)
+        if numpy is not None:
+            numpy.random.set_state(numpy_state)

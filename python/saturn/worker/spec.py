@@ -1,0 +1,108 @@
+"""The attempt's `spec.json`: what a gang is asked to do. Written by the runtime, read by ranks.
+
+Only the format and its checks are here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TechniqueRef:
+    """Where a technique's class comes from: an import path, or a pickle in the run directory."""
+
+    name: str
+    level: str  # "managed" or "black_box"
+    import_path: str | None  # "module:Qualified.Name"
+    pickle_path: Path | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """One attempt or trial, the same for every rank of its gang."""
+
+    kind: str  # "train" or "trial"
+    run_dir: Path
+    task: str
+    task_dir: Path
+    attempt: int
+    technique: TechniqueRef
+    gpus: int
+    knobs: dict[str, Any] | None  # None in a trial: the technique chooses
+    world_size: int
+    device_kind: str  # "cpu" or "cuda"
+    devices: tuple[int, ...]
+    cores: tuple[tuple[int, ...], ...] | None  # cores to pin, one tuple per device; None on GPUs
+    steps: int | None  # the task's total number of steps; None in a trial
+    warmup_steps: int
+    timed_steps: int
+    checkpoint_every_s: float
+    rendezvous: Path
+    socket: str
+
+    @property
+    def checkpoints_dir(self) -> Path:
+        return self.task_dir / "checkpoints"
+
+    @property
+    def attempt_dir(self) -> Path:
+        """Scratch space of this attempt; its logs are there too."""
+        return self.task_dir / "attempts" / str(self.attempt)
+
+
+def load(path: str | Path) -> Spec:
+    """Read and check a spec file; `ValueError` names the file and the field that is wrong."""
+    path = Path(path)
+    data = json.loads(path.read_text())
+    if not isinstance(data, dict) or data.get("version") != VERSION:
+        raise ValueError(f"{path}: version must be {VERSION}")
+    try:
+        spec = _from_json(data)
+    except KeyError as error:
+        raise ValueError(f"{path}: field {error} is missing") from None
+    if spec.kind not in ("train", "trial"):
+        raise ValueError(f"{path}: kind `{spec.kind}` is not one of train, trial")
+    if spec.kind == "train" and (spec.steps is None or spec.steps < 1):
+        raise ValueError(f"{path}: steps must be a positive number to train")
+    if spec.technique.level not in ("managed", "black_box"):
+        raise ValueError(
+            f"{path}: level `{spec.technique.level}` is not one of managed, black_box"
+        )
+    return spec
+
+
+def _from_json(data: Mapping[str, Any]) -> Spec:
+    technique = data["technique"]
+    cores = data.get("cores")
+    return Spec(
+        kind=data["kind"],
+        run_dir=Path(data["run_dir"]),
+        task=data["task"],
+        task_dir=Path(data["task_dir"]),
+        attempt=int(data["attempt"]),
+        technique=TechniqueRef(
+            name=technique["name"],
+            level=technique["level"],
+            import_path=technique.get("import"),
+            pickle_path=Path(technique["pickle"]) if technique.get("pickle") else None,
+        ),
+        gpus=int(data["gpus"]),
+        knobs=data.get("knobs"),
+        world_size=int(data["world_size"]),
+        device_kind=data["device_kind"],
+        devices=tuple(data["devices"]),
+        cores=None if cores is None else tuple(tuple(slot) for slot in cores),
+        steps=data.get("steps"),
+        warmup_steps=int(data["warmup_steps"]),
+        timed_steps=int(data["timed_steps"]),
+        checkpoint_every_s=float(data["checkpoint_every_s"]),
+        rendezvous=Path(data["rendezvous"]),
+        socket=data["socket"],
+    )

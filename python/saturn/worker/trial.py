@@ -1,0 +1,150 @@
+"""Measure a managed task under one technique on one gang: the fastest of its knob sets.
+
+A knob set that fails on some rank must not hang the others: each set runs in a process group of
+its own, and the ranks compare outcomes through the rendezvous file, which outlives it. The task's
+checkpoints and metrics are never touched.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+from saturn.definition import TaskDefinition
+from saturn.techniques.interface import Knobs, Setting, Technique
+from saturn.worker.data import Position
+from saturn.worker.failure import describe
+from saturn.worker.gang import Gang
+from saturn.worker.memory import PeakMemory
+from saturn.worker.process import seconds_alive
+from saturn.worker.report import Reporter
+from saturn.worker.spec import Spec
+from saturn.worker.stepper import Stepper, build_model
+
+Outcome = dict[str, Any]
+
+
+def trial(
+    spec: Spec, definition: TaskDefinition, technique: Technique, gang: Gang, reporter: Reporter
+) -> None:
+    """Run one trial; rank 0 reports its outcome. The task's own errors are raised."""
+    setting = Setting(gpus=spec.gpus, device_kind=spec.device_kind, hints=definition.hints)
+    memory = PeakMemory(gang.device)
+    module: nn.Module | None = build_model(definition)
+    assert module is not None
+    if (reason := technique.not_applicable(module, setting)) is not None:
+        _report(gang, reporter, {}, {"outcome": "not_applicable", "reason": reason})
+        return
+    pending = [spec.knobs] if spec.knobs is not None else list(technique.knob_sets(module, setting))
+    best: tuple[Knobs, Outcome] | None = None
+    failed: tuple[Knobs, Outcome] | None = None
+    number = 0
+    while pending:
+        knobs = pending.pop(0)
+        memory.restart()
+        outcome = _measure(spec, definition, technique, gang, reporter, knobs, module, memory)
+        module = None  # each further set builds its own: parallelising changed this one
+        gc.collect()
+        if gang.device.type == "cuda":
+            torch.cuda.empty_cache()
+        texts = gang.exchange(f"trial-{number}", json.dumps(outcome))
+        outcome = _agree([json.loads(text) for text in texts])
+        number += 1
+        if outcome["outcome"] == "measured":
+            if best is None or outcome["step_s"] < best[1]["step_s"]:
+                best = (knobs, outcome)
+            continue
+        failed = failed or (knobs, outcome)
+        if outcome["outcome"] == "failed":
+            again = technique.retry_knobs(knobs, outcome["error"])
+            if again is not None:
+                pending.insert(0, again)
+    found = best or failed
+    assert found is not None  # knob_sets gives at least one
+    _report(gang, reporter, *found)
+
+
+def _measure(
+    spec: Spec,
+    definition: TaskDefinition,
+    technique: Technique,
+    gang: Gang,
+    reporter: Reporter,
+    knobs: Knobs,
+    module: nn.Module | None,
+    memory: PeakMemory,
+) -> Outcome:
+    """This rank's outcome of one knob set; the process group is closed after it."""
+    try:
+        return _run_steps(spec, definition, technique, gang, reporter, knobs, module, memory)
+    except Exception as error:
+        failure = describe(error)
+        if failure.kind == "task":
+            raise  # no knob helps there
+        if failure.kind == "not_applicable":
+            return {"outcome": "not_applicable", "reason": failure.error}
+        if failure.kind == "out_of_memory":
+            return {"outcome": "out_of_memory", "detail": failure.error}
+        return {
+            "outcome": failure.kind if failure.kind == "peer_lost" else "failed",
+            "error": failure.error,
+            "traceback": failure.traceback,
+        }
+    finally:
+        gang.close()
+
+
+def _run_steps(
+    spec: Spec,
+    definition: TaskDefinition,
+    technique: Technique,
+    gang: Gang,
+    reporter: Reporter,
+    knobs: Knobs,
+    module: nn.Module | None,
+    memory: PeakMemory,
+) -> Outcome:
+    began, alive_s = time.monotonic(), seconds_alive()
+    stepper = Stepper(definition, technique, gang, knobs, module=module, note=reporter.note)
+    slices = stepper.slices(Position())
+    setup_s = time.monotonic() - began + alive_s
+    timed_steps = max(2, spec.timed_steps)
+    seconds: list[float] = []
+    for number in range(spec.warmup_steps + timed_steps):
+        step_began = time.monotonic()
+        stepper.step(number, next(slices), stop=False, save=False)
+        if gang.device.type == "cuda":
+            torch.cuda.synchronize(gang.device)
+        seconds.append(time.monotonic() - step_began)
+    slices.close()
+    outcome: Outcome = {
+        "outcome": "measured",
+        "step_s": statistics.median(seconds[spec.warmup_steps :]),
+        "setup_s": setup_s,
+        "peak_memory_bytes": memory.peak_bytes(),
+        "timed_steps": timed_steps,
+    }
+    if stepper.data.batches_per_epoch is not None:
+        outcome["batches_per_epoch"] = stepper.data.batches_per_epoch
+    return outcome
+
+
+def _agree(outcomes: list[Outcome]) -> Outcome:
+    """One outcome for the gang: its worst cause, or rank 0's times and the largest memory."""
+    for kind in ("out_of_memory", "not_applicable", "failed", "peer_lost"):
+        for outcome in outcomes:
+            if outcome["outcome"] == kind:
+                return {**outcome, "outcome": "failed"} if kind == "peer_lost" else outcome
+    peak = max(outcome["peak_memory_bytes"] for outcome in outcomes)
+    return {**outcomes[0], "peak_memory_bytes": peak}
+
+
+def _report(gang: Gang, reporter: Reporter, knobs: Knobs, outcome: Outcome) -> None:
+    if gang.rank == 0:
+        reporter.send({"type": "trial", "knobs": knobs, "outcome": outcome})

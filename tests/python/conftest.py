@@ -1,0 +1,25 @@
+"""Fixtures: one warm parent for the whole session, and a run directory for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import Runtime, Warm, runtime
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """The warm parent; at its end, no process of its may be left."""
+    parent = Warm(tmp_path_factory.mktemp("warm") / "workers.lock")
+    assert parent.ready.get("ready") is True
+    yield parent
+    parent.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path, warm: Warm) -> Iterator[Runtime]:
+    """A fresh run directory whose gangs are forked from the warm parent."""
+    with runtime(tmp_path, warm) as opened:
+        yield opened

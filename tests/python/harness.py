@@ -1,0 +1,361 @@
+"""Plays the runtime for the tests: a socket, spec files, gangs from a warm parent or cold.
+
+It speaks the worker protocol from its text alone, and shares nothing with the Rust runtime. Every
+launch is a real gang of real processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from saturn.definition import TaskDefinition
+from saturn.techniques import BUILT_IN
+
+PYTHON_DIR = Path(__file__).resolve().parents[2] / "python"
+#: Longest any single gang of these tests may take.
+LIMIT_S = 90.0
+
+
+def worker_env() -> dict[str, str]:
+    """The environment that the runtime gives to its workers."""
+    path = os.pathsep.join([str(PYTHON_DIR), str(Path(__file__).parent)])
+    return {
+        **os.environ,
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }
+
+
+def rank_env(rank: int, world_size: int, attempt: int) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "CUDA_VISIBLE_DEVICES": "",
+        "SATURN_TASK": "test",
+        "SATURN_ATTEMPT": str(attempt),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+class Warm:
+    """A warm parent, shared by all tests of a session."""
+
+    def __init__(self, lock: Path, preload: str = "") -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "saturn.worker.warm", "--workers-lock", str(lock)]
+            + (["--preload", preload] if preload else []),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=worker_env(),
+            start_new_session=True,
+        )
+        self.pids: dict[str, int] = {}
+        self._exits: dict[str, queue.Queue[int]] = {}
+        self.ready: dict[str, Any] = self._line()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def launch(self, key: str, *, spec: Path, rank: int, env: dict[str, str], log: Path) -> None:
+        self._exits[key] = queue.Queue()
+        request = {"key": key, "spec": str(spec), "rank": rank, "env": env, "log": str(log)}
+        assert self.process.stdin is not None
+        self.process.stdin.write((json.dumps({"launch": request}) + "\n").encode())
+        self.process.stdin.flush()
+
+    def exit_code(self, key: str, timeout_s: float = LIMIT_S) -> int:
+        return self._exits[key].get(timeout=timeout_s)
+
+    def close(self) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=20)
+        self.process.stdout.close()
+
+    def _line(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {}
+
+    def _read(self) -> None:
+        with contextlib.suppress(ValueError):  # closed under us
+            while message := self._line():
+                if "launched" in message:
+                    self.pids[message["launched"]["key"]] = message["launched"]["pid"]
+                elif "exited" in message:
+                    exited = message["exited"]
+                    self._exits[exited["key"]].put(exited["code"])
+
+
+@dataclass
+class Result:
+    """What a gang said and how it ended."""
+
+    messages: list[tuple[int, dict[str, Any]]]  # (rank, message)
+    codes: list[int]
+    logs: str
+
+    def of(self, kind: str, rank: int | None = None) -> list[dict[str, Any]]:
+        return [
+            message
+            for sender, message in self.messages
+            if message["type"] == kind and rank in (None, sender)
+        ]
+
+    def one(self, kind: str) -> dict[str, Any]:
+        found = self.of(kind)
+        assert len(found) == 1, f"{len(found)} `{kind}` messages\n{self.messages}\n{self.logs}"
+        return found[0]
+
+
+@dataclass
+class Gang:
+    """A launched gang."""
+
+    runtime: Runtime
+    keys: list[str]
+    world_size: int
+    logs: list[Path]
+    processes: list[subprocess.Popen[bytes]]  # of a cold start
+    messages: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    connections: dict[int, socket.socket] = field(default_factory=dict)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def stop(self) -> None:
+        """Ask every rank to stop at a checkpoint."""
+        self.wait_for("hello", count=self.world_size)
+        for connection in self.connections.values():
+            connection.sendall(b'{"type":"stop"}\n')
+
+    def wait_for(self, kind: str, *, count: int = 1, step: int = 0) -> None:
+        """Wait for messages of a kind, with at least `step` where they carry one."""
+
+        def there() -> bool:
+            found = [m for _, m in self.messages if m["type"] == kind and m.get("step", 0) >= step]
+            return len(found) >= count
+
+        with self.changed:
+            assert self.changed.wait_for(there, LIMIT_S), f"no {kind}: {self.messages}"
+
+    def pid(self, rank: int) -> int:
+        self.wait_for("hello", count=self.world_size)
+        with self.changed:
+            return next(m["pid"] for r, m in self.messages if m["type"] == "hello" and r == rank)
+
+    def kill(self, rank: int) -> None:
+        os.kill(self.pid(rank), signal.SIGKILL)
+
+    def kill_all(self) -> None:
+        for rank in range(self.world_size):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid(rank), signal.SIGKILL)
+
+    def wait(self) -> Result:
+        """Wait for every rank's end; as the runtime does, kill the gang at the first failure."""
+        codes: list[int | None] = [None] * self.world_size
+        deadline = time.monotonic() + LIMIT_S
+        while None in codes:
+            for rank, code in enumerate(codes):
+                if code is None:
+                    codes[rank] = self._poll(rank)
+            if time.monotonic() > deadline:
+                self.kill_all()
+                raise AssertionError(f"gang hangs: {codes} {self.messages}\n{self._text()}")
+            time.sleep(0.005)
+        ended = [code for code in codes if code is not None]
+        with self.changed:
+            # A connection's last lines may still be on their way to the reader thread.
+            self.changed.wait_for(lambda: not self.runtime.open_readers(self), 5)
+            return Result(list(self.messages), ended, self._text())
+
+    def _poll(self, rank: int) -> int | None:
+        if self.processes:
+            return self.processes[rank].poll()
+        try:
+            assert self.runtime.warm is not None
+            return self.runtime.warm.exit_code(self.keys[rank], timeout_s=0.001)
+        except queue.Empty:
+            return None
+
+    def _text(self) -> str:
+        return "\n".join(log.read_text() for log in self.logs if log.exists())
+
+
+class Runtime:
+    """A run directory with its socket; launches attempts of tasks."""
+
+    _attempts = 0
+
+    def __init__(self, run_dir: Path, warm: Warm | None) -> None:
+        self.run_dir = run_dir
+        self.warm = warm
+        self._gangs: dict[int, Gang] = {}
+        self._reading: dict[int, int] = {}
+        # A short path: Unix socket names are at most 107 bytes long.
+        self._socket_dir = tempfile.TemporaryDirectory(prefix="saturn-test-")
+        self.socket_path = f"{self._socket_dir.name}/s"
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._server.bind(self.socket_path)
+        self._server.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def task_dir(self, task: str) -> Path:
+        return self.run_dir / "tasks" / task
+
+    def write_task(self, definition: TaskDefinition) -> None:
+        directory = self.task_dir(definition.name)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "task.pkl").write_bytes(definition.dumps())
+
+    def launch(
+        self,
+        task: str,
+        technique: str | dict[str, Any] = "ddp",
+        *,
+        ranks: int = 1,
+        kind: str = "train",
+        steps: int | None = None,
+        knobs: dict[str, Any] | None = None,
+        gpus: int | None = None,
+        checkpoint_every_s: float = 1e9,
+        warmup_steps: int = 1,
+        timed_steps: int = 2,
+        cold: bool = False,
+        env: dict[str, str] | None = None,
+    ) -> Gang:
+        Runtime._attempts += 1
+        attempt = Runtime._attempts
+        directory = self.task_dir(task) / "attempts" / str(attempt)
+        directory.mkdir(parents=True)
+        if isinstance(technique, str):
+            technique = {
+                "name": technique,
+                "level": "managed",
+                "import": BUILT_IN[technique],
+                "pickle": None,
+            }
+        spec = {
+            "version": 1,
+            "kind": kind,
+            "run_dir": str(self.run_dir),
+            "task": task,
+            "task_dir": str(self.task_dir(task)),
+            "attempt": attempt,
+            "technique": technique,
+            "gpus": gpus or ranks,
+            "knobs": knobs if kind == "trial" else (knobs or {}),
+            "world_size": ranks,
+            "device_kind": "cpu",
+            "devices": list(range(gpus or ranks)),
+            "cores": [[rank % (os.cpu_count() or 1)] for rank in range(gpus or ranks)],
+            "steps": steps,
+            "warmup_steps": warmup_steps,
+            "timed_steps": timed_steps,
+            "checkpoint_every_s": checkpoint_every_s,
+            "rendezvous": str(directory / "rendezvous"),
+            "socket": self.socket_path,
+        }
+        spec_path = directory / "spec.json"
+        spec_path.write_text(json.dumps(spec))
+        keys = [f"{attempt}/{rank}" for rank in range(ranks)]
+        logs = [directory / f"rank-{rank}.log" for rank in range(ranks)]
+        gang = Gang(self, keys, ranks, logs, [])
+        self._gangs[attempt] = gang
+        self._reading[attempt] = 0
+        for rank in range(ranks):
+            variables = {**rank_env(rank, ranks, attempt), **(env or {})}
+            if cold or self.warm is None:
+                gang.processes.append(self._start_cold(spec_path, rank, variables, logs[rank]))
+            else:
+                self.warm.launch(
+                    keys[rank], spec=spec_path, rank=rank, env=variables, log=logs[rank]
+                )
+        return gang
+
+    def run(self, task: str, technique: str | dict[str, Any] = "ddp", **options: Any) -> Result:
+        return self.launch(task, technique, **options).wait()
+
+    def losses(self, task: str) -> dict[int, float]:
+        """Loss by step number from 1; of a repeated step, the last."""
+        lines = (self.task_dir(task) / "metrics.jsonl").read_text().splitlines()
+        return {entry["step"]: entry["loss"] for entry in map(json.loads, lines)}
+
+    def checkpoints(self, task: str) -> list[str]:
+        return sorted(path.name for path in (self.task_dir(task) / "checkpoints").iterdir())
+
+    def open_readers(self, gang: Gang) -> int:
+        return next(self._reading[key] for key, value in self._gangs.items() if value is gang)
+
+    def close(self) -> None:
+        self._server.close()
+        self._socket_dir.cleanup()
+
+    def _start_cold(
+        self, spec: Path, rank: int, env: dict[str, str], log: Path
+    ) -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "saturn.worker.rank", str(spec), str(rank)]
+                + ["--workers-lock", str(self.run_dir / "workers.lock")],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**worker_env(), **env},
+                start_new_session=True,
+            )
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed under us
+            while True:
+                connection, _ = self._server.accept()
+                threading.Thread(target=self._read, args=(connection,), daemon=True).start()
+
+    def _read(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("r", encoding="utf-8") as lines:
+            hello = json.loads(lines.readline())
+            assert hello["type"] == "hello"
+            gang, rank = self._gangs[hello["attempt"]], hello["rank"]
+            with gang.changed:
+                self._reading[hello["attempt"]] += 1
+                gang.connections[rank] = connection
+            self._add(gang, rank, hello)
+            with contextlib.suppress(ConnectionError):
+                for line in lines:
+                    self._add(gang, rank, json.loads(line))
+            with gang.changed:
+                self._reading[hello["attempt"]] -= 1
+                gang.changed.notify_all()
+
+    def _add(self, gang: Gang, rank: int, message: dict[str, Any]) -> None:
+        with gang.changed:
+            gang.messages.append((rank, message))
+            gang.changed.notify_all()
+
+
+@contextlib.contextmanager
+def runtime(run_dir: Path, warm: Warm | None) -> Iterator[Runtime]:
+    opened = Runtime(run_dir, warm)
+    try:
+        yield opened
+    finally:
+        opened.close()
