@@ -11,6 +11,7 @@ signal's number). The end of stdin means that the runtime is gone: every rank is
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import json
 import os
@@ -172,6 +173,10 @@ def main() -> None:
     hold_workers_lock(arguments.workers_lock)
     _preload(list(_ALWAYS))
     _preload([entry for entry in arguments.preload.split(",") if entry])
+    # What is imported stays. Left out of garbage collection, it costs ranks neither the walk
+    # (0.15 s each time) nor a private copy of its pages.
+    gc.collect()
+    gc.freeze()
     threads = len(os.listdir("/proc/self/task"))
     ready = {"ready": True, "import_s": time.monotonic() - began, "threads": threads}
     WarmParent(requests, answers).serve(ready)
