@@ -5,7 +5,6 @@
 //! ends early lets its successors start early.
 
 use crate::engine::Engine;
-use crate::event::Action;
 use crate::forecast::devices;
 use crate::record::{PlannedTask, Purpose, StopReason};
 use crate::state::TaskStatus;
@@ -41,28 +40,5 @@ impl Engine {
                 self.stop(id, StopReason::Replan, now_s);
             }
         }
-    }
-
-    /// Kills attempts that have been silent for too long, and re-plans when it is time.
-    pub(crate) fn watch(&mut self, now_s: f64) {
-        let stall_s = self.state.config.policy.stall_s;
-        let silent: Vec<_> = self
-            .state
-            .live_attempts()
-            .filter(|(_, attempt)| now_s - attempt.heard_s >= stall_s)
-            .map(|(id, _)| id)
-            .collect();
-        for id in silent {
-            self.stalled(id, stall_s);
-        }
-        self.introspect(now_s);
-    }
-
-    /// Asks for a solve.
-    pub(crate) fn send_solve(&mut self, problem: saturn_core::Problem, now_s: f64) -> u64 {
-        self.num_solves += 1;
-        self.last_solve_s = now_s;
-        self.act(Action::Solve { request: self.num_solves, problem });
-        self.num_solves
     }
 }

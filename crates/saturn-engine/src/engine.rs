@@ -7,11 +7,12 @@
 use saturn_core::{Cluster, Gang};
 
 use crate::config::{Mode, RunConfig};
-use crate::event::{Action, Event, Report};
+use crate::event::{Action, Event, RankFailure, Report};
 use crate::forecast::devices;
 use crate::ids::{AttemptId, TaskId};
 use crate::planning::PendingSolve;
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, StopReason};
+use crate::recovery::ECHO_GRACE_S;
 use crate::state::{Attempt, Phase, State, TaskStatus};
 
 /// What the engine decided on an event.
@@ -73,12 +74,15 @@ impl Engine {
             Event::Reported { attempt, rank, report } => {
                 self.reported(attempt, rank, report, now_s);
             }
-            Event::RankExited { attempt, rank, code } => {
-                self.rank_exited(attempt, rank, code, now_s);
+            Event::RankExited { attempt, rank, code, last_words } => {
+                self.rank_exited(attempt, rank, code, last_words, now_s);
             }
             Event::Solved { request, answer } => self.solved(request, answer, now_s),
             Event::Interrupt => self.interrupt(now_s),
-            Event::Tick => self.watch(now_s),
+            Event::Tick => {
+                self.kill_overdue(now_s);
+                self.introspect(now_s);
+            }
         }
         self.advance(now_s);
         std::mem::take(&mut self.decision)
@@ -93,8 +97,13 @@ impl Engine {
             .filter(|task| task.status == TaskStatus::Waiting && task.not_before_s > state.now_s)
             .map(|task| task.not_before_s);
         let stalls =
-            state.live_attempts().map(|(_, attempt)| attempt.heard_s + state.config.policy.stall_s);
-        let solve = (state.phase() == Phase::Training)
+            state.live_attempts().filter(|(_, attempt)| !attempt.killing).map(|(_, attempt)| {
+                match attempt.echo_s {
+                    Some(echo_s) => echo_s + ECHO_GRACE_S,
+                    None => attempt.heard_s + state.config.policy.stall_s,
+                }
+            });
+        let solve = (state.phase() == Phase::Training && self.solve.is_none())
             .then_some(self.last_solve_s + state.config.policy.interval_s);
         retries.chain(stalls).chain(solve).min_by(f64::total_cmp)
     }
@@ -187,9 +196,8 @@ impl Engine {
     fn end_if_over(&mut self, now_s: f64) {
         let is_idle = self.state.live_attempts().next().is_none();
         let is_over = match self.state.phase() {
-            Phase::Ended(_) => false,
+            Phase::Ended(_) | Phase::Trials => false,
             Phase::Stopping => is_idle,
-            Phase::Trials => false,
             Phase::Planning | Phase::Training => {
                 let all_ended =
                     self.state.tasks.iter().all(|task| matches!(task.status, TaskStatus::Ended(_)));
@@ -272,13 +280,13 @@ impl Engine {
                 self.state.tasks[task.0].step = step;
             }
             Report::Failed { kind, error, traceback } => {
-                self.rank_failed(id, crate::event::RankFailure { rank, kind, error, traceback });
+                self.rank_failed(id, RankFailure { rank, kind, error, traceback }, now_s);
             }
             Report::Note { text } => self.commit(Record::Noted { task, text }, now_s),
         }
     }
 
-    fn rank_exited(&mut self, id: AttemptId, rank: u32, code: i32, now_s: f64) {
+    fn rank_exited(&mut self, id: AttemptId, rank: u32, code: i32, last_words: String, now_s: f64) {
         let Some(attempt) = self.state.attempts.get_mut(&id).filter(|attempt| attempt.is_live())
         else {
             return;
@@ -286,9 +294,9 @@ impl Engine {
         attempt.live_ranks = attempt.live_ranks.saturating_sub(1);
         attempt.heard_s = now_s;
         let all_gone = attempt.live_ranks == 0;
-        if code != 0 && !attempt.killing {
-            let failure = Attempt::died(rank, code);
-            self.rank_failed(id, failure);
+        if code != 0 && !attempt.killing && !attempt.failed_ranks.contains(&rank) {
+            let failure = Attempt::died(rank, code, last_words);
+            self.rank_failed(id, failure, now_s);
         }
         if all_gone {
             self.gang_gone(id, now_s);

@@ -150,6 +150,8 @@ pub enum Event {
         rank: u32,
         /// Exit code, or minus the signal's number.
         code: i32,
+        /// The end of its log.
+        last_words: String,
     },
     /// A solve has ended.
     Solved {

@@ -73,7 +73,7 @@ pub(crate) fn devices(gang: &Gang) -> impl Iterator<Item = (usize, u32)> + '_ {
 
 /// Seconds that a running task still needs.
 pub(crate) fn time_left_s(state: &State, task: TaskId, attempt: &Attempt, now_s: f64) -> f64 {
-    let steps = state.task(task).steps.unwrap_or(0);
+    let total = state.task(task).steps.unwrap_or(0);
     let predicted = state.predicted_step_s(task, &attempt.strategy);
     let predicted = predicted.map(|step_s| step_s * state.task(task).correction);
     let observed = attempt.started.and_then(|(from_step, from_s)| {
@@ -82,14 +82,14 @@ pub(crate) fn time_left_s(state: &State, task: TaskId, attempt: &Attempt, now_s:
         (trained >= 3).then(|| (attempt.heard_s - from_s) / trained as f64)
     });
     let step_s = observed.or(attempt.step_s).or(predicted).unwrap_or(0.0);
-    let left = steps.saturating_sub(attempt.step) as f64 * step_s;
+    let train_s = total.saturating_sub(attempt.step) as f64 * step_s;
     let since_heard = if attempt.started.is_some() { now_s - attempt.heard_s } else { 0.0 };
-    let setup = if attempt.started.is_some() {
+    let load_s = if attempt.started.is_some() {
         0.0
     } else {
         (setup_s(state, task, &attempt.strategy) - (now_s - attempt.launched_s)).max(0.0)
     };
-    (left - since_heard).max(0.0) + setup
+    (train_s - since_heard).max(0.0) + load_s
 }
 
 /// Seconds that a waiting task needs from launch to end at its place in the plan.

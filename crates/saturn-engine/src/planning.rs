@@ -12,7 +12,7 @@ use saturn_core::{Candidate, Plan, PlanStatus, Problem, ProblemTask, Strategy, T
 
 use crate::config::Mode;
 use crate::engine::Engine;
-use crate::event::SolveAnswer;
+use crate::event::{Action, SolveAnswer};
 use crate::forecast::{devices, expected_s, forecast, running, setup_s, time_left_s};
 use crate::ids::TaskId;
 use crate::record::{PlannedTask, Record, RunPlan, TaskEnd};
@@ -52,7 +52,10 @@ impl Engine {
             self.last_solve_s = now_s;
             return;
         }
-        let request = self.send_solve(problem, now_s);
+        self.num_solves += 1;
+        self.last_solve_s = now_s;
+        let request = self.num_solves;
+        self.act(Action::Solve { request, problem });
         self.solve = Some(PendingSolve { request, tasks, is_introspection });
     }
 

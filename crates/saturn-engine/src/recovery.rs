@@ -1,7 +1,7 @@
 //! What a failure means: kill the rest of the gang, find the cause, retry or give up.
 //!
-//! - The first failure of any rank kills its whole gang. The cause is the first failure that is not
-//!   an echo ([`FailureKind::PeerLost`]) of another.
+//! - The first failure of any rank kills its whole gang. One that is only an echo of another's
+//!   ([`FailureKind::PeerLost`]) does so after a moment, in which the cause may be heard.
 //! - A strategy that ran out of memory, or that its technique refuses, is excluded for that task,
 //!   and a new plan is made.
 //! - What the task's own functions raise is not retried, unless the attempt had trained some steps:
@@ -15,39 +15,55 @@ use crate::ids::{AttemptId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record, TaskEnd};
 use crate::state::{Phase, TaskStatus};
 
+/// How long the cause of an echo is waited for, seconds.
+pub(crate) const ECHO_GRACE_S: f64 = 2.0;
+
 impl Engine {
-    /// Notes a rank's failure and kills its gang.
-    pub(crate) fn rank_failed(&mut self, id: AttemptId, failure: RankFailure) {
+    /// Notes a rank's failure and kills its gang: at once, or where it is only an echo once the
+    /// cause has had time to be heard.
+    pub(crate) fn rank_failed(&mut self, id: AttemptId, failure: RankFailure, now_s: f64) {
         let Some(attempt) = self.state.attempts.get_mut(&id) else { return };
-        if attempt.killing && attempt.failure.is_none() {
+        attempt.failed_ranks.insert(failure.rank);
+        if attempt.killing {
             // It dies because it was told to: whatever it says now is no cause.
             return;
         }
-        let replaces = attempt.failure.as_ref().is_none_or(|known| {
-            known.kind == FailureKind::PeerLost && failure.kind != FailureKind::PeerLost
-        });
-        if replaces {
+        if failure.kind == FailureKind::PeerLost {
+            attempt.echo_s = attempt.echo_s.or(Some(now_s));
+            attempt.failure.get_or_insert(failure);
+        } else {
             attempt.failure = Some(failure);
+            self.kill(id);
         }
-        self.kill(id);
     }
 
-    /// Counts an attempt that has been silent for too long as failed.
-    pub(crate) fn stalled(&mut self, id: AttemptId, stall_s: f64) {
-        self.rank_failed(
-            id,
-            RankFailure {
-                rank: 0,
-                kind: FailureKind::Stalled,
-                error: format!("nothing was heard for {stall_s:.0} s"),
-                traceback: String::new(),
-            },
-        );
+    /// Kills attempts that have been silent for too long, or whose echo's cause was not heard.
+    pub(crate) fn kill_overdue(&mut self, now_s: f64) {
+        let stall_s = self.state.config.policy.stall_s;
+        let live: Vec<_> = self
+            .state
+            .live_attempts()
+            .map(|(id, attempt)| (id, attempt.heard_s, attempt.echo_s))
+            .collect();
+        for (id, heard_s, echo_s) in live {
+            if echo_s.is_some_and(|echo_s| now_s - echo_s >= ECHO_GRACE_S) {
+                self.kill(id);
+            } else if now_s - heard_s >= stall_s {
+                let failure = RankFailure {
+                    rank: 0,
+                    kind: FailureKind::Stalled,
+                    error: format!("nothing was heard for {stall_s:.0} s"),
+                    traceback: String::new(),
+                };
+                self.rank_failed(id, failure, now_s);
+            }
+        }
     }
 
     pub(crate) fn launch_failed(&mut self, id: AttemptId, error: String, now_s: f64) {
         let kind = FailureKind::Error;
-        self.rank_failed(id, RankFailure { rank: 0, kind, error, traceback: String::new() });
+        let failure = RankFailure { rank: 0, kind, error, traceback: String::new() };
+        self.rank_failed(id, failure, now_s);
         self.gang_gone(id, now_s);
     }
 

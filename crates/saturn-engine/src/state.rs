@@ -3,7 +3,7 @@
 //! [`State::apply`] is the only way in which a run's durable state changes. It never fails: a record
 //! that names something unknown (a damaged journal) changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{Gang, Knobs, Strategy, TrialOutcome};
 
@@ -103,6 +103,10 @@ pub struct Attempt {
     pub live_ranks: u32,
     /// The first failure that is not an echo; else the first echo. Live.
     pub failure: Option<RankFailure>,
+    /// Ranks that have said that they fail, live.
+    pub failed_ranks: BTreeSet<u32>,
+    /// When a rank first said that it had lost its peer, live, seconds.
+    pub echo_s: Option<f64>,
     /// It was told to die, live.
     pub killing: bool,
     /// It said that it did what it was launched for, live.
@@ -432,6 +436,8 @@ impl State {
                 heard_s: now_s,
                 live_ranks: if is_managed { strategy.gpus } else { 1 },
                 failure: None,
+                failed_ranks: BTreeSet::new(),
+                echo_s: None,
                 killing: false,
                 completed: false,
             },

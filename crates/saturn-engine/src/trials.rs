@@ -82,7 +82,7 @@ impl Engine {
 
 impl crate::state::Attempt {
     /// What a rank's death without a word means.
-    pub(crate) fn died(rank: u32, code: i32) -> RankFailure {
+    pub(crate) fn died(rank: u32, code: i32, last_words: String) -> RankFailure {
         let (kind, error) = if code == -SIGKILL {
             let error = "killed by signal 9, as the kernel does when memory runs out".to_owned();
             (FailureKind::OutOfMemory, error)
@@ -91,6 +91,6 @@ impl crate::state::Attempt {
         } else {
             (FailureKind::Died, format!("the process exited with code {code} without a word"))
         };
-        RankFailure { rank, kind, error, traceback: String::new() }
+        RankFailure { rank, kind, error, traceback: last_words }
     }
 }

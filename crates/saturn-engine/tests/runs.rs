@@ -1,0 +1,254 @@
+//! Whole runs of the engine on a virtual cluster: without faults, with each kind of fault, and under
+//! thousands of seeded mixtures of them.
+
+#![expect(
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::similar_names,
+    reason = "a test may panic, and its numbers are small"
+)]
+
+mod virtual_cluster;
+
+use proptest::prelude::*;
+use saturn_core::TrialOutcome;
+use saturn_engine::{Engine, Event, Phase, Purpose, Record, RunEnd, TaskEnd, TaskStatus};
+use virtual_cluster::{Faults, VirtualCluster, config};
+
+fn ends(cluster: &VirtualCluster) -> Vec<bool> {
+    let is_done = |task: &saturn_engine::TaskState| match &task.status {
+        TaskStatus::Ended(TaskEnd::Done { .. }) => true,
+        TaskStatus::Ended(TaskEnd::Failed { .. }) => false,
+        other => panic!("a task is left {other:?}"),
+    };
+    cluster.state().tasks.iter().map(is_done).collect()
+}
+
+#[test]
+fn every_task_is_trained_to_its_last_step() {
+    let mut cluster = VirtualCluster::new(config(7, 4), Faults::default(), 1);
+    assert_eq!(cluster.run(), RunEnd::Complete);
+    assert!(ends(&cluster).iter().all(|done| *done));
+    assert!(cluster.disk.values().all(|step| *step == 100));
+    assert_eq!(cluster.disk.len(), 7);
+}
+
+#[test]
+fn tasks_that_perform_alike_are_measured_once() {
+    let mut cluster = VirtualCluster::new(config(7, 2), Faults::default(), 1);
+    cluster.run();
+    let trials = cluster.state().attempts.values().filter(|a| a.purpose != Purpose::Train).count();
+    // Three groups, two techniques, one and two devices.
+    assert_eq!(trials, 3 * 2 * 2);
+}
+
+#[test]
+fn trials_run_side_by_side() {
+    let mut cluster = VirtualCluster::new(config(1, 4), Faults::default(), 1);
+    cluster.run();
+    // Two techniques on 1 to 4 devices: 20 device-trials of 1.1 s, 5.5 s on 4 devices without a gap;
+    // one after another they would take 8.8 s.
+    let last = cluster
+        .journal
+        .iter()
+        .rev()
+        .find_map(|(record, at_s)| matches!(record, Record::Tried { .. }).then_some(*at_s));
+    assert!(last.expect("trials ran") < 7.0, "{last:?}");
+}
+
+#[test]
+fn a_search_ends_after_its_trials() {
+    let mut search = config(3, 2);
+    search.mode = saturn_engine::Mode::Search;
+    let mut cluster = VirtualCluster::new(search, Faults::default(), 1);
+    assert_eq!(cluster.run(), RunEnd::Complete);
+    assert!(cluster.state().trials.iter().all(|trial| trial.outcome.is_some()));
+    assert!(cluster.state().plans.is_empty());
+}
+
+#[test]
+fn known_trials_are_not_run_again() {
+    let mut cluster = VirtualCluster::new(config(1, 1), Faults::default(), 1);
+    cluster.run();
+    let mut again = config(1, 1);
+    again.tasks[0].measured = cluster
+        .state()
+        .trials
+        .iter()
+        .map(|slot| saturn_core::Trial {
+            task: "t0".to_owned(),
+            strategy: slot.strategy.clone(),
+            outcome: slot.outcome.clone().expect("ended"),
+        })
+        .collect();
+    let mut cluster = VirtualCluster::new(again, Faults::default(), 1);
+    cluster.run();
+    assert!(cluster.state().attempts.values().all(|attempt| attempt.purpose == Purpose::Train));
+    assert!(ends(&cluster)[0]);
+}
+
+#[test]
+fn a_task_that_nothing_can_run_fails_with_reasons_and_stops_no_other() {
+    let mut narrow = config(4, 2);
+    narrow.tasks[3].gpu_range = Some(vec![5]);
+    let mut cluster = VirtualCluster::new(narrow, Faults::default(), 1);
+    assert_eq!(cluster.run(), RunEnd::Complete);
+    assert_eq!(ends(&cluster), [true, true, true, false]);
+    let TaskStatus::Ended(TaskEnd::Failed { error, .. }) = &cluster.state().tasks[3].status else {
+        panic!("it failed")
+    };
+    assert!(error.contains("gpu_range"), "{error}");
+}
+
+#[test]
+fn what_the_task_raises_at_once_is_not_retried() {
+    let faults = Faults { task_error: 1.0, ..Faults::default() };
+    let mut cluster = VirtualCluster::new(config(2, 1), faults, 3);
+    assert_eq!(cluster.run(), RunEnd::Complete);
+    // Every trial failed, so no task ever trains; the trace of the first is kept.
+    for task in &cluster.state().tasks {
+        let TaskStatus::Ended(TaskEnd::Failed { error, traceback }) = &task.status else {
+            panic!("it failed")
+        };
+        assert!(error.contains("ddp×1, fsdp×1: Task"), "{error}");
+        assert_eq!(traceback, "Traceback …");
+    }
+}
+
+#[test]
+fn an_interrupt_stops_at_checkpoints_and_a_resume_finishes() {
+    let mut cluster = VirtualCluster::new(config(3, 2), Faults::default(), 5);
+    while cluster.state().phase() != Phase::Training || cluster.state().live_attempts().count() == 0
+    {
+        cluster.step();
+    }
+    for _ in 0..40 {
+        cluster.step();
+    }
+    cluster.deliver(Event::Interrupt);
+    assert_eq!(cluster.run(), RunEnd::Interrupted);
+    let stopped_at: u64 = cluster.disk.values().sum();
+    assert!(stopped_at > 0, "a stop saves what was trained");
+    cluster.crash();
+    assert_eq!(cluster.run(), RunEnd::Complete);
+    assert!(ends(&cluster).iter().all(|done| *done));
+}
+
+#[test]
+fn a_second_interrupt_kills_and_loses_nothing_before_the_last_checkpoint() {
+    let mut cluster = VirtualCluster::new(config(2, 1), Faults::default(), 5);
+    while cluster.disk.is_empty() {
+        cluster.step();
+    }
+    let saved = cluster.disk.clone();
+    cluster.deliver(Event::Interrupt);
+    cluster.deliver(Event::Interrupt);
+    assert_eq!(cluster.run(), RunEnd::Interrupted);
+    assert_eq!(cluster.disk, saved);
+    cluster.crash();
+    assert_eq!(cluster.run(), RunEnd::Complete);
+}
+
+#[test]
+fn a_hung_attempt_is_killed_and_retried_until_it_is_given_up() {
+    let faults = Faults { hang: 1.0, ..Faults::default() };
+    let mut cluster = VirtualCluster::new(config(1, 1), faults, 5);
+    cluster.run();
+    assert_eq!(ends(&cluster), [false]);
+    let attempts = cluster.state().training_attempts(saturn_engine::TaskId(0)).count();
+    assert_eq!(attempts, 3, "as `max_failures` says");
+}
+
+#[test]
+fn memory_that_runs_out_in_training_excludes_the_strategy() {
+    let mut cluster = VirtualCluster::new(config(1, 1), Faults::default(), 5);
+    while cluster.state().phase() != Phase::Training {
+        cluster.step();
+    }
+    let (attempt, strategy) = {
+        let (id, attempt) = cluster.state().live_attempts().last().expect("it was launched");
+        (id, attempt.strategy.clone())
+    };
+    let report = saturn_engine::Report::Failed {
+        kind: saturn_engine::FailureKind::OutOfMemory,
+        error: "out of memory".to_owned(),
+        traceback: String::new(),
+    };
+    cluster.deliver(Event::Reported { attempt, rank: 0, report });
+    cluster.run();
+    let last = cluster.state().attempts.values().last().expect("it was retried");
+    assert_ne!(last.strategy.technique, strategy.technique);
+    assert_eq!(ends(&cluster), [true]);
+}
+
+#[test]
+fn epochs_become_steps_by_the_length_of_the_loader() {
+    let mut epochs = config(1, 1);
+    epochs.tasks[0].steps = None;
+    epochs.tasks[0].epochs = Some(2);
+    let mut cluster = VirtualCluster::new(epochs, Faults::default(), 5);
+    cluster.run();
+    assert_eq!(cluster.disk[&saturn_engine::TaskId(0)], 100);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Whatever goes wrong, whenever: the run ends, every task is trained to its last step or given
+    /// up with a reason, no device is ever shared (checked at every step), and any prefix of the
+    /// journal rebuilds a run that can go on.
+    #[test]
+    fn faults_never_break_a_run(
+        seed in any::<u64>(),
+        num_tasks in 1..6_usize,
+        gpus in 1..5_u32,
+        death in 0.0..0.4_f64,
+        out_of_memory in 0.0..0.2_f64,
+        hang in 0.0..0.2_f64,
+        task_error in 0.0..0.2_f64,
+        driver_crash in 0.0..0.002_f64,
+        prefix in 0.0..1.0_f64,
+    ) {
+        let faults = Faults { death, out_of_memory, hang, task_error, driver_crash };
+        let mut cluster = VirtualCluster::new(config(num_tasks, gpus), faults, seed);
+        prop_assert_eq!(cluster.run(), RunEnd::Complete);
+        for (task, done) in cluster.state().task_ids().zip(ends(&cluster)) {
+            if done {
+                prop_assert_eq!(cluster.disk[&task], 100);
+            }
+        }
+        let records = || cluster.journal.iter().map(|(record, at_s)| (record, *at_s));
+        let rebuilt = Engine::restore(records()).expect("it begins with the beginning");
+        for task in cluster.state().task_ids() {
+            let (live, replayed) = (cluster.state().task(task), rebuilt.state().task(task));
+            prop_assert_eq!(&live.status, &replayed.status);
+            prop_assert_eq!(live.checkpoint_step, replayed.checkpoint_step);
+        }
+        prop_assert_eq!(&cluster.state().plans, &rebuilt.state().plans);
+
+        let length = 1 + (prefix * (cluster.journal.len() - 1) as f64) as usize;
+        let mut engine = Engine::restore(records().take(length)).expect("it begins");
+        let pool = engine.state().config.cluster.clone();
+        let now_s = engine.state().now_s;
+        engine.handle(Event::Resume { cluster: pool }, now_s);
+        let is_over = matches!(engine.state().phase(), Phase::Ended(_));
+        let has_work = engine.state().live_attempts().next().is_some()
+            || engine.state().phase() == Phase::Planning;
+        prop_assert!(is_over || has_work || engine.next_tick_s().is_some());
+    }
+}
+
+#[test]
+fn trial_outcomes_tell_kinds_of_failure_apart() {
+    let faults = Faults { out_of_memory: 0.5, task_error: 0.5, ..Faults::default() };
+    let mut cluster = VirtualCluster::new(config(9, 4), faults, 11);
+    cluster.run();
+    let outcomes: Vec<_> =
+        cluster.state().trials.iter().map(|slot| slot.outcome.clone().expect("ended")).collect();
+    let oom = outcomes.iter().filter(|o| matches!(o, TrialOutcome::OutOfMemory { .. })).count();
+    let failed = outcomes.iter().filter(|o| matches!(o, TrialOutcome::Failed { .. })).count();
+    assert!(oom > 0 && failed > 0);
+    // An echo from a peer is never taken for the cause.
+    assert!(!format!("{outcomes:?}").contains("closed by peer"));
+}
