@@ -1,0 +1,55 @@
+# Saturn's two commands are `make demo` and `make test`; each does all of the set-up, which takes
+# minutes the first time and a second after that. `make help` lists the rest.
+
+PYTHON ?= python3
+# `make demo DEVICES=3` chooses the number of devices; empty means all there are.
+DEVICES ?=
+bin := .venv/bin
+setup := scripts/setup.py
+demo_flags := $(if $(DEVICES),--devices $(DEVICES))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo demo-short test test-rust test-python lint format clean
+
+help:
+	@echo 'make demo        measure, plan and train a sweep of 12 models; opens with a report at the end'
+	@echo 'make demo-short  the same with fewer steps, about a minute'
+	@echo 'make test        all tests'
+	@echo 'make lint        formatter, lints, types'
+	@echo 'make format      format all code'
+	@echo 'make setup       only the set-up: virtual environment, build'
+	@echo 'make clean       remove everything that was built'
+
+setup:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo 'missing: Python 3.10 or later; get it from your system (Debian: apt install python3 python3-venv) or https://python.org'; exit 1; }
+	@$(PYTHON) $(setup)
+
+demo: setup
+	@$(bin)/python examples/sweep.py $(demo_flags)
+
+demo-short: setup
+	@$(bin)/python examples/sweep.py --short $(demo_flags)
+
+test: test-rust test-python
+
+test-rust: setup
+	@$(PYTHON) $(setup) --run cargo test --release --workspace
+
+test-python: setup
+	@$(bin)/python -m pytest
+
+lint: setup
+	@$(PYTHON) $(setup) --run cargo fmt --all --check
+	@$(PYTHON) $(setup) --run cargo clippy --release --workspace --all-targets -- -D warnings
+	@$(bin)/ruff format --check .
+	@$(bin)/ruff check .
+	@$(bin)/mypy
+
+format: setup
+	@$(PYTHON) $(setup) --run cargo fmt --all
+	@$(bin)/ruff format .
+	@$(bin)/ruff check --fix .
+
+clean:
+	rm -rf .venv target python/saturn/*.so

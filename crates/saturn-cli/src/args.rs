@@ -1,0 +1,82 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Parser, Subcommand};
+use saturn_solver::{Backend, Objective, SolveError};
+
+/// Trains many large models on one pool of GPUs: measures, plans, runs and re-plans them together.
+#[derive(Debug, Parser)]
+#[command(name = "saturn", version, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Plan a workload: choose a technique, devices and a start for each task.
+    Plan(PlanArgs),
+    /// Go on with a run that was interrupted or that died.
+    Resume(ResumeArgs),
+    /// Write a run's report anew, also while it is in progress.
+    Report(ReportArgs),
+}
+
+/// `saturn plan`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit codes: 0 a plan, 2 bad input, 3 infeasible, 4 timed out without a plan.")]
+pub(crate) struct PlanArgs {
+    /// Planning problem (JSON); `-` reads standard input.
+    pub(crate) file: PathBuf,
+    /// Seconds that the solve may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    pub(crate) time_limit: f64,
+    /// What to make small.
+    #[arg(long, default_value_t, value_parser = one_of::<Objective>(Objective::ALL.iter().map(|one| one.name())))]
+    pub(crate) objective: Objective,
+    /// How to solve.
+    #[arg(long, default_value_t, value_parser = one_of::<Backend>(Backend::ALL.iter().map(|one| one.name())))]
+    pub(crate) solver: Backend,
+    /// Seed: the same one gives the same plan within the same number of iterations.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Print the plan as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `saturn resume`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 all tasks done, 1 a task failed, 2 no such run, 5 the machine \
+                  failed, 130 interrupted again."
+)]
+pub(crate) struct ResumeArgs {
+    /// Run directory, such as `saturn_runs/sweep`.
+    pub(crate) run: PathBuf,
+    /// Print the report as JSON at the end.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `saturn report`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit codes: 0 written, 2 no such run, 5 the machine failed.")]
+pub(crate) struct ReportArgs {
+    /// Run directory, such as `saturn_runs/sweep`.
+    pub(crate) run: PathBuf,
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Accepts the names of an option's values, and lists them in help.
+fn one_of<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err = SolveError> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}

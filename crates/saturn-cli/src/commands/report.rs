@@ -1,0 +1,18 @@
+//! `saturn report`.
+
+use super::run_failed;
+use crate::args::ReportArgs;
+use crate::exit::Exit;
+
+pub(crate) fn run(args: &ReportArgs) -> Exit {
+    let report = match saturn_runtime::report(&args.run) {
+        Ok(report) => report,
+        Err(error) => return run_failed(&error),
+    };
+    if args.json {
+        println!("{}", report.to_json());
+    } else {
+        println!("{}", args.run.join("report.html").display());
+    }
+    Exit::Ok
+}

@@ -1,0 +1,27 @@
+//! `saturn resume`.
+
+use saturn_engine::RunEnd;
+use saturn_runtime::Watcher;
+use saturn_view::Console;
+
+use super::run_failed;
+use crate::args::ResumeArgs;
+use crate::exit::Exit;
+use crate::interrupt;
+
+pub(crate) fn run(args: &ResumeArgs) -> Exit {
+    let mut is_interrupted = interrupt::catch();
+    let watcher = Watcher { console: Console::stderr(), is_interrupted: &mut is_interrupted };
+    let outcome = match saturn_runtime::resume(&args.run, watcher) {
+        Ok(outcome) => outcome,
+        Err(error) => return run_failed(&error),
+    };
+    if args.json {
+        println!("{}", outcome.report.to_json());
+    }
+    match outcome.end {
+        RunEnd::Interrupted => Exit::Interrupted,
+        RunEnd::Complete if outcome.num_failed > 0 => Exit::TaskFailed,
+        RunEnd::Complete => Exit::Ok,
+    }
+}

@@ -1,0 +1,35 @@
+//! Exit codes: documented in `docs/reference.md`, tested one by one.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All went well.
+    Ok = 0,
+    /// The run ended, but a task of it failed.
+    TaskFailed = 1,
+    /// What the user gave is wrong; nothing was written.
+    BadInput = 2,
+    /// No plan exists.
+    Infeasible = 3,
+    /// Time ran out before a plan was found.
+    TimedOut = 4,
+    /// The machine failed: disk, journal, interpreter.
+    Machine = 5,
+    /// Stopped by Ctrl-C.
+    Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Says on standard error what went wrong.
+pub(crate) fn fail(exit: Exit, message: impl fmt::Display) -> Exit {
+    eprintln!("error: {message}");
+    exit
+}

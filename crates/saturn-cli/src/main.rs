@@ -1,0 +1,30 @@
+//! The `saturn` program: arguments, exit codes, and what goes to which stream. Data goes to standard
+//! output, talk to standard error. All work is done by the crates below.
+
+mod args;
+mod commands;
+mod exit;
+mod interrupt;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Command};
+use crate::exit::Exit;
+
+fn main() -> ExitCode {
+    let exit = match Args::try_parse() {
+        Ok(args) => match args.command {
+            Command::Plan(args) => commands::plan::run(&args),
+            Command::Resume(args) => commands::resume::run(&args),
+            Command::Report(args) => commands::report::run(&args),
+        },
+        Err(error) => {
+            // Help and version are answers, not errors; printing fails only on a closed stream.
+            let _ = error.print();
+            if error.use_stderr() { Exit::BadInput } else { Exit::Ok }
+        }
+    };
+    exit.into()
+}

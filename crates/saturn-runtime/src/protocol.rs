@@ -1,0 +1,101 @@
+//! The lines that the runtime and its workers exchange: JSON, one value a line.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use saturn_core::Knobs;
+use saturn_engine::{AttemptId, DeviceKind, TechniqueRef};
+use serde::{Deserialize, Serialize};
+
+/// To the warm parent.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToWarm<'a> {
+    /// Fork a rank.
+    Launch {
+        key: String,
+        spec: &'a Path,
+        rank: u32,
+        env: &'a BTreeMap<String, String>,
+        log: &'a Path,
+    },
+}
+
+/// From the warm parent.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum FromWarm {
+    /// It has imported everything.
+    Ready {
+        #[serde(rename = "ready")]
+        _ready: bool,
+        /// Threads that it has: forking is safe only with one.
+        threads: u32,
+    },
+    /// A rank was forked.
+    Launched { launched: LaunchedRank },
+    /// A rank has ended and was reaped.
+    Exited { exited: ExitedRank },
+}
+
+/// A rank that was forked.
+#[derive(Debug, Deserialize)]
+pub(crate) struct LaunchedRank {
+    pub(crate) key: String,
+    pub(crate) pid: i32,
+}
+
+/// A rank that has ended.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ExitedRank {
+    pub(crate) key: String,
+    pub(crate) code: i32,
+}
+
+/// A rank's first line on its socket; every later one is a [`saturn_engine::Report`].
+#[derive(Debug, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) attempt: AttemptId,
+    pub(crate) rank: u32,
+}
+
+/// The line that asks a rank to stop at a checkpoint.
+pub(crate) const STOP_LINE: &[u8] = b"{\"type\":\"stop\"}\n";
+
+/// What a rank finds in its `spec.json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Spec<'a> {
+    pub(crate) version: u32,
+    /// `train` or `trial`.
+    pub(crate) kind: &'static str,
+    pub(crate) run_dir: &'a Path,
+    pub(crate) task: &'a str,
+    pub(crate) task_dir: PathBuf,
+    pub(crate) attempt: AttemptId,
+    pub(crate) technique: &'a TechniqueRef,
+    pub(crate) gpus: u32,
+    /// `None` in a trial: the technique chooses.
+    pub(crate) knobs: Option<&'a Knobs>,
+    pub(crate) world_size: u32,
+    pub(crate) device_kind: DeviceKind,
+    pub(crate) devices: Vec<u32>,
+    /// CPU slots: the cores of each device.
+    pub(crate) cores: Option<Vec<Vec<usize>>>,
+    pub(crate) steps: Option<u64>,
+    pub(crate) warmup_steps: u32,
+    pub(crate) timed_steps: u32,
+    pub(crate) checkpoint_every_s: f64,
+    pub(crate) rendezvous: PathBuf,
+    pub(crate) socket: &'a Path,
+}
+
+/// Names a rank of an attempt in the warm parent's lines.
+pub(crate) fn rank_key(attempt: AttemptId, rank: u32) -> String {
+    format!("{attempt}/{rank}")
+}
+
+/// Reads a name made by [`rank_key`].
+pub(crate) fn parse_rank_key(key: &str) -> Option<(AttemptId, u32)> {
+    let (attempt, rank) = key.split_once('/')?;
+    Some((AttemptId(attempt.parse().ok()?), rank.parse().ok()?))
+}

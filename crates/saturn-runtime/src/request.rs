@@ -1,0 +1,118 @@
+//! What the Python face asks for, and what of it a resume needs again.
+
+use std::path::PathBuf;
+
+use saturn_core::Trial;
+use saturn_engine::{Mode, Policy, RunConfig, TaskSpec, TechniqueRef};
+use serde::{Deserialize, Serialize};
+
+use crate::devices::Pool;
+use crate::error::RuntimeError;
+
+/// A run to start: version 1 of the request that `saturn.search` and `saturn.orchestrate` make.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunRequest {
+    version: u32,
+    /// The run directory: it exists and holds the pickled tasks.
+    pub run_dir: PathBuf,
+    mode: Mode,
+    #[serde(flatten)]
+    launch: LaunchSettings,
+    interval_s: f64,
+    checkpoint_every_s: f64,
+    solver_time_limit_s: f64,
+    seed: u64,
+    warmup_steps: u32,
+    timed_steps: u32,
+    techniques: Vec<TechniqueRef>,
+    tasks: Vec<TaskRequest>,
+}
+
+/// A task of a request.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskRequest {
+    name: String,
+    dir: String,
+    steps: Option<u64>,
+    epochs: Option<u64>,
+    gpu_range: Option<Vec<u32>>,
+    profile_key: String,
+    #[serde(default)]
+    measured: Vec<Trial>,
+}
+
+/// How workers are launched: kept in the journal for a resume.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct LaunchSettings {
+    /// The user's interpreter.
+    pub(crate) python: String,
+    /// The user's `sys.path`.
+    pub(crate) python_path: Vec<String>,
+    /// The user's working directory.
+    pub(crate) cwd: PathBuf,
+    /// Modules that the warm parent imports besides torch.
+    pub(crate) preload: Vec<String>,
+    /// Device count that the user asked for; `None` for all there are.
+    pub(crate) devices: Option<u32>,
+}
+
+impl RunRequest {
+    /// Reads a request.
+    pub fn from_json(json: &str) -> Result<Self, RuntimeError> {
+        let request: Self = serde_json::from_str(json)
+            .map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
+        if request.version != 1 {
+            let reason = format!("version is {}, not 1", request.version);
+            return Err(RuntimeError::Request { reason });
+        }
+        let numbers = [
+            ("interval_s", request.interval_s),
+            ("checkpoint_every_s", request.checkpoint_every_s),
+            ("solver_time_limit_s", request.solver_time_limit_s),
+        ];
+        for (name, value) in numbers {
+            if !(value.is_finite() && value > 0.0) {
+                let reason = format!("`{name}` is {value}; it must be a positive number of seconds");
+                return Err(RuntimeError::Request { reason });
+            }
+        }
+        Ok(request)
+    }
+
+    /// Splits into what the engine and what the launchers need.
+    pub(crate) fn into_parts(self, pool: &Pool) -> (RunConfig, LaunchSettings) {
+        let tasks = self.tasks.into_iter().map(|task| TaskSpec {
+            name: task.name,
+            dir: task.dir,
+            steps: task.steps,
+            epochs: task.epochs,
+            gpu_range: task.gpu_range,
+            profile_key: task.profile_key,
+            measured: task.measured,
+        });
+        let config = RunConfig {
+            mode: self.mode,
+            device_kind: pool.kind(),
+            cluster: pool.cluster(),
+            techniques: self.techniques,
+            tasks: tasks.collect(),
+            policy: Policy {
+                interval_s: self.interval_s,
+                checkpoint_every_s: self.checkpoint_every_s,
+                solver_time_limit_s: self.solver_time_limit_s,
+                seed: self.seed,
+                warmup_steps: self.warmup_steps,
+                timed_steps: self.timed_steps,
+                ..Policy::default()
+            },
+        };
+        (config, self.launch)
+    }
+
+    /// The device count that the user asked for.
+    pub(crate) fn devices(&self) -> Option<u32> {
+        self.launch.devices
+    }
+}

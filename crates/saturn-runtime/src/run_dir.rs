@@ -1,0 +1,104 @@
+//! A run's directory: where its files are, and the locks that keep two drivers apart.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use nix::sys::statfs;
+
+use crate::clock::{RunClock, is_past};
+use crate::error::RuntimeError;
+
+/// A run directory that this process drives.
+#[derive(Debug)]
+pub(crate) struct RunDir {
+    path: PathBuf,
+    /// Locked as long as this lives.
+    _lock: File,
+}
+
+impl RunDir {
+    /// Takes a run directory over: fails where another process drives it or workers live in it.
+    pub(crate) fn claim(path: &Path) -> Result<Self, RuntimeError> {
+        let path = path.canonicalize().map_err(|error| RuntimeError::NoRun {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
+        refuse_network_file_system(&path)?;
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700))
+            .map_err(RuntimeError::file("protect", &path))?;
+        let lock = open_lock(&path.join("run.lock"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(RuntimeError::Busy { path }),
+            Err(TryLockError::Error(error)) => {
+                return Err(RuntimeError::file("lock", path.join("run.lock"))(error));
+            }
+        }
+        let claimed = Self { path, _lock: lock };
+        claimed.wait_for_workers()?;
+        Ok(claimed)
+    }
+
+    /// Workers hold a shared lock as long as they live; they die soon after their driver.
+    fn wait_for_workers(&self) -> Result<(), RuntimeError> {
+        let lock = open_lock(&self.workers_lock())?;
+        let deadline = RunClock::deadline(Duration::from_secs(20));
+        // Nothing is ever sent: the channel serves as a sleep that needs no clock.
+        let (_sender, receiver) = mpsc::channel::<()>();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(()),
+                Err(TryLockError::Error(error)) => {
+                    return Err(RuntimeError::file("lock", self.workers_lock())(error));
+                }
+                Err(TryLockError::WouldBlock) if is_past(deadline) => {
+                    return Err(RuntimeError::WorkersAlive { path: self.path.clone() });
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let _ = receiver.recv_timeout(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn workers_lock(&self) -> PathBuf {
+        self.path.join("workers.lock")
+    }
+
+    pub(crate) fn journal(&self) -> PathBuf {
+        journal_of(&self.path)
+    }
+}
+
+/// Where a run keeps its journal.
+pub(crate) fn journal_of(run: &Path) -> PathBuf {
+    run.join("journal.db")
+}
+
+fn open_lock(path: &Path) -> Result<File, RuntimeError> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(RuntimeError::file("open", path))
+}
+
+/// `SQLite`'s locks and syncs can't be trusted there (<https://sqlite.org/faq.html#q5>).
+fn refuse_network_file_system(path: &Path) -> Result<(), RuntimeError> {
+    let Ok(stat) = statfs::statfs(path) else { return Ok(()) };
+    let kind = match stat.filesystem_type() {
+        statfs::NFS_SUPER_MAGIC => "NFS",
+        statfs::SMB_SUPER_MAGIC => "SMB",
+        _ => return Ok(()),
+    };
+    Err(RuntimeError::NetworkFileSystem { path: path.to_owned(), kind })
+}

@@ -1,0 +1,106 @@
+//! Solves, on a clock: the solver itself never reads one.
+
+use std::fmt;
+use std::time::Instant;
+
+use saturn_core::{Problem, ProblemError};
+use saturn_engine::{Policy, SolveAnswer};
+use saturn_solver::{Backend, Clock, Options, SolveError, solve};
+
+use crate::clock;
+use crate::error::with_causes;
+
+/// A clock that starts with a solve, and the caller's wish to stop it.
+pub struct Stopwatch<'a> {
+    started: Instant,
+    is_interrupted: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<'a> Stopwatch<'a> {
+    /// Starts now.
+    pub fn start(is_interrupted: &'a (dyn Fn() -> bool + Sync)) -> Self {
+        Self { started: clock::now(), is_interrupted }
+    }
+}
+
+impl fmt::Debug for Stopwatch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stopwatch").field("started", &self.started).finish_non_exhaustive()
+    }
+}
+
+impl Clock for Stopwatch<'_> {
+    fn elapsed_s(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    fn is_interrupted(&self) -> bool {
+        (self.is_interrupted)()
+    }
+}
+
+/// Why a planning file gave no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The file is wrong.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// The solve failed.
+    #[error(transparent)]
+    Solve(#[from] SolveError),
+}
+
+impl PlanError {
+    /// Whether what the user gave is wrong, rather than Saturn.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Problem(_) => true,
+            Self::Solve(error) => {
+                matches!(error, SolveError::Problem(_) | SolveError::Option { .. })
+            }
+        }
+    }
+}
+
+/// A planning problem and its plan.
+#[derive(Debug)]
+pub struct Solved {
+    /// What was solved.
+    pub problem: Problem,
+    /// The answer; whether there is a plan is in its status.
+    pub plan: saturn_core::Plan,
+    /// Makespan of current practice on the same problem, seconds, where it has one.
+    pub current_practice_s: Option<f64>,
+}
+
+/// Solves the planning problem in a file's text.
+pub fn solve_file(text: &str, options: &Options, clock: &dyn Clock) -> Result<Solved, PlanError> {
+    let problem = Problem::from_json(text)?;
+    let plan = solve(&problem, options, clock)?;
+    let current_practice_s = current_practice_s(&problem, clock);
+    Ok(Solved { problem, plan, current_practice_s })
+}
+
+/// Solves what is left of a run.
+pub(crate) fn solve_run(problem: &Problem, policy: &Policy) -> Result<SolveAnswer, String> {
+    let clock = Stopwatch::start(&|| false);
+    let options = Options {
+        time_limit_s: policy.solver_time_limit_s,
+        seed: policy.seed,
+        ..Options::default()
+    };
+    let plan = solve(problem, &options, &clock).map_err(|error| with_causes(&error))?;
+    Ok(SolveAnswer { plan, current_practice_s: current_practice_s(problem, &clock) })
+}
+
+/// What all devices for one task at a time, each under its best technique, would take.
+fn current_practice_s(problem: &Problem, clock: &dyn Clock) -> Option<f64> {
+    let options = Options {
+        backend: Backend::CurrentPractice,
+        // A construction without search: the limit only has to lie ahead.
+        time_limit_s: clock.elapsed_s() + 60.0,
+        ..Options::default()
+    };
+    let plan = solve(problem, &options, clock).ok()?;
+    plan.is_usable().then_some(plan.makespan_s)
+}

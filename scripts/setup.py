@@ -1,0 +1,252 @@
+"""Set-up of a checkout: checks what must be there, then makes `.venv` and builds Saturn into it.
+
+Runs on a bare Python: standard library only. Each step is skipped where nothing that it depends on
+has changed, so a second call takes a second. `--run COMMAND...` runs a command in the environment
+that building needs (cmake and libclang come from PyPI, into `.venv`).
+
+It installs nothing outside the checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+BIN = VENV / "bin"
+STAMPS = VENV / "saturn-stamps"
+BUILD_TOOLS = ["cmake>=3.25", "libclang>=16", "maturin>=1.16,<2"]
+OLDEST_PYTHON = (3, 10)
+
+
+def main() -> int:
+    """Sets up, or runs one command in the build environment."""
+    parser = argparse.ArgumentParser(description="Sets up this checkout.")
+    parser.add_argument("--run", nargs=argparse.REMAINDER, metavar="COMMAND")
+    arguments = parser.parse_args()
+    os.chdir(ROOT)
+    problem = missing_prerequisite()
+    if problem:
+        print(problem, file=sys.stderr)
+        return 1
+    if arguments.run:
+        return subprocess.call(arguments.run, env=build_environment())
+    try:
+        set_up()
+    except StepFailed as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    return 0
+
+
+def missing_prerequisite() -> str | None:
+    """What is missing and how to get it, in one line; None where all is there."""
+    if sys.version_info < OLDEST_PYTHON:
+        return (
+            f"missing: Python 3.10 or later (this is {sys.version.split()[0]}); "
+            "install one and call make with PYTHON=python3.12"
+        )
+    try:
+        import ensurepip  # noqa: F401  (venv needs it; Debian splits it off)
+        import venv  # noqa: F401
+    except ImportError:
+        return "missing: Python's venv module; get it with: apt install python3-venv"
+    if not shutil.which("cargo"):
+        return "missing: Rust; get it from https://rustup.rs, then open a new shell"
+    if not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
+        return "missing: a C++ compiler; get it with: apt install g++ (macOS: xcode-select --install)"
+    return None
+
+
+def set_up() -> None:
+    """Brings `.venv` and what is built into it up to date."""
+    if not (BIN / "python").exists():
+        step("virtual environment", [sys.executable, "-m", "venv", str(VENV)])
+    STAMPS.mkdir(exist_ok=True)
+    pip = [str(BIN / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
+    pip += ["--quiet", "--progress-bar", "off"]
+    with changed("build-tools", digest_of_text(*BUILD_TOOLS)) as is_changed:
+        if is_changed:
+            step("build tools (cmake, libclang, maturin)", [*pip, *BUILD_TOOLS])
+    with (
+        changed("requirements", digest_of_text(*requirements())) as needs_packages,
+        changed("build", digest_of_files(sources())) as needs_build,
+    ):
+        # The download waits for the network and the build for the processor: they go side by side.
+        tasks = []
+        if needs_packages:
+            label = "Python packages (torch is large: a few minutes)"
+            tasks.append((label, [[*pip, *requirements()]]))
+        if needs_build:
+            cargo = ["cargo", "build", "--release", "--locked"]
+            extension = ["--features", "pyo3/extension-module", "-p", "saturn-python"]
+            builds = [[*cargo, "-p", "saturn-cli"], [*cargo, *extension]]
+            label = "Rust build (the first one compiles HiGHS and SQLite: a few minutes)"
+            tasks.append((label, builds))
+        steps(tasks)
+        if needs_packages or needs_build:
+            install_build()
+
+
+def install_build() -> None:
+    """Puts the `saturn` program and the Python package into the virtual environment."""
+    release = ROOT / "target" / "release"
+    put(release / "saturn", BIN / "saturn")
+    put(release / "libsaturn_python.so", ROOT / "python" / "saturn" / "_core.abi3.so")
+    # What `pip install --editable` would leave behind, without its build isolation.
+    site = next((VENV / "lib").glob("python3.*")) / "site-packages"
+    (site / "saturn.pth").write_text(f"{ROOT / 'python'}\n")
+
+
+def put(source: Path, target: Path) -> None:
+    """Copies a file in one piece: a process that uses the old one keeps it."""
+    fresh = target.with_suffix(".new")
+    shutil.copy2(source, fresh)
+    fresh.replace(target)
+
+
+def requirements() -> list[str]:
+    """The packages that the project, its examples and its tests need, from `pyproject.toml`."""
+    # tomllib is newer than the oldest Python that is served, so the two lists are read by hand.
+    wanted = []
+    for line in (ROOT / "pyproject.toml").read_text().splitlines():
+        key, _, value = line.partition(" = ")
+        if key in ("dependencies", "dev"):
+            wanted += [item.strip(' "') for item in _items(value)]
+    return wanted
+
+
+def _items(array: str) -> list[str]:
+    """Splits a one-line TOML array of strings, in which a comma may stand within a string."""
+    return [item for item in array.strip("[] ").split('"') if item.strip(", ")]
+
+
+def sources() -> list[Path]:
+    """The files that the Rust build depends on."""
+    names = ["Cargo.toml", "Cargo.lock", *(ROOT / "crates").rglob("*")]
+    files = [ROOT / name for name in names]
+    return sorted(f for f in files if f.suffix in (".rs", ".toml", ".lock", ".html", ".css", ".js"))
+
+
+def build_environment() -> dict[str, str]:
+    """The environment in which cargo finds cmake, libclang and this Python."""
+    environment = dict(os.environ)
+    environment["PATH"] = f"{BIN}{os.pathsep}{environment['PATH']}"
+    environment["PYO3_PYTHON"] = str(BIN / "python")
+    for native in (VENV / "lib").glob("python3.*/site-packages/clang/native"):
+        environment["LIBCLANG_PATH"] = str(native)
+    return environment
+
+
+class changed:  # noqa: N801  (reads as a phrase: `with changed(...)`)
+    """Whether a step's inputs differ from when it last succeeded; remembers them on success."""
+
+    def __init__(self, name: str, digest: str) -> None:
+        self.stamp, self.digest = STAMPS / name, digest
+
+    def __enter__(self) -> bool:
+        return not self.stamp.exists() or self.stamp.read_text() != self.digest
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is None:
+            self.stamp.write_text(self.digest)
+
+
+def digest_of_text(*texts: str) -> str:
+    """Names a list of texts."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def digest_of_files(paths: list[Path]) -> str:
+    """Names the content of files."""
+    sha = hashlib.sha256()
+    for path in paths:
+        sha.update(f"{path}\0".encode() + path.read_bytes())
+    return sha.hexdigest()
+
+
+class StepFailed(Exception):
+    """A step's command failed; the message ends with the end of its output."""
+
+
+def step(label: str, command: list[str]) -> None:
+    """Runs one command."""
+    steps([(label, [command])])
+
+
+def steps(tasks: list[tuple[str, list[list[str]]]]) -> None:
+    """Runs tasks side by side, each its commands in order, and shows that they are alive."""
+    running = [Step(label, commands) for label, commands in tasks]
+    for one in running:
+        one.start()
+    while any(one.is_alive() for one in running):
+        time.sleep(0.1)
+        show(running)
+    show(running, is_last=True)
+    for one in running:
+        if one.failure:
+            raise StepFailed(one.failure)
+
+
+class Step(threading.Thread):
+    """Commands that run in order, with their output kept for the case of failure."""
+
+    def __init__(self, label: str, commands: list[list[str]]) -> None:
+        super().__init__(daemon=True)
+        self.label, self.commands = label, commands
+        self.failure: str | None = None
+        self.started_s, self.told_s = time.monotonic(), 0.0
+        self.output = tempfile.TemporaryFile()
+
+    def run(self) -> None:
+        """Runs them, until one fails."""
+        for command in self.commands:
+            code = subprocess.call(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self.output,
+                stderr=subprocess.STDOUT,
+                env=build_environment(),
+            )
+            if code != 0:
+                tail = self.tail(4000)
+                self.failure = f"{tail}\nfailed: {' '.join(command)} (exit code {code})"
+                return
+
+    def tail(self, length: int) -> str:
+        """The end of what its commands have printed."""
+        fd = self.output.fileno()
+        size = os.fstat(fd).st_size
+        return os.pread(fd, length, max(0, size - length)).decode(errors="replace").strip()
+
+    def line(self) -> str:
+        """What it is doing, and since when."""
+        last = self.tail(300).splitlines()[-1:] or [""]
+        return f"[{time.monotonic() - self.started_s:4.0f} s] {self.label}  {last[0].strip()}"
+
+
+def show(running: list[Step], *, is_last: bool = False) -> None:
+    """On a terminal, one line that changes; elsewhere a line every ten seconds."""
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        width = shutil.get_terminal_size().columns - 1
+        alive = [one for one in running if one.is_alive()]
+        line = alive[int(time.monotonic() / 2) % len(alive)].line() if alive else ""
+        print(f"\r\033[K{line[:width]}", end="\n" if is_last else "", file=sys.stderr, flush=True)
+        return
+    for one in running:
+        if one.is_alive() and time.monotonic() - one.told_s > 10:
+            one.told_s = time.monotonic()
+            print(one.line(), file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
