@@ -129,6 +129,12 @@ impl Console {
         }
     }
 
+    /// Shows a word of the driver's own.
+    pub fn note(&mut self, text: &str, now_s: f64) {
+        let line = self.transcript.aside(text, now_s);
+        self.say(&[line], now_s);
+    }
+
     /// Clears the live region and prints the summary.
     pub fn finish(&mut self, state: &State, now_s: f64, results: &Results) {
         if let Surface::Terminal { live, .. } = &self.surface {

@@ -9,10 +9,12 @@
 
 mod console;
 mod gantt_text;
+mod html;
 pub mod live;
 pub mod outcome;
 mod paint;
 pub mod plan_table;
+pub mod report;
 mod summary;
 pub mod text;
 mod transcript;
@@ -20,7 +22,9 @@ pub mod units;
 pub mod words;
 
 pub use console::{Console, Sink};
+pub use html::{plan_html, render_html};
 pub use paint::Paint;
 pub use plan_table::plan_text;
+pub use report::{LossPoint, Report, read_metrics};
 pub use summary::{Results, summary};
 pub use transcript::Transcript;

@@ -9,9 +9,6 @@ pub fn duration(seconds: f64) -> String {
     }
     let sign = if seconds < 0.0 { "−" } else { "" };
     let seconds = seconds.abs();
-    if seconds < 0.95 {
-        return format!("{sign}{seconds:.1} s");
-    }
     if seconds < 9.95 {
         return format!("{sign}{seconds:.1} s");
     }
@@ -21,10 +18,10 @@ pub fn duration(seconds: f64) -> String {
     } else if whole < 3600 {
         format!("{} min {:02} s", whole / 60, whole % 60)
     } else if whole < 48 * 3600 {
-        let minutes = whole.div_ceil(60);
+        let minutes = (whole + 30) / 60;
         format!("{} h {:02} min", minutes / 60, minutes % 60)
     } else {
-        let hours = whole.div_ceil(3600);
+        let hours = (whole + 1800) / 3600;
         format!("{} d {:02} h", hours / 24, hours % 24)
     };
     format!("{sign}{text}")
@@ -150,7 +147,7 @@ mod tests {
             (59.6, "1 min 00 s"),
             (150.9, "2 min 31 s"),
             (3599.7, "1 h 00 min"),
-            (11_050.0, "3 h 05 min"),
+            (11_090.0, "3 h 05 min"),
             (200_000.0, "2 d 08 h"),
             (-12.4, "−12 s"),
             (f64::NAN, "?"),

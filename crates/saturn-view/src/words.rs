@@ -42,6 +42,13 @@ pub fn on_devices(cluster: &Cluster, gang: &Gang) -> String {
     format!("{noun} {}", devices(cluster, gang))
 }
 
+/// All devices of a gang as (node, device) pairs.
+pub fn gang_devices(gang: &Gang) -> Vec<(usize, u32)> {
+    gang.iter()
+        .flat_map(|placement| placement.devices.iter().map(|device| (placement.node, *device)))
+        .collect()
+}
+
 fn id_ranges(ids: &[u32]) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &id in ids {

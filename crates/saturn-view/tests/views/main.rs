@@ -3,4 +3,8 @@
 #[cfg(test)]
 mod console;
 #[cfg(test)]
+mod plans;
+#[cfg(test)]
+mod report;
+#[cfg(test)]
 mod scripted;

@@ -1,0 +1,184 @@
+//! The Gantt charts of a run: as first planned, as it went, and the trials before.
+
+use super::concat;
+use super::gantt::{Bar, Gantt, Mark, Row};
+use crate::report::{AttemptPurpose, AttemptReport, PlanReport, Report};
+use crate::units::{count, duration};
+use crate::words::{gang_devices, technique_on};
+
+/// Planned above realised, on one scale from the first plan on; empty without a plan.
+pub(super) fn planned_and_realised(report: &Report) -> String {
+    let Some(plan) = report.plans.first() else { return String::new() };
+    let realised_end_s = report
+        .attempts
+        .iter()
+        .filter(|attempt| attempt.purpose == AttemptPurpose::Train)
+        .map(|attempt| attempt.ended_s.unwrap_or(report.now_s))
+        .fold(plan.at_s, f64::max);
+    let to_s = plan.makespan_s.max(realised_end_s - plan.at_s);
+    concat([
+        chart_section(
+            "As planned",
+            &format!("{} by the first plan", duration(plan.makespan_s)),
+            &planned(report, plan, to_s),
+        ),
+        chart_section(
+            "As it went",
+            &format!(
+                "{} realised; a bar's pale beginning is loading",
+                duration(realised_end_s - plan.at_s)
+            ),
+            &realised(report, plan, to_s),
+        ),
+    ])
+}
+
+/// The trials' own chart, from the run's beginning; empty without any that ran.
+pub(super) fn trials(report: &Report) -> String {
+    let bars: Vec<Bar> = report
+        .attempts
+        .iter()
+        .filter(|attempt| attempt.purpose == AttemptPurpose::Trial)
+        .map(|attempt| attempt_bar(report, attempt, 0.0))
+        .collect();
+    if bars.is_empty() {
+        return String::new();
+    }
+    let to_s = bars.iter().map(|bar| bar.end_s).fold(0.0, f64::max);
+    let chart = Gantt {
+        title: "Trials on each device over time".to_owned(),
+        rows: rows(report),
+        bars,
+        marks: Vec::new(),
+        from_s: 0.0,
+        to_s,
+    };
+    format!("<div class=\"scroll\">{}</div>", chart.svg())
+}
+
+fn chart_section(title: &str, note: &str, chart: &Gantt) -> String {
+    format!(
+        "<h3>{title} <span class=\"note\">{note}</span></h3><div class=\"scroll\">{}</div>",
+        chart.svg()
+    )
+}
+
+pub(super) fn rows(report: &Report) -> Vec<Row> {
+    let has_nodes = report.devices.iter().any(|device| device.node > 0);
+    let row = |device: &crate::report::DeviceReport| Row {
+        node: device.node,
+        node_name: if has_nodes { device.node_name.clone() } else { String::new() },
+        device: device.device,
+    };
+    report.devices.iter().map(row).collect()
+}
+
+fn planned(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
+    let bars = plan.tasks.iter().map(|planned| {
+        let name = &report.tasks[planned.task].name;
+        let strategy = technique_on(&planned.technique, planned.gpus);
+        Bar {
+            task: planned.task,
+            label: format!("{name} · {strategy}"),
+            tip: format!(
+                "{name}\n{strategy}\nplanned {} → {}  ({})",
+                duration(planned.start_s - plan.at_s),
+                duration(planned.end_s - plan.at_s),
+                duration(planned.end_s - planned.start_s),
+            ),
+            class: "",
+            devices: gang_devices(&planned.gang),
+            start_s: planned.start_s - plan.at_s,
+            end_s: planned.end_s - plan.at_s,
+            ready_s: None,
+        }
+    });
+    let bound = Mark {
+        at_s: plan.lower_bound_s,
+        label: "lower bound".to_owned(),
+        tip: format!(
+            "lower bound {}: by this profile no plan is shorter",
+            duration(plan.lower_bound_s)
+        ),
+        class: "bound",
+    };
+    Gantt {
+        title: format!("The plan of {}", count(plan.tasks.len(), "task")),
+        rows: rows(report),
+        bars: bars.collect(),
+        marks: vec![bound],
+        from_s: 0.0,
+        to_s,
+    }
+}
+
+fn realised(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
+    let shown = report.attempts.iter().filter(|attempt| {
+        attempt.purpose == AttemptPurpose::Train || attempt.launched_s >= plan.at_s
+    });
+    let replans = report.plans.iter().skip(1).map(|replan| Mark {
+        at_s: replan.at_s - plan.at_s,
+        label: String::new(),
+        tip: format!(
+            "new plan at {}: {} more",
+            duration(replan.at_s - plan.at_s),
+            duration(replan.makespan_s)
+        ),
+        class: "replan",
+    });
+    let end = Mark {
+        at_s: plan.makespan_s,
+        label: "planned end".to_owned(),
+        tip: format!("planned end, after {}", duration(plan.makespan_s)),
+        class: "planned",
+    };
+    Gantt {
+        title: "What ran on each device over time".to_owned(),
+        rows: rows(report),
+        bars: shown.map(|attempt| attempt_bar(report, attempt, plan.at_s)).collect(),
+        marks: replans.chain([end]).collect(),
+        from_s: 0.0,
+        to_s,
+    }
+}
+
+/// An attempt as a bar, on a clock that is 0 at `zero_s`.
+fn attempt_bar(report: &Report, attempt: &AttemptReport, zero_s: f64) -> Bar {
+    let name = &report.tasks[attempt.task].name;
+    let end_s = attempt.ended_s.unwrap_or(report.now_s);
+    let strategy = technique_on(&attempt.technique, attempt.gpus);
+    let how = attempt.how.as_deref().unwrap_or("running");
+    let class = match (attempt.purpose, how) {
+        (AttemptPurpose::Trial, _) => "trial",
+        (AttemptPurpose::Train, "failed" | "killed" | "lost") => "failed",
+        (AttemptPurpose::Train, _) => "",
+    };
+    let steps = match (attempt.purpose, attempt.from_step) {
+        (AttemptPurpose::Train, Some(from)) => format!("\nsteps {from} → {}", attempt.step),
+        _ => String::new(),
+    };
+    let error = attempt.error.as_ref().map(|error| format!("\n{error}")).unwrap_or_default();
+    let purpose = match attempt.purpose {
+        AttemptPurpose::Trial => "trial",
+        AttemptPurpose::Train => "attempt",
+    };
+    Bar {
+        task: attempt.task,
+        label: match attempt.purpose {
+            AttemptPurpose::Trial => strategy.clone(),
+            AttemptPurpose::Train => format!("{name} · {strategy}"),
+        },
+        tip: format!(
+            "{name}\n{purpose} {} · {strategy} · {how}\n{} → {}  ({}){steps}{error}",
+            attempt.attempt,
+            duration(attempt.launched_s - zero_s),
+            duration(end_s - zero_s),
+            duration(end_s - attempt.launched_s),
+        ),
+        class,
+        devices: gang_devices(&attempt.gang),
+        start_s: attempt.launched_s - zero_s,
+        end_s: end_s - zero_s,
+        ready_s: attempt.started_s.map(|ready_s| ready_s - zero_s),
+    }
+}

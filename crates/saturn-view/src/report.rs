@@ -1,0 +1,259 @@
+//! A run as data: what `report.json` holds and `report.html` draws.
+//!
+//! Times are seconds on the run's clock (0 is the run's beginning; it stands still while no process
+//! drives the run). Fields are only ever added within one `version`.
+
+mod build;
+mod metrics;
+
+use saturn_core::{Gang, Knobs, PlanStatus, TrialOutcome};
+use saturn_engine::{DeviceKind, Mode};
+use serde::{Deserialize, Serialize};
+
+pub use metrics::{LossPoint, MAX_POINTS, read_metrics, thin};
+
+/// The version that [`Report::build`] makes.
+pub const VERSION: u32 = 1;
+
+/// How a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStatus {
+    /// Every task has ended (in a search: every trial).
+    Complete,
+    /// Stopped by the person; it can be resumed.
+    Interrupted,
+    /// Neither: it goes on, or its driver went away.
+    Unfinished,
+}
+
+/// How a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskReportStatus {
+    /// Trained to the end.
+    Done,
+    /// Given up.
+    Failed,
+    /// Training.
+    Running,
+    /// Not begun, or stopped at a checkpoint.
+    Waiting,
+}
+
+/// A device of the pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// Index of its node.
+    pub node: usize,
+    /// Name of its node.
+    pub node_name: String,
+    /// Its id on the node.
+    pub device: u32,
+}
+
+/// The numbers of the whole run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Tasks of the workload.
+    pub tasks: usize,
+    /// Of these, trained to the end.
+    pub done: usize,
+    /// Of these, given up.
+    pub failed: usize,
+    /// From the first plan to the end of the last training attempt.
+    pub makespan_s: Option<f64>,
+    /// Makespan of the first plan.
+    pub planned_makespan_s: Option<f64>,
+    /// Proven lower bound of the makespan, by the profile.
+    pub lower_bound_s: Option<f64>,
+    /// What current practice would take (all devices for one task at a time, its best technique), by
+    /// the profile.
+    pub current_practice_s: Option<f64>,
+    /// Share of the devices' time within the realised makespan that training attempts held.
+    pub device_use: Option<f64>,
+    /// From the run's beginning to its first plan, or to its end without one.
+    pub trials_s: f64,
+    /// Trials run, and taken from an earlier search.
+    pub trials: usize,
+    /// Of these, measured.
+    pub trials_measured: usize,
+}
+
+/// One task's place in a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedReport {
+    /// Index into the report's tasks.
+    pub task: usize,
+    /// Technique.
+    pub technique: String,
+    /// Device count.
+    pub gpus: u32,
+    /// Devices by node.
+    pub gang: Gang,
+    /// Planned start.
+    pub start_s: f64,
+    /// Planned end.
+    pub end_s: f64,
+}
+
+/// A plan that was in force.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlanReport {
+    /// When it was adopted.
+    pub at_s: f64,
+    /// What is proven of it.
+    pub status: PlanStatus,
+    /// From `at_s`.
+    pub makespan_s: f64,
+    /// Of the makespan.
+    pub lower_bound_s: f64,
+    /// (makespan − lower bound) / lower bound.
+    pub gap: f64,
+    /// How long the solve took.
+    pub solve_s: f64,
+    /// What current practice would take from `at_s`.
+    pub current_practice_s: Option<f64>,
+    /// By start.
+    pub tasks: Vec<PlannedReport>,
+}
+
+/// A task, planned and realised.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskReport {
+    /// Its name.
+    pub name: String,
+    /// How it stands.
+    pub status: TaskReportStatus,
+    /// Loss of its last step.
+    pub final_loss: Option<f64>,
+    /// Finished steps.
+    pub step: u64,
+    /// Steps in all.
+    pub steps: Option<u64>,
+    /// Technique of the last training attempt.
+    pub technique: Option<String>,
+    /// Its device count.
+    pub gpus: Option<u32>,
+    /// Its knobs.
+    pub knobs: Knobs,
+    /// First launch for training.
+    pub start_s: Option<f64>,
+    /// End of the last training attempt.
+    pub end_s: Option<f64>,
+    /// What the first plan gave it, seconds.
+    pub planned_s: Option<f64>,
+    /// What its training attempts took, seconds.
+    pub realised_s: Option<f64>,
+    /// Realised over planned, less one; only where it trained in one attempt as first planned.
+    pub estimate_error: Option<f64>,
+    /// Training attempts.
+    pub attempts: usize,
+    /// Why it was given up.
+    pub error: Option<String>,
+    /// The worker's own traceback, or empty.
+    pub traceback: String,
+    /// Checkpoints, logs and metrics, within the run directory.
+    pub dir: String,
+    /// Loss by step, thinned.
+    pub losses: Vec<LossPoint>,
+}
+
+/// A trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialReport {
+    /// Index of the task that was measured.
+    pub task: usize,
+    /// Indices of all tasks that it speaks for.
+    pub speaks_for: Vec<usize>,
+    /// Technique.
+    pub technique: String,
+    /// Device count.
+    pub gpus: u32,
+    /// Knobs that the technique chose.
+    pub knobs: Knobs,
+    /// It came from an earlier search.
+    pub reused: bool,
+    /// What came of it; null until it has ended.
+    pub result: Option<TrialOutcome>,
+}
+
+/// What an attempt was for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptPurpose {
+    /// A trial.
+    Trial,
+    /// Training.
+    Train,
+}
+
+/// One launch of a gang.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AttemptReport {
+    /// Its number.
+    pub attempt: u64,
+    /// Index into the report's tasks.
+    pub task: usize,
+    /// Trial or training.
+    pub purpose: AttemptPurpose,
+    /// Technique.
+    pub technique: String,
+    /// Device count.
+    pub gpus: u32,
+    /// Devices by node.
+    pub gang: Gang,
+    /// Launch.
+    pub launched_s: f64,
+    /// Begin of training.
+    pub started_s: Option<f64>,
+    /// End; null while it runs.
+    pub ended_s: Option<f64>,
+    /// `finished`, `stopped`, `killed`, `lost`, `failed`; null while it runs.
+    pub how: Option<String>,
+    /// Finished steps when it began.
+    pub from_step: Option<u64>,
+    /// Finished steps when it ended.
+    pub step: u64,
+    /// Why it failed: one line.
+    pub error: Option<String>,
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// 1.
+    pub version: u32,
+    /// Name of the run.
+    pub name: String,
+    /// Whether it searched or trained.
+    pub mode: Mode,
+    /// How it stands.
+    pub status: RunStatus,
+    /// What its devices are.
+    pub device_kind: DeviceKind,
+    /// The pool.
+    pub devices: Vec<DeviceReport>,
+    /// Names of the techniques tried.
+    pub techniques: Vec<String>,
+    /// Time of the last record.
+    pub now_s: f64,
+    /// The whole run in numbers.
+    pub totals: Totals,
+    /// Every plan that was in force, the first first.
+    pub plans: Vec<PlanReport>,
+    /// The workload.
+    pub tasks: Vec<TaskReport>,
+    /// The profile.
+    pub trials: Vec<TrialReport>,
+    /// Every launch.
+    pub attempts: Vec<AttemptReport>,
+}
+
+impl Report {
+    /// The report as a file.
+    pub fn to_json(&self) -> String {
+        // Plain data with string keys always serialises; were it not so, an empty object says it.
+        serde_json::to_string_pretty(self).map_or_else(|_| "{}\n".to_owned(), |text| text + "\n")
+    }
+}

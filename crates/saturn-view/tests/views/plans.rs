@@ -1,0 +1,85 @@
+//! Plans of planning problems: as text, and as a page.
+
+use saturn_core::{Plan, PlanStatus, Problem};
+use saturn_view::{Paint, plan_html, plan_text};
+
+fn problem() -> Problem {
+    Problem::from_json(
+        r#"{"cluster": {"nodes": [{"name": "big", "gpus": 4}, {"name": "small", "gpus": 2}]},
+            "tasks": [
+              {"name": "gpt2-lr1e-5", "strategies": [{"technique": "fsdp", "gpus": 4, "runtime_s": 5210}]},
+              {"name": "vit <large>", "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 9000}]},
+              {"name": "gpt2-with-a-very-long-name-for-a-task", "strategies":
+                [{"technique": "pipeline", "gpus": 2, "runtime_s": 4100.5}]},
+              {"name": "t", "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 40}]}
+            ]}"#,
+    )
+    .unwrap()
+}
+
+fn plan() -> Plan {
+    let place = |task: usize, node: usize, devices: &[u32], start_s: f64, end_s: f64| {
+        saturn_core::Assignment {
+            task,
+            strategy: 0,
+            gang: vec![saturn_core::Placement { node, devices: devices.to_vec() }],
+            start_s,
+            end_s,
+        }
+    };
+    Plan {
+        status: PlanStatus::Optimal,
+        makespan_s: 9310.5,
+        lower_bound_s: 9310.5,
+        solve_s: 0.21,
+        assignments: vec![
+            place(0, 0, &[0, 1, 2, 3], 0.0, 5210.0),
+            place(1, 1, &[0], 0.0, 9000.0),
+            place(3, 1, &[1], 0.0, 40.0),
+            place(2, 0, &[0, 1], 5210.0, 9310.5),
+        ],
+    }
+}
+
+#[test]
+fn the_script_is_a_right_plan() {
+    assert_eq!(saturn_core::check(&problem(), &plan()), Ok(()));
+}
+
+#[test]
+fn a_plan_as_text() {
+    insta::assert_snapshot!(plan_text(&problem(), &plan(), Some(22_000.0), 100, Paint::PLAIN));
+}
+
+#[test]
+fn a_plan_on_a_narrow_terminal() {
+    let text = plan_text(&problem(), &plan(), None, 60, Paint::PLAIN);
+    for line in text.lines().skip(1) {
+        assert!(saturn_view::text::width(line) <= 60, "{line}");
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn no_plan_says_why() {
+    let mut problem = problem();
+    problem.tasks[0].strategies[0].gpus = 16;
+    let plan = Plan {
+        status: PlanStatus::Infeasible,
+        makespan_s: 0.0,
+        lower_bound_s: 0.0,
+        solve_s: 0.0,
+        assignments: Vec::new(),
+    };
+    insta::assert_snapshot!(plan_text(&problem, &plan, None, 100, Paint::PLAIN));
+    assert!(plan_html(&problem, &plan, None, "none").contains("No plan"));
+}
+
+#[test]
+fn a_plan_as_a_page() {
+    let page = plan_html(&problem(), &plan(), Some(22_000.0), "a <plan>");
+    assert!(page.contains("a &lt;plan&gt;") && !page.contains("<large>") && !page.contains("http:"));
+    let from = page.find("<section>").unwrap();
+    let to = page.find("<footer>").unwrap();
+    insta::assert_snapshot!(page[from..to].replace("><", ">\n<"));
+}

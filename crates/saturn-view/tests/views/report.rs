@@ -1,0 +1,83 @@
+//! A run's report: as a file, and as a page.
+
+use saturn_view::{LossPoint, Report, render_html};
+
+use crate::scripted::Script;
+
+/// Losses that fall from `high` to `low` over `steps`, with the noise of batches.
+pub(crate) fn losses(steps: u64, high: f64, low: f64) -> Vec<LossPoint> {
+    (1..=steps)
+        .map(|step| {
+            let share = step as f64 / steps as f64;
+            let noise = ((step * 7919 % 101) as f64 / 101.0 - 0.5) * 0.08;
+            (step, (low + (high - low) * (-5.0 * share).exp()) * (1.0 + noise))
+        })
+        .collect()
+}
+
+fn whole_run() -> Report {
+    let mut script = Script::new();
+    script.trials();
+    script.plan();
+    script.first_training();
+    script.rest();
+    let losses = [
+        losses(400, 5.6, 2.1),
+        losses(400, 5.6, 1.9),
+        losses(300, 2.3, 0.05),
+        losses(150, 2.3, 0.14),
+        Vec::new(),
+    ];
+    Report::build(&script.state, "sweep <i>&</i>", &losses)
+}
+
+/// The report without its curves, which say nothing to a reader of a snapshot.
+fn without_curves(mut report: Report) -> Report {
+    for task in &mut report.tasks {
+        task.losses.truncate(2);
+    }
+    report
+}
+
+#[test]
+fn a_report_as_a_file() {
+    insta::assert_snapshot!(without_curves(whole_run()).to_json());
+}
+
+#[test]
+fn a_report_file_reads_back() {
+    let report = whole_run();
+    assert_eq!(serde_json::from_str::<Report>(&report.to_json()).unwrap(), report);
+}
+
+#[test]
+fn a_report_as_a_page() {
+    let page = render_html(&without_curves(whole_run()));
+    let from = page.find("<header>").unwrap();
+    let to = page.find("<div id=\"tip\"").unwrap();
+    // A line for each element, so that a change can be read.
+    insta::assert_snapshot!(page[from..to].replace("><", ">\n<"));
+}
+
+#[test]
+fn a_page_fetches_nothing_and_obeys_no_name() {
+    let page = render_html(&whole_run());
+    for fetch in ["http:", "https:", "src=", "url(", "@import", "<link", "<iframe"] {
+        assert!(!page.contains(fetch), "{fetch}");
+    }
+    assert!(page.contains("default-src 'none'"));
+    assert_eq!(page.matches("<script").count(), 1);
+    assert!(page.contains("sweep &lt;i&gt;&amp;&lt;/i&gt;"));
+    assert!(!page.contains("<b64>") && !page.contains("<data>"));
+    assert!(!page.contains('\u{1b}'));
+}
+
+#[test]
+fn a_run_without_a_plan_has_a_page_too() {
+    let mut script = Script::new();
+    let page = render_html(&Report::build(&script.state, "just begun", &[]));
+    assert!(page.contains("unfinished"));
+    script.trials();
+    let page = render_html(&Report::build(&script.state, "trials only", &[]));
+    assert!(page.contains("out of memory"));
+}
