@@ -12,12 +12,12 @@ pub(crate) const MAX_SECONDS: f64 = 1e12;
 /// The shortest time a file may state.
 pub(crate) const MIN_SECONDS: f64 = 1e-6;
 /// The most devices of one node, or of one strategy.
-pub(crate) const MAX_GPUS: u32 = 100_000;
+pub(crate) const MAX_GPUS: u32 = 65_535;
 /// The most devices of a cluster.
 pub(crate) const MAX_CLUSTER_GPUS: u64 = 10_000_000;
 
 pub(crate) const EXPECTED_RUNTIME: &str = "a number of seconds from 1e-6 to 1e12";
-pub(crate) const EXPECTED_GPUS: &str = "a whole number of GPUs from 1 to 100000";
+pub(crate) const EXPECTED_GPUS: &str = "a whole number of GPUs from 1 to 65535";
 pub(crate) const EXPECTED_COST: &str = "a number of seconds from 0 to 1e12";
 
 /// Whether `value` can be a runtime.

@@ -1,0 +1,425 @@
+//! Simulated annealing over the lists of some nodes.
+//!
+//! A move takes a gang to another node, swaps two gangs of two nodes, changes a mode, or changes
+//! the order on one node. For a makespan the cost of a node is how far it ends beyond a target T,
+//! plus a square of that so that one bad node is worse than two half bad, plus a share of its
+//! priced area: area is what makes room on other nodes. For completion times it is the sum of
+//! ends. Two things make it fast: the acceptance threshold is drawn before a move is made, and a
+//! move whose area alone already exceeds it is dropped without playing a list (exact: a node ends
+//! no earlier than its area over its width).
+
+use crate::clock::Deadline;
+use crate::lists::{Entry, Load, play};
+use crate::model::{Mode, Model};
+use crate::options::Objective;
+use crate::random::Random;
+
+/// Weight of the squared excess, relative to the target.
+const SQUARE: f64 = 20.0;
+/// Weight of a node's priced area, spread over its width.
+const AREA: f64 = 0.2;
+/// Moves between two looks at the clock.
+const MOVES_PER_LOOK: u64 = 256;
+
+/// One run: from a hot to a cold temperature, both in seconds of cost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cooling {
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+    pub(crate) num_moves: u64,
+}
+
+/// The nodes that a run works on, with their lists and what they come to.
+pub(crate) struct Region<'a> {
+    model: &'a Model,
+    objective: Objective,
+    /// Prices of GPU-seconds by kind.
+    prices: &'a [f64],
+    /// Indices into the model's nodes.
+    pub(crate) nodes: Vec<usize>,
+    /// One list for each node of the region.
+    pub(crate) lists: Vec<Vec<Entry>>,
+    loads: Vec<Load>,
+    costs: Vec<f64>,
+    target: f64,
+    /// Nodes of the region that end beyond the target, and where each stands in that list.
+    late: Vec<usize>,
+    late_at: Vec<usize>,
+    scratch: Scratch,
+}
+
+/// Candidate lists of the one or two nodes of a move.
+#[derive(Default)]
+struct Scratch {
+    first: Vec<Entry>,
+    second: Vec<Entry>,
+    free: Vec<f64>,
+}
+
+/// A move worked out in the scratch lists: its nodes, within the region.
+#[derive(Clone, Copy)]
+struct Move {
+    first: usize,
+    second: Option<usize>,
+}
+
+const NOT_LATE: usize = usize::MAX;
+
+impl<'a> Region<'a> {
+    pub(crate) fn new(
+        model: &'a Model,
+        objective: Objective,
+        prices: &'a [f64],
+        nodes: Vec<usize>,
+        lists: Vec<Vec<Entry>>,
+        target: f64,
+    ) -> Self {
+        let widest = nodes.iter().map(|node| model.nodes[*node].gpus as usize).max().unwrap_or(0);
+        let scratch = Scratch { free: vec![0.0; widest], ..Scratch::default() };
+        let mut region = Self {
+            model,
+            objective,
+            prices,
+            loads: vec![Load::default(); nodes.len()],
+            costs: vec![0.0; nodes.len()],
+            late: Vec::new(),
+            late_at: vec![NOT_LATE; nodes.len()],
+            nodes,
+            lists,
+            target,
+            scratch,
+        };
+        if objective == Objective::Makespan {
+            region.shorten();
+        }
+        for local in 0..region.nodes.len() {
+            let ready = &model.ready[region.nodes[local]];
+            let load = play(&mut region.scratch.free, ready, &region.lists[local]);
+            region.set(local, load);
+        }
+        region
+    }
+
+    /// Gives every gang that is longer than the target the smallest mode that isn't.
+    fn shorten(&mut self) {
+        for (local, list) in self.lists.iter_mut().enumerate() {
+            for entry in list.iter_mut().filter(|entry| entry.runtime > self.target) {
+                let task = entry.task as usize;
+                let modes = self.model.modes_on(task, self.nodes[local]).iter().enumerate();
+                let least = modes
+                    .filter(|(_, mode)| mode.runtime <= self.target)
+                    .min_by(|left, right| left.1.area().total_cmp(&right.1.area()));
+                if let Some((index, mode)) = least {
+                    *entry = Entry::new(task, index, mode);
+                }
+            }
+        }
+    }
+
+    fn gpus(&self, local: usize) -> usize {
+        self.model.nodes[self.nodes[local]].gpus as usize
+    }
+
+    /// Latest end in the region, seconds.
+    pub(crate) fn end(&self) -> f64 {
+        self.loads.iter().map(|load| load.end).fold(0.0, f64::max)
+    }
+
+    /// Sum of completion times in the region, seconds.
+    pub(crate) fn sum_of_ends(&self) -> f64 {
+        self.loads.iter().map(|load| load.sum_of_ends).sum()
+    }
+
+    /// What the region is worth under the objective.
+    pub(crate) fn value(&self) -> f64 {
+        match self.objective {
+            Objective::Makespan => self.end(),
+            Objective::Completion => self.sum_of_ends(),
+        }
+    }
+
+    #[inline]
+    fn cost(&self, local: usize, end: f64, area: f64, sum_of_ends: f64) -> f64 {
+        if self.objective == Objective::Completion {
+            return sum_of_ends;
+        }
+        let node = self.model.nodes[self.nodes[local]];
+        let excess = (end - self.target).max(0.0);
+        let priced = self.prices[node.kind] * area / f64::from(node.gpus);
+        excess + SQUARE * excess * excess / self.target + AREA * priced
+    }
+
+    /// The least that a node with this area can cost.
+    #[inline]
+    fn least_cost(&self, local: usize, area: f64) -> f64 {
+        if self.objective == Objective::Completion {
+            return 0.0;
+        }
+        self.cost(local, area / self.gpus(local) as f64, area, 0.0)
+    }
+
+    fn set(&mut self, local: usize, load: Load) {
+        self.costs[local] = self.cost(local, load.end, load.area, load.sum_of_ends);
+        self.loads[local] = load;
+        let is_late = load.end > self.target;
+        let at = self.late_at[local];
+        if is_late && at == NOT_LATE {
+            self.late_at[local] = self.late.len();
+            self.late.push(local);
+        } else if !is_late && at != NOT_LATE {
+            self.late.swap_remove(at);
+            if let Some(&moved) = self.late.get(at) {
+                self.late_at[moved] = at;
+            }
+            self.late_at[local] = NOT_LATE;
+        }
+    }
+
+    /// Anneals, and returns the best lists met with their value if `keep` is set and they beat it.
+    ///
+    /// Stops early at the deadline. Adds the moves tried to `num_moves`.
+    pub(crate) fn run(
+        &mut self,
+        cooling: Cooling,
+        keep: Option<f64>,
+        deadline: Deadline,
+        random: &mut Random,
+        num_moves: &mut u64,
+    ) -> Option<(f64, Vec<Vec<Entry>>)> {
+        let mut best: Option<(f64, Vec<Vec<Entry>>)> = None;
+        let mut bar = keep.unwrap_or(0.0);
+        let looks = (cooling.num_moves / MOVES_PER_LOOK).max(1);
+        let factor = (cooling.to / cooling.from).powf(1.0 / looks as f64);
+        let mut temperature = cooling.from;
+        for _ in 0..looks {
+            if deadline.is_over() {
+                break;
+            }
+            for _ in 0..MOVES_PER_LOOK {
+                let threshold = -temperature * (1.0 - random.unit()).ln();
+                let Some(proposal) = self.propose(threshold, random) else { continue };
+                if self.settle(proposal, threshold) && keep.is_some() && self.late.len() <= 4 {
+                    let value = self.value();
+                    if value < bar * (1.0 - 1e-12) {
+                        bar = value;
+                        match &mut best {
+                            Some((old, lists)) => {
+                                *old = value;
+                                lists.clone_from(&self.lists);
+                            }
+                            None => best = Some((value, self.lists.clone())),
+                        }
+                    }
+                }
+            }
+            temperature *= factor;
+        }
+        *num_moves += looks * MOVES_PER_LOOK;
+        best
+    }
+
+    /// Works out a random move in the scratch lists; `None` where it is void or hopeless.
+    #[inline]
+    fn propose(&mut self, threshold: f64, random: &mut Random) -> Option<Move> {
+        let num_nodes = self.nodes.len();
+        let first = if !self.late.is_empty() && random.below(2) == 0 {
+            self.late[random.below(self.late.len())]
+        } else {
+            random.below(num_nodes)
+        };
+        let length = self.lists[first].len();
+        if length == 0 {
+            return None;
+        }
+        let at = random.below(length);
+        let dice = random.below(100);
+        if num_nodes > 1 && dice < 60 {
+            let second = random.below(num_nodes);
+            if second == first {
+                return None;
+            }
+            if dice < 25 || self.lists[second].is_empty() {
+                self.propose_transfer(first, at, second, threshold, random)
+            } else {
+                self.propose_swap(first, at, second, dice < 35, threshold, random)
+            }
+        } else if dice < 80 && num_nodes > 1 || dice < 50 {
+            self.propose_mode(first, at, dice & 1 == 0, threshold, random)
+        } else {
+            self.propose_order(first, at, dice & 1 == 0, random)
+        }
+    }
+
+    /// Takes a gang to another node.
+    fn propose_transfer(
+        &mut self,
+        first: usize,
+        at: usize,
+        second: usize,
+        threshold: f64,
+        random: &mut Random,
+    ) -> Option<Move> {
+        let entry = self.lists[first][at];
+        let moved = self.moved(entry, first, second, random)?;
+        let left = self.least_cost(first, self.loads[first].area - entry.area());
+        let right = self.least_cost(second, self.loads[second].area + moved.area());
+        if left + right - self.costs[first] - self.costs[second] > threshold {
+            return None;
+        }
+        let from = &self.lists[first];
+        let to = &self.lists[second];
+        let into = random.below(to.len() + 1);
+        self.scratch.first.clear();
+        self.scratch.first.extend_from_slice(&from[..at]);
+        self.scratch.first.extend_from_slice(&from[at + 1..]);
+        self.scratch.second.clear();
+        self.scratch.second.extend_from_slice(&to[..into]);
+        self.scratch.second.push(moved);
+        self.scratch.second.extend_from_slice(&to[into..]);
+        Some(Move { first, second: Some(second) })
+    }
+
+    /// Swaps two gangs of two nodes.
+    fn propose_swap(
+        &mut self,
+        first: usize,
+        at: usize,
+        second: usize,
+        reorders: bool,
+        threshold: f64,
+        random: &mut Random,
+    ) -> Option<Move> {
+        let entry = self.lists[first][at];
+        let other_at = random.below(self.lists[second].len());
+        let other = self.lists[second][other_at];
+        let moved = self.moved(entry, first, second, random)?;
+        let back = self.moved(other, second, first, random)?;
+        let left = self.loads[first].area - entry.area() + back.area();
+        let right = self.loads[second].area - other.area() + moved.area();
+        let least = self.least_cost(first, left) + self.least_cost(second, right);
+        if least - self.costs[first] - self.costs[second] > threshold {
+            return None;
+        }
+        self.scratch.first.clone_from(&self.lists[first]);
+        self.scratch.first[at] = back;
+        self.scratch.second.clone_from(&self.lists[second]);
+        self.scratch.second[other_at] = moved;
+        if reorders {
+            let with = random.below(self.scratch.second.len());
+            self.scratch.second.swap(other_at, with);
+        }
+        Some(Move { first, second: Some(second) })
+    }
+
+    /// Changes a gang's mode, and perhaps its place in the order.
+    fn propose_mode(
+        &mut self,
+        first: usize,
+        at: usize,
+        reorders: bool,
+        threshold: f64,
+        random: &mut Random,
+    ) -> Option<Move> {
+        let entry = self.lists[first][at];
+        let task = entry.task as usize;
+        let modes = self.model.modes_on(task, self.nodes[first]);
+        let index = random.below(modes.len());
+        let mode = modes[index];
+        if index == usize::from(entry.mode) || self.is_too_long(&mode, entry.runtime) {
+            return None;
+        }
+        let changed = Entry::new(task, index, &mode);
+        let area = self.loads[first].area - entry.area() + changed.area();
+        if self.least_cost(first, area) - self.costs[first] > threshold {
+            return None;
+        }
+        self.scratch.first.clone_from(&self.lists[first]);
+        self.scratch.first[at] = changed;
+        if reorders {
+            let with = random.below(self.scratch.first.len());
+            self.scratch.first.swap(at, with);
+        }
+        Some(Move { first, second: None })
+    }
+
+    /// Swaps two gangs of a node, or takes one elsewhere in the order.
+    fn propose_order(
+        &mut self,
+        first: usize,
+        at: usize,
+        swaps: bool,
+        random: &mut Random,
+    ) -> Option<Move> {
+        let length = self.lists[first].len();
+        let to = random.below(length);
+        if to == at {
+            return None;
+        }
+        let list = &mut self.scratch.first;
+        list.clone_from(&self.lists[first]);
+        if swaps {
+            list.swap(at, to);
+        } else if at < to {
+            list[at..=to].rotate_left(1);
+        } else {
+            list[to..=at].rotate_right(1);
+        }
+        Some(Move { first, second: None })
+    }
+
+    /// `entry` as it would be on another node: mostly in the same mode where kinds are equal.
+    #[inline]
+    fn moved(&self, entry: Entry, from: usize, to: usize, random: &mut Random) -> Option<Entry> {
+        let (from, to) = (self.nodes[from], self.nodes[to]);
+        let task = entry.task as usize;
+        let modes = self.model.modes_on(task, to);
+        if modes.is_empty() {
+            return None;
+        }
+        let keeps = self.model.nodes[from].kind == self.model.nodes[to].kind && random.below(4) > 0;
+        let index = if keeps { usize::from(entry.mode) } else { random.below(modes.len()) };
+        let mode = modes.get(index)?;
+        if self.is_too_long(mode, entry.runtime) {
+            return None;
+        }
+        Some(Entry::new(task, index, mode))
+    }
+
+    /// Whether a mode exceeds the target without being an improvement.
+    #[inline]
+    fn is_too_long(&self, mode: &Mode, current: f64) -> bool {
+        self.objective == Objective::Makespan
+            && mode.runtime > self.target
+            && mode.runtime >= current
+    }
+
+    /// Plays the scratch lists and accepts them if they cost at most `threshold` more.
+    #[inline]
+    fn settle(&mut self, proposal: Move, threshold: f64) -> bool {
+        let Move { first, second } = proposal;
+        let ready = &self.model.ready[self.nodes[first]];
+        let load = play(&mut self.scratch.free, ready, &self.scratch.first);
+        let mut change =
+            self.cost(first, load.end, load.area, load.sum_of_ends) - self.costs[first];
+        let mut other = Load::default();
+        if let Some(second) = second {
+            if change - self.costs[second] > threshold {
+                return false;
+            }
+            let ready = &self.model.ready[self.nodes[second]];
+            other = play(&mut self.scratch.free, ready, &self.scratch.second);
+            change +=
+                self.cost(second, other.end, other.area, other.sum_of_ends) - self.costs[second];
+        }
+        if change > threshold {
+            return false;
+        }
+        std::mem::swap(&mut self.lists[first], &mut self.scratch.first);
+        self.set(first, load);
+        if let Some(second) = second {
+            std::mem::swap(&mut self.lists[second], &mut self.scratch.second);
+            self.set(second, other);
+        }
+        true
+    }
+}

@@ -1,0 +1,62 @@
+//! How a solve learns of time and interruption: from its caller, never by itself.
+
+/// Elapsed time and a wish to stop, as the caller of a solve supplies them.
+///
+/// Both are asked from several threads, some thousand times a second.
+pub trait Clock: Sync {
+    /// Seconds since the solve began; never falls.
+    fn elapsed_s(&self) -> f64;
+
+    /// Whether to stop at once with what has been found.
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+}
+
+/// Time that stands still: for solves that `Options::max_moves` limits, which are reproducible.
+///
+/// Without that limit a search under this clock ends only at a proven optimum.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FrozenClock;
+
+impl Clock for FrozenClock {
+    fn elapsed_s(&self) -> f64 {
+        0.0
+    }
+}
+
+/// When to stop: the limits of one solve, against its clock.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline<'a> {
+    clock: &'a dyn Clock,
+    /// Seconds on the clock.
+    at_s: f64,
+}
+
+impl<'a> Deadline<'a> {
+    pub(crate) fn new(clock: &'a dyn Clock, at_s: f64) -> Self {
+        Self { clock, at_s }
+    }
+
+    /// The same clock with at most `seconds` from now.
+    pub(crate) fn within(&self, seconds: f64) -> Self {
+        Self { clock: self.clock, at_s: self.at_s.min(self.clock.elapsed_s() + seconds) }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.clock.is_interrupted() || self.clock.elapsed_s() >= self.at_s
+    }
+
+    pub(crate) fn elapsed_s(&self) -> f64 {
+        self.clock.elapsed_s()
+    }
+
+    /// Seconds left, 0 when interrupted.
+    pub(crate) fn left_s(&self) -> f64 {
+        if self.clock.is_interrupted() {
+            0.0
+        } else {
+            (self.at_s - self.clock.elapsed_s()).max(0.0)
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Saturn's solver: a planning problem in, a plan with its proof out.
+//!
+//! ```
+//! use saturn_core::Problem;
+//! use saturn_solver::{FrozenClock, Options, solve};
+//!
+//! let problem = Problem::from_json(
+//!     r#"{"cluster": {"nodes": [{"gpus": 2}]},
+//!         "tasks": [
+//!           {"name": "a", "strategies": [
+//!             {"technique": "ddp", "gpus": 1, "runtime_s": 60.0},
+//!             {"technique": "ddp", "gpus": 2, "runtime_s": 35.0}]},
+//!           {"name": "b", "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 60.0}]}]}"#,
+//! )?;
+//! let options = Options { max_moves: Some(10_000), ..Options::default() };
+//! let plan = solve(&problem, &options, &FrozenClock)?;
+//! assert_eq!(plan.makespan_s, 60.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The path of a solve: [`solve()`] turns the problem into a pruned [`model`], bounds it
+//! ([`bounds`]), runs the backend (the anytime [`search`] over [`lists`], the exact [`milp`], a
+//! [baseline](baselines)), decodes the result into devices and starts ([`schedule`]), and has
+//! `saturn_core` check it. No part reads a clock ([`Clock`] is the caller's) or knows of processes.
+
+#![expect(clippy::doc_markdown, reason = "the docs write symbols as the literature does")]
+#![expect(clippy::similar_names, reason = "a model has modes")]
+
+mod anneal;
+mod baselines;
+mod bounds;
+mod clock;
+mod error;
+mod greedy;
+mod lists;
+mod milp;
+mod model;
+mod options;
+mod program;
+mod random;
+mod schedule;
+mod search;
+mod sequence;
+mod solve;
+mod timeline;
+mod warm;
+
+pub use clock::{Clock, FrozenClock};
+pub use error::SolveError;
+pub use options::{Backend, Objective, Options};
+pub use solve::solve;

@@ -1,0 +1,142 @@
+//! What a caller may say about a solve.
+
+use std::fmt;
+use std::str::FromStr;
+
+use saturn_core::Plan;
+
+use crate::error::SolveError;
+
+/// What a plan should make small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Objective {
+    /// The end of the last task.
+    #[default]
+    Makespan,
+    /// The sum of the ends of all tasks.
+    Completion,
+}
+
+/// How a plan is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Backend {
+    /// The best of Saturn: search, with proofs where the problem is small.
+    #[default]
+    Auto,
+    /// The exact mixed-integer program in HiGHS; for small problems.
+    Milp,
+    /// The anytime search alone.
+    Search,
+    /// One task at a time on each node, on all its GPUs, in the order given.
+    CurrentPractice,
+    /// Optimus (EuroSys 2018): GPUs one by one to the task that gains most.
+    Optimus,
+    /// Every task as wide as a node.
+    Max,
+    /// Every task as narrow as it can be.
+    Min,
+    /// Strategies, places and order at random.
+    Random,
+}
+
+macro_rules! named {
+    ($type:ident, $what:literal, $($variant:ident = $name:literal),+ $(,)?) => {
+        impl $type {
+            /// Every value, in the order in which help lists them.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The name that users type.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+                formatter.write_str(self.name())
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = SolveError;
+
+            fn from_str(text: &str) -> Result<Self, SolveError> {
+                Self::ALL.iter().copied().find(|one| one.name() == text).ok_or_else(|| {
+                    SolveError::Option {
+                        option: $what,
+                        found: format!("`{text}`"),
+                        expected: concat!("one of", $(" `", $name, "`"),+),
+                    }
+                })
+            }
+        }
+    };
+}
+
+named!(Objective, "objective", Makespan = "makespan", Completion = "completion");
+named!(
+    Backend,
+    "solver",
+    Auto = "auto",
+    Milp = "milp",
+    Search = "search",
+    CurrentPractice = "current-practice",
+    Optimus = "optimus",
+    Max = "max",
+    Min = "min",
+    Random = "random",
+);
+
+/// The options of one solve.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How the plan is found.
+    pub backend: Backend,
+    /// What it makes small.
+    pub objective: Objective,
+    /// Seconds on the caller's clock; a solve ends soon after.
+    pub time_limit_s: f64,
+    /// Moves of the search in all threads together. With a limit that isn't reached by time, equal
+    /// options give equal plans.
+    pub max_moves: Option<u64>,
+    /// Of the random numbers.
+    pub seed: u64,
+    /// Threads of the search, from 1 to 64.
+    pub threads: usize,
+    /// A plan of this problem to start from; whatever fits is used, the rest ignored.
+    pub warm_start: Option<Plan>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            backend: Backend::Auto,
+            objective: Objective::Makespan,
+            time_limit_s: 2.0,
+            max_moves: None,
+            seed: 0,
+            threads: 2,
+            warm_start: None,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn validate(&self) -> Result<(), SolveError> {
+        if !(0.0..=1e9).contains(&self.time_limit_s) {
+            return Err(SolveError::Option {
+                option: "time limit",
+                found: self.time_limit_s.to_string(),
+                expected: "a number of seconds from 0 to 1e9",
+            });
+        }
+        if !(1..=64).contains(&self.threads) {
+            return Err(SolveError::Option {
+                option: "threads",
+                found: self.threads.to_string(),
+                expected: "a number from 1 to 64",
+            });
+        }
+        Ok(())
+    }
+}

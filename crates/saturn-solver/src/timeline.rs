@@ -1,0 +1,41 @@
+//! When the devices of one node fall free, and what placing a gang there does to that.
+
+/// Places a gang on the devices of one node, as early as its width allows, and returns its start.
+///
+/// `free` holds the times at which the devices fall free, ascending, and stays so. Of the devices
+/// free at the start, the gang takes those that fell free last, which leaves the earlier ones for
+/// others. `gpus` is from 1 to `free.len()`.
+#[inline]
+pub(crate) fn place(free: &mut [f64], gpus: usize, runtime: f64) -> f64 {
+    let start = free[gpus - 1];
+    let mut beyond = gpus;
+    while beyond < free.len() && free[beyond] <= start {
+        beyond += 1;
+    }
+    let end = start + runtime;
+    let mut write = beyond - gpus;
+    while beyond < free.len() && free[beyond] < end {
+        free[write] = free[beyond];
+        write += 1;
+        beyond += 1;
+    }
+    free[write..write + gpus].fill(end);
+    start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gangs_start_when_enough_devices_are_free() {
+        let whole = |free: &[f64]| free.iter().map(|time| format!("{time}")).collect::<Vec<_>>();
+        let mut free = [0.0; 4];
+        assert!(place(&mut free, 3, 10.0) < 1e-12);
+        assert_eq!(whole(&free), ["0", "10", "10", "10"]);
+        place(&mut free, 1, 4.0);
+        assert_eq!(whole(&free), ["4", "10", "10", "10"]);
+        assert!((place(&mut free, 2, 1.0) - 10.0).abs() < 1e-12);
+        assert_eq!(whole(&free), ["4", "10", "11", "11"]);
+    }
+}

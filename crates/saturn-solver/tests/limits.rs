@@ -1,0 +1,158 @@
+//! Limits, interruption and impossible problems are answered as data.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::disallowed_methods, reason = "time limits are tested against a clock")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use saturn_core::{PlanStatus, Problem};
+use saturn_solver::{Backend, Clock, FrozenClock, Objective, Options, SolveError, solve};
+
+struct WallClock(Instant);
+
+impl Clock for WallClock {
+    fn elapsed_s(&self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+}
+
+/// Interrupts after it has been asked so many times.
+struct Impatient(AtomicU64);
+
+impl Clock for Impatient {
+    fn elapsed_s(&self) -> f64 {
+        0.0
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) > 20
+    }
+}
+
+/// Twelve tasks on two nodes of eight GPUs, with no two runtimes alike.
+fn problem() -> Problem {
+    let tasks: Vec<String> = (0..12)
+        .map(|task| {
+            let strategies: Vec<String> = [1u32, 2, 3, 4, 6, 8]
+                .iter()
+                .map(|gpus| {
+                    let work = 1000.0 + 137.0 * f64::from(task);
+                    let runtime = work * (0.08 + 0.92 / f64::from(*gpus));
+                    format!(r#"{{"technique": "ddp", "gpus": {gpus}, "runtime_s": {runtime}}}"#)
+                })
+                .collect();
+            format!(r#"{{"name": "t{task}", "strategies": [{}]}}"#, strategies.join(","))
+        })
+        .collect();
+    let text = format!(
+        r#"{{"cluster": {{"nodes": [{{"gpus": 8}}, {{"gpus": 8}}]}}, "tasks": [{}]}}"#,
+        tasks.join(",")
+    );
+    Problem::from_json(&text).unwrap()
+}
+
+#[test]
+fn a_time_limit_is_kept_by_every_backend() {
+    for &backend in Backend::ALL {
+        let clock = WallClock(Instant::now());
+        let options = Options { backend, time_limit_s: 0.5, ..Options::default() };
+        let plan = solve(&problem(), &options, &clock).unwrap();
+        assert!(plan.is_usable());
+        assert!(clock.elapsed_s() < 0.75, "{backend} took {} s", clock.elapsed_s());
+        assert!(plan.solve_s > 0.0);
+    }
+}
+
+#[test]
+fn no_time_means_no_plan_but_a_bound() {
+    let options = Options { time_limit_s: 0.0, ..Options::default() };
+    let plan = solve(&problem(), &options, &FrozenClock).unwrap();
+    assert_eq!(plan.status, PlanStatus::TimedOut);
+    assert!(plan.lower_bound_s > 0.0);
+}
+
+#[test]
+fn an_interrupted_solve_gives_what_it_has() {
+    let options = Options { time_limit_s: 1e6, ..Options::default() };
+    let plan = solve(&problem(), &options, &Impatient(AtomicU64::new(0))).unwrap();
+    assert_eq!(plan.status, PlanStatus::Feasible);
+    assert_eq!(plan.assignments.len(), 12);
+}
+
+#[test]
+fn a_task_that_fits_nowhere_makes_the_problem_infeasible() {
+    let mut problem = problem();
+    problem.tasks[3].strategies.retain(|one| one.gpus == 8);
+    problem.tasks[3].strategies[0].gpus = 17;
+    let plan = solve(&problem, &Options::default(), &FrozenClock).unwrap();
+    assert_eq!(plan.status, PlanStatus::Infeasible);
+    assert!(plan.to_json(&problem).contains(r#""task":"t3""#));
+}
+
+#[test]
+fn invalid_problems_and_options_are_errors() {
+    let mut broken = problem();
+    broken.tasks[0].strategies[0].runtime_s = f64::NAN;
+    let error = solve(&broken, &Options::default(), &FrozenClock).unwrap_err();
+    assert!(matches!(error, SolveError::Problem(_)), "{error}");
+    for options in [
+        Options { time_limit_s: f64::NAN, ..Options::default() },
+        Options { time_limit_s: -1.0, ..Options::default() },
+        Options { threads: 0, ..Options::default() },
+    ] {
+        let error = solve(&problem(), &options, &FrozenClock).unwrap_err();
+        assert!(matches!(error, SolveError::Option { .. }), "{error}");
+    }
+}
+
+#[test]
+fn names_are_parsed_and_others_refused() {
+    for &backend in Backend::ALL {
+        assert_eq!(backend.name().parse::<Backend>().unwrap(), backend);
+    }
+    assert_eq!("completion".parse::<Objective>().unwrap(), Objective::Completion);
+    assert_eq!(
+        "gurobi".parse::<Backend>().unwrap_err().to_string(),
+        "`solver` is `gurobi`: expected one of `auto` `milp` `search` `current-practice` \
+         `optimus` `max` `min` `random`"
+    );
+}
+
+#[test]
+fn a_warm_start_is_never_made_worse() {
+    let options = Options { max_moves: Some(200_000), ..Options::default() };
+    let good = solve(&problem(), &options, &FrozenClock).unwrap();
+    let again = Options {
+        backend: Backend::Search,
+        max_moves: Some(1),
+        warm_start: Some(good.clone()),
+        ..Options::default()
+    };
+    let warm = solve(&problem(), &again, &FrozenClock).unwrap();
+    assert!(warm.makespan_s <= good.makespan_s);
+}
+
+#[test]
+fn a_warm_start_of_another_problem_is_used_as_far_as_it_fits() {
+    let options = Options { max_moves: Some(20_000), ..Options::default() };
+    let plan = solve(&problem(), &options, &FrozenClock).unwrap();
+    let mut smaller = problem();
+    smaller.cluster.nodes.pop();
+    smaller.tasks.truncate(7);
+    let again = Options { warm_start: Some(plan), ..options };
+    assert!(solve(&smaller, &again, &FrozenClock).unwrap().is_usable());
+}
+
+#[test]
+fn current_practice_runs_one_task_at_a_time() {
+    let options = Options { backend: Backend::CurrentPractice, ..Options::default() };
+    let plan = solve(&problem(), &options, &FrozenClock).unwrap();
+    for (index, one) in plan.assignments.iter().enumerate() {
+        for other in &plan.assignments[index + 1..] {
+            let apart = other.start_s >= one.end_s - 1e-6;
+            assert!(apart || other.gang[0].node != one.gang[0].node);
+        }
+    }
+    assert!(plan.assignments.iter().all(|one| one.gang[0].devices.len() == 8));
+}
