@@ -129,10 +129,10 @@ impl Console {
         }
     }
 
-    /// Shows a word of the driver's own.
+    /// Shows a word about the machine that runs the tasks, rather than about a task.
     pub fn note(&mut self, text: &str, now_s: f64) {
-        let line = self.transcript.aside(text, now_s);
-        self.say(&[line], now_s);
+        let lines = self.transcript.remark(text, now_s);
+        self.say(&lines, now_s);
     }
 
     /// Clears the live region and prints the summary.

@@ -33,7 +33,7 @@ pub fn run_plan_lines(
     })
 }
 
-/// The table of a planning problem's plan, by start; the letters are those of the drawn plan.
+/// The table of a planning problem's plan, by start.
 pub fn plan_lines(problem: &Problem, plan: &Plan, max_width: usize, paint: Paint) -> Vec<String> {
     let mut table = plan_table("GPUs");
     for assignment in &plan.assignments {
@@ -120,7 +120,7 @@ pub fn current_practice_claim(current_practice_s: f64, makespan_s: f64) -> Strin
 
 /// A plan of a planning problem for a terminal: claim, current practice, table and drawing.
 ///
-/// Without a plan: why, task by task.
+/// Without a plan: why, task by task. The last line has no line end.
 pub fn plan_text(
     problem: &Problem,
     plan: &Plan,
@@ -151,5 +151,5 @@ pub fn plan_text(
             lines.push(format!("  {}: {}", paint.bad(&name), escape_terminal(&reason)));
         }
     }
-    lines.join("\n") + "\n"
+    lines.join("\n")
 }

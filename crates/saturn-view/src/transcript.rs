@@ -97,11 +97,20 @@ impl Transcript {
         self.line(now_s, "", &self.paint.dim(text))
     }
 
+    /// A word about the machine that runs the tasks.
+    pub(crate) fn remark(&self, text: &str, now_s: f64) -> Vec<String> {
+        self.note(None, text, now_s)
+    }
+
     fn noted(&self, state: &State, task: TaskId, text: &str, now_s: f64) -> Vec<String> {
+        self.note(Some(self.name(state, task)), text, now_s)
+    }
+
+    fn note(&self, about: Option<String>, text: &str, now_s: f64) -> Vec<String> {
         let mut lines = safe_lines(text);
-        let first = lines.next().unwrap_or_default();
-        let mut noted =
-            vec![self.line(now_s, "note", &format!("{}  {first}", self.name(state, task)))];
+        let about = about.map(|name| format!("{name}  ")).unwrap_or_default();
+        let first = format!("{about}{}", lines.next().unwrap_or_default());
+        let mut noted = vec![self.line(now_s, "note", &first)];
         noted.extend(lines.map(|line| more(&line)));
         noted
     }

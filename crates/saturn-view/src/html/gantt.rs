@@ -15,7 +15,7 @@ const MARGIN_BOTTOM: f64 = 26.0;
 /// Between the devices of two nodes.
 const NODE_GAP: f64 = 8.0;
 /// Average width of a letter, as a share of the font size.
-const LETTER: f64 = 0.58;
+const LETTER: f64 = 0.55;
 
 /// A row of the chart.
 #[derive(Debug, Clone)]
@@ -35,6 +35,8 @@ pub(super) struct Bar {
     pub(super) task: usize,
     /// What stands on the bar.
     pub(super) label: String,
+    /// What stands behind it where there is room.
+    pub(super) detail: String,
     /// What is told when it is pointed at.
     pub(super) tip: String,
     /// Further classes.
@@ -209,7 +211,7 @@ impl Gantt {
                 )
             });
             let label = if tallest == Some((first, last)) {
-                bar_label(&bar.label, x, y + height / 2.0, width, font)
+                bar_label(bar, x, y + height / 2.0, width, font)
             } else {
                 String::new()
             };
@@ -268,7 +270,7 @@ impl Gantt {
     }
 }
 
-fn bar_label(label: &str, x: f64, middle: f64, width: f64, font: f64) -> String {
+fn bar_label(bar: &Bar, x: f64, middle: f64, width: f64, font: f64) -> String {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -278,12 +280,18 @@ fn bar_label(label: &str, x: f64, middle: f64, width: f64, font: f64) -> String 
     if letters < 3 {
         return String::new();
     }
+    let whole = if bar.detail.is_empty() {
+        bar.label.clone()
+    } else {
+        format!("{} · {}", bar.label, bar.detail)
+    };
+    let text = if whole.chars().count() <= letters { whole } else { fit(&bar.label, letters) };
     format!(
         "<text x=\"{}\" y=\"{}\" font-size=\"{}\">{}</text>",
         px(x + 6.0),
         px(middle + font * 0.36),
         px(font),
-        escape(&fit(label, letters)),
+        escape(&text),
     )
 }
 
@@ -360,6 +368,7 @@ mod tests {
         let bar = Bar {
             task: 0,
             label: String::new(),
+            detail: String::new(),
             tip: String::new(),
             class: "",
             devices: vec![(0, 0), (0, 2), (1, 0)],

@@ -70,13 +70,17 @@ pub(super) fn tiles(report: &Report) -> String {
 
 fn tasks(report: &Report) -> String {
     let totals = &report.totals;
-    let failed =
-        if totals.failed > 0 { format!("{} failed", totals.failed) } else { "done".to_owned() };
-    let in_use = totals.device_use.map(|share| format!(", devices {} in use", percent(share)));
+    let mut notes = Vec::new();
+    if totals.failed > 0 {
+        notes.push(format!("{} failed", totals.failed));
+    }
+    if let Some(share) = totals.device_use {
+        notes.push(format!("devices {} in use", percent(share)));
+    }
     tile(
-        "Tasks",
+        "Tasks done",
         &format!("{} of {}", totals.done, totals.tasks),
-        &format!("{failed}{}", in_use.unwrap_or_default()),
+        &notes.join(", "),
         None,
         "tasks trained to the end; share of the devices' time within the realised makespan that \
          training held",

@@ -84,7 +84,8 @@ fn gantt(problem: &Problem, plan: &Plan) -> Gantt {
         let strategy = technique_on(&strategy.technique, strategy.gpus);
         Some(Bar {
             task: assignment.task,
-            label: format!("{} · {strategy}", task.name),
+            label: task.name.clone(),
+            detail: strategy.clone(),
             tip: format!(
                 "{}\n{strategy}\n{} → {}  ({})",
                 task.name,

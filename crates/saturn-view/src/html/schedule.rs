@@ -79,7 +79,8 @@ fn planned(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
         let strategy = technique_on(&planned.technique, planned.gpus);
         Bar {
             task: planned.task,
-            label: format!("{name} · {strategy}"),
+            label: name.clone(),
+            detail: strategy.clone(),
             tip: format!(
                 "{name}\n{strategy}\nplanned {} → {}  ({})",
                 duration(planned.start_s - plan.at_s),
@@ -164,10 +165,8 @@ fn attempt_bar(report: &Report, attempt: &AttemptReport, zero_s: f64) -> Bar {
     };
     Bar {
         task: attempt.task,
-        label: match attempt.purpose {
-            AttemptPurpose::Trial => strategy.clone(),
-            AttemptPurpose::Train => format!("{name} · {strategy}"),
-        },
+        label: name.clone(),
+        detail: strategy.clone(),
         tip: format!(
             "{name}\n{purpose} {} · {strategy} · {how}\n{} → {}  ({}){steps}{error}",
             attempt.attempt,

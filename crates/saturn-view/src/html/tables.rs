@@ -94,7 +94,7 @@ pub(super) fn plans(report: &Report) -> String {
         )
     });
     format!(
-        "{}<div class=\"scroll\"><table><thead><tr><th class=\"n\">adopted at</th><th class=\"n\">tasks</th>\
+        "{}<div class=\"scroll\"><table class=\"slim\"><thead><tr><th class=\"n\">adopted at</th><th class=\"n\">tasks</th>\
          <th class=\"n\">makespan</th><th class=\"n\">end</th><th class=\"n\">lower bound</th>\
          <th class=\"n\">gap</th><th>status</th><th class=\"n\">solved in</th></tr></thead>\
          <tbody>{}</tbody></table></div>",

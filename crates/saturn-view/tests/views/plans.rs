@@ -78,7 +78,9 @@ fn no_plan_says_why() {
 #[test]
 fn a_plan_as_a_page() {
     let page = plan_html(&problem(), &plan(), Some(22_000.0), "a <plan>");
-    assert!(page.contains("a &lt;plan&gt;") && !page.contains("<large>") && !page.contains("http:"));
+    assert!(
+        page.contains("a &lt;plan&gt;") && !page.contains("<large>") && !page.contains("http:")
+    );
     let from = page.find("<section>").unwrap();
     let to = page.find("<footer>").unwrap();
     insta::assert_snapshot!(page[from..to].replace("><", ">\n<"));
