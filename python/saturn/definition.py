@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
+import cloudpickle  # type: ignore[import-untyped]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,7 @@ class TaskDefinition:
     seed: int
 
     def dumps(self) -> bytes:
+        """Pickle it by cloudpickle; raises whatever a part that can't be pickled raises."""
         return cloudpickle.dumps(self)  # type: ignore[no-any-return]
 
 

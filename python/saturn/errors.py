@@ -16,56 +16,46 @@ if TYPE_CHECKING:
 class SaturnError(Exception):
     """Anything that Saturn itself reports."""
 
-    #: 5: the machine failed us (files, journal, no worker could be started).
+    #: For `sys.exit`; each subclass says what it means.
     exit_code: ClassVar[int] = 5
 
 
-class BadInputError(SaturnError, ValueError):
-    """Something handed to Saturn can't be used; the message says what would be right."""
+class InvalidInput(SaturnError, ValueError):
+    """Something handed to Saturn can't be used; the message says what would be right. Code 2."""
 
-    exit_code = 2
+    exit_code: ClassVar[int] = 2
 
 
-class NotPicklableError(BadInputError):
+class NotPicklable(InvalidInput):
     """A function or value of a task, or a technique, can't travel to a worker process."""
 
 
-class UnknownTechniqueError(BadInputError, KeyError):
-    """A technique name that the library doesn't hold."""
-
-    def __str__(self) -> str:
-        # KeyError would show the repr of the message.
-        return str(self.args[0]) if self.args else ""
+class UnknownTechnique(InvalidInput):
+    """A technique name that the library doesn't hold; the message lists those that it does."""
 
 
-class InfeasibleError(SaturnError):
-    """No strategy of some task fits the devices: there is no plan to make."""
-
-    exit_code = 3
-
-
-class NoPlanInTimeError(SaturnError):
-    """The solver's time ran out before it had any plan."""
-
-    exit_code = 4
+class RunFailed(SaturnError):
+    """The machine failed us: files, journal, no worker could be started. Code 5."""
 
 
 class TasksFailed(SaturnError):
-    """Every task has ended, and some failed; `result` holds what was realised."""
+    """Every task has ended, and some failed; `result` holds what was realised. Code 1."""
 
-    exit_code = 1
+    exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, result: RunResult) -> None:
+        """Keep the result along with the message."""
         super().__init__(message)
         self.result = result
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """Ctrl-C: training stopped at checkpoints; `resume_command` finishes the run."""
+    """Ctrl-C: training stopped at checkpoints; `resume_command` finishes the run. Code 130."""
 
     exit_code: ClassVar[int] = 130
 
     def __init__(self, message: str, *, run_dir: str, resume_command: str) -> None:
+        """Keep what is needed to go on."""
         super().__init__(message)
         self.run_dir = run_dir
         self.resume_command = resume_command

@@ -315,8 +315,10 @@ class Runtime:
     ) -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "saturn.worker.rank", str(spec), str(rank)]
-                + ["--workers-lock", str(self.run_dir / "workers.lock")],
+                [
+                    *(sys.executable, "-m", "saturn.worker.rank", str(spec), str(rank)),
+                    *("--workers-lock", str(self.run_dir / "workers.lock")),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

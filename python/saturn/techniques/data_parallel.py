@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
@@ -34,7 +35,7 @@ class DataParallelModel(ParallelModel):
         loss = objective.loss(self._call(*args, **kwargs), batch)
         # Averaging divides by the number of ranks, so the share is multiplied by it.
         factor = share * self.data_size
-        (loss if factor == 1.0 else loss * factor).backward()
+        torch.autograd.backward(loss if factor == 1.0 else loss * factor)
         return loss.detach()
 
     def before_save(self) -> None:

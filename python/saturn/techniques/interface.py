@@ -68,14 +68,14 @@ class ParallelModel(ABC):
 
     @abstractmethod
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
-        """Add to the gradients those of `share` × the mean loss over `batch`.
+        """Add to the gradients those of `share` times the mean loss over `batch`.
 
         `batch` is this data rank's slice, already on the device; `share` is its part of the
         global batch, between 0 and 1. Returns the unscaled mean loss, detached, or None where
         another rank of the same slice reports it.
         """
 
-    def before_save(self) -> None:
+    def before_save(self) -> None:  # noqa: B027  (most techniques have nothing to do)
         """Called on every rank before the module's state is read for a checkpoint."""
 
 

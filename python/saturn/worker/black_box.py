@@ -1,6 +1,227 @@
-"""Placeholder until the black box level is written."""
+"""Run a black-box technique: its `execute` to train, its `search` in a trial.
+
+One process, which sees only its own devices. The functions train by themselves; Saturn counts
+batches, keeps what they save, and times them.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from pathlib import Path
 from typing import Any
 
+import torch
 
-def run(spec: Any, definition: Any, reporter: Any) -> None:
-    raise NotImplementedError
+from saturn.definition import TaskDefinition
+from saturn.strategy import Strategy, wrap_parameters
+from saturn.techniques.black_box import BaseTechnique, bound_function
+from saturn.techniques.interface import NotApplicable
+from saturn.worker import manifest
+from saturn.worker.black_box_task import BlackBoxTask
+from saturn.worker.failure import describe
+from saturn.worker.load_technique import load_class
+from saturn.worker.memory import PeakMemory
+from saturn.worker.process import seconds_alive
+from saturn.worker.report import Reporter
+from saturn.worker.spec import Spec
+
+#: How many batches the iterator gives while `search` runs: as many as it likes.
+_NO_LIMIT = 2**62
+
+
+def run(spec: Spec, definition: TaskDefinition, reporter: Reporter) -> None:
+    """Train, or run a trial."""
+    technique = load_class(spec.technique)
+    if not issubclass(technique, BaseTechnique):
+        raise TypeError(
+            f"technique `{spec.technique.name}` is a {technique.__name__}, which is not a "
+            "BaseTechnique"
+        )
+    if spec.kind == "train":
+        _train(spec, definition, technique, reporter)
+    else:
+        _trial(spec, definition, technique, reporter)
+
+
+def _train(
+    spec: Spec, definition: TaskDefinition, technique: type[BaseTechnique], reporter: Reporter
+) -> None:
+    assert spec.steps is not None  # `spec.load` has checked it
+    execute = bound_function(technique, "execute")
+    newest = manifest.newest_valid(spec.checkpoints_dir)
+    start = 0 if newest is None else newest[1]["step"]
+    limit = max(0, spec.steps - start)
+    task = _task(spec, definition, spec.knobs or {}, spec.checkpoints_dir, limit, reporter)
+    reporter.send({"type": "started", "step": start, "setup_s": seconds_alive()})
+    if limit > 0:
+        try:
+            execute(task, list(range(spec.gpus)), spec.attempt, limit)
+        except StopIteration:
+            # It took its batches by `next`, and there were no more because of the stop request.
+            if not reporter.stop_requested:
+                raise
+    reached, saved = _reached(task, spec.checkpoints_dir, start, limit)
+    if reached < spec.steps:
+        if not reporter.stop_requested:
+            raise RuntimeError(
+                f"technique `{spec.technique.name}`: execute returned after {reached - start} of "
+                f"the {limit} batches that it was to train"
+            )
+        if saved < reached:
+            reporter.note(
+                f"execute stopped without saving: {reached - saved} steps are trained again"
+            )
+        reporter.send({"type": "stopped", "step": saved})
+        return
+    if saved < reached:
+        reporter.note(
+            f"execute returned without saving its last {reached - saved} steps: the trained model "
+            "is not kept (call task.save(model.state_dict()) at the end)"
+        )
+    reporter.send({"type": "finished", "step": reached, "loss": None})
+
+
+def _reached(task: BlackBoxTask, checkpoints_dir: Path, start: int, limit: int) -> tuple[int, int]:
+    """(done steps, steps in the last save) after `execute` has returned."""
+    # On disk, because a process that the function started may have saved.
+    newest = manifest.newest_valid(checkpoints_dir)
+    saved = 0 if newest is None else newest[1]["step"]
+    if task.iterated:
+        return start + task.given, saved
+    return (saved if saved > start else start + limit), saved
+
+
+def _trial(
+    spec: Spec, definition: TaskDefinition, technique: type[BaseTechnique], reporter: Reporter
+) -> None:
+    search, execute = bound_function(technique, "search"), bound_function(technique, "execute")
+    gpus = list(range(spec.gpus))
+    memory = PeakMemory(torch.device("cuda" if spec.device_kind == "cuda" else "cpu"))
+    memory.restart()
+    scratch = spec.attempt_dir / "scratch"
+    task = _task(spec, definition, {}, scratch / "search", _NO_LIMIT, reporter)
+    batches_per_epoch = task.batches_per_epoch
+    setup_s = seconds_alive()
+    try:
+        parameters, step_s = _answer(search(task, gpus, spec.attempt))
+        knobs = wrap_parameters(parameters)
+        _check_plain(knobs)
+        if step_s is None:
+            began = time.monotonic()
+            step_s, first_s = _time_execute(spec, definition, execute, knobs, scratch, reporter)
+            setup_s += first_s - began
+    except Exception as error:
+        failure = describe(error)
+        if failure.kind in ("task", "out_of_memory", "not_applicable"):
+            raise
+        reporter.send(
+            {
+                "type": "trial",
+                "knobs": {},
+                "outcome": {
+                    "outcome": "failed",
+                    "error": failure.error,
+                    "traceback": failure.traceback,
+                },
+            }
+        )
+        return
+    outcome: dict[str, Any] = {
+        "outcome": "measured",
+        "step_s": step_s,
+        "setup_s": setup_s,
+        "peak_memory_bytes": memory.peak_bytes(),
+        "timed_steps": max(2, spec.timed_steps),
+    }
+    if batches_per_epoch is not None:
+        outcome["batches_per_epoch"] = batches_per_epoch
+    reporter.send({"type": "trial", "knobs": knobs, "outcome": outcome})
+
+
+def _answer(found: Any) -> tuple[Any, float | None]:
+    """(parameters, seconds a batch or None) out of what `search` returned."""
+    if not (isinstance(found, tuple) and len(found) == 2):
+        return found, None
+    parameters, step_s = found
+    if step_s is None:
+        if parameters is None:
+            raise NotApplicable("its search returned (None, None): it can't run this task there")
+        return parameters, None
+    if isinstance(step_s, bool) or not isinstance(step_s, int | float):
+        return found, None  # a pair that is all parameters
+    if not 0 < step_s < float("inf"):
+        raise ValueError(f"search returned {step_s} seconds a batch; it must be positive")
+    return parameters, float(step_s)
+
+
+def _check_plain(knobs: dict[str, Any]) -> None:
+    try:
+        json.dumps(knobs, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            "search returned parameters that are not plain data (numbers, strings, lists, "
+            f"mappings with string keys): {error}"
+        ) from error
+
+
+def _time_execute(
+    spec: Spec,
+    definition: TaskDefinition,
+    execute: Any,
+    knobs: dict[str, Any],
+    scratch: Path,
+    reporter: Reporter,
+) -> tuple[float, float]:
+    """(seconds a batch, when the first batch was asked for) of `execute` on a few batches."""
+    timed_steps = max(2, spec.timed_steps)
+    gpus = list(range(spec.gpus))
+    # One more than is timed: where the function counts batches itself, the end of its last one
+    # isn't seen.
+    count = spec.warmup_steps + timed_steps + 1
+    task = _task(spec, definition, knobs, scratch / "execute", count, reporter)
+    began = time.monotonic()
+    execute(task, gpus, spec.attempt, count)
+    if task.iterated:
+        seconds = [
+            later - sooner for sooner, later in zip(task.times, task.times[1:], strict=False)
+        ]
+        if len(seconds) < spec.warmup_steps + 2:
+            raise RuntimeError(f"execute took {task.given} of the {count} batches of its trial")
+        return statistics.median(seconds[spec.warmup_steps :]), task.times[0]
+    # It reads the loader by itself, so only the whole call can be timed. What it costs besides
+    # batches is found by calling it once more with fewer of them.
+    longer_s = time.monotonic() - began
+    task = _task(spec, definition, knobs, scratch / "execute-once", 1, reporter)
+    again = time.monotonic()
+    execute(task, gpus, spec.attempt, 1)
+    shorter_s = time.monotonic() - again
+    step_s = (longer_s - shorter_s) / (count - 1)
+    return (step_s if step_s > 0 else longer_s / count), began
+
+
+def _task(
+    spec: Spec,
+    definition: TaskDefinition,
+    knobs: dict[str, Any],
+    checkpoints_dir: Path,
+    limit: int,
+    reporter: Reporter,
+) -> BlackBoxTask:
+    is_training = spec.kind == "train"
+    return BlackBoxTask(
+        definition,
+        checkpoints_dir,
+        {
+            "task": spec.task,
+            "technique": spec.technique.name,
+            "gpus": spec.gpus,
+            "knobs": knobs,
+            "attempt": spec.attempt,
+        },
+        strategy=Strategy(technique=spec.technique.name, gpus=spec.gpus, knobs=knobs),
+        limit=limit,
+        stop_requested=lambda: is_training and reporter.stop_requested,
+        report=reporter.send if is_training else lambda message: None,
+    )

@@ -11,7 +11,6 @@ Which directories count, and how one is committed, is in `manifest`.
 from __future__ import annotations
 
 import math
-import platform
 import time
 import warnings
 from collections.abc import Mapping
@@ -20,8 +19,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -29,9 +28,12 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
+from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 from saturn.techniques.interface import ParallelModel
 from saturn.worker import manifest
+from saturn.worker.black_box_state import saved_model
 from saturn.worker.data import Position
 from saturn.worker.gang import Gang
 
@@ -63,7 +65,8 @@ class Checkpoints:
         parallel.before_save()
         gang = self._gang
         # The same name on every rank; fresh, because no attempt but this one writes here.
-        scratch = self._directory / f".new-{manifest.step_dir_name(step)}-{self._about['attempt']}"
+        name = f"{manifest.UNFINISHED}{manifest.step_dir_name(step)}-{self._about['attempt']}"
+        scratch = self._directory / name
         if gang.rank == 0:
             self._directory.mkdir(parents=True, exist_ok=True)
             scratch.mkdir()
@@ -75,9 +78,9 @@ class Checkpoints:
         with warnings.catch_warnings():
             # One rank without a process group is what a gang of one is; DCP warns of it.
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            dcp.save(
+            save_distributed(
                 state,
-                storage_writer=dcp.FileSystemWriter(scratch, sync_files=True),
+                storage_writer=FileSystemWriter(scratch, sync_files=True),
                 no_dist=not dist.is_initialized(),
             )
         # Each rank reads back what it wrote itself; rank 0 also the index.
@@ -101,7 +104,7 @@ class Checkpoints:
                     "batch": position.batch,
                     "loss": loss if math.isfinite(loss) else None,
                     **self._about,
-                    **versions(),
+                    **manifest.versions(),
                     "files": files,
                 },
             )
@@ -140,17 +143,17 @@ class Checkpoints:
             # Saved by a black-box technique: the model alone.
             set_model_state_dict(
                 module,
-                load_black_box(directory, self._gang.device),
+                saved_model(directory, self._gang.device),
                 options=StateDictOptions(full_state_dict=True),
             )
         else:
-            reader = dcp.FileSystemReader(directory)
+            reader = FileSystemReader(directory)
             saved = set(reader.read_metadata().state_dict_metadata)
             optimizer_state = get_optimizer_state_dict(module, optimizer, options=_OPTIONS)
             present = _only_saved(module, optimizer, optimizer_state, saved)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-                dcp.load(
+                load_distributed(
                     {"model": model_state, "optimizer": present},
                     storage_reader=reader,
                     no_dist=not dist.is_initialized(),
@@ -161,23 +164,6 @@ class Checkpoints:
                 module, optimizer, optim_state_dict={**groups, **present}, options=_OPTIONS
             )
         return Position(content["epoch"], content["batch"], content["samples"])
-
-
-def load_black_box(directory: Path, device: torch.device) -> dict[str, Any]:
-    """The model state of a checkpoint that a black-box technique saved."""
-    state = torch.load(directory / "state.pt", map_location=device, weights_only=False)
-    return dict(model_part(state))
-
-
-def model_part(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The model's state dict in what a black-box technique saved: all of it, or its `model`."""
-    inner = state.get("model")
-    return inner if isinstance(inner, Mapping) else state
-
-
-def versions() -> dict[str, str]:
-    """What wrote the checkpoint."""
-    return {"torch": str(torch.__version__), "python": platform.python_version()}
 
 
 def _tensors_of(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -212,9 +198,3 @@ def _only_saved(
         for key, value in state.items()
         if key.startswith(_STATE) and not key.startswith(prefixes)
     }
-
-
-def remove_leftovers(directory: Path) -> None:
-    """Remove half-written checkpoints of attempts that are over."""
-    if directory.is_dir():
-        manifest.prune(directory)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,7 @@ class Data:
 
     def slices(
         self, start: Position, *, data_rank: int = 0, data_size: int = 1
-    ) -> Iterator[Slice]:
+    ) -> Generator[Slice, None, None]:
         """This rank's slice of every batch from `start` on, epoch after epoch, without end."""
         if _is_map_style(self.loader):
             return self._fetch(start, data_rank, data_size)
@@ -86,16 +86,14 @@ class Data:
 
     # Map-style datasets.
 
-    def _fetch(self, start: Position, data_rank: int, data_size: int) -> Iterator[Slice]:
+    def _fetch(
+        self, start: Position, data_rank: int, data_size: int
+    ) -> Generator[Slice, None, None]:
         loader = self.loader
         ready_made = loader.batch_sampler is None
-        dataset = SliceDataset(
-            loader.dataset, loader.collate_fn, self._seed, ready_made=ready_made
-        )
+        dataset = SliceDataset(loader.dataset, loader.collate_fn, self._seed, ready_made=ready_made)
         planned: deque[_Planned] = deque()
-        keys = self._keys(
-            start, planned, *((0, 1) if ready_made else (data_rank, data_size))
-        )
+        keys = self._keys(start, planned, *((0, 1) if ready_made else (data_rank, data_size)))
         workers: dict[str, Any] = {}
         if loader.num_workers > 0:
             workers = {
@@ -157,7 +155,9 @@ class Data:
 
     # Streams.
 
-    def _stream(self, start: Position, data_rank: int, data_size: int) -> Iterator[Slice]:
+    def _stream(
+        self, start: Position, data_rank: int, data_size: int
+    ) -> Generator[Slice, None, None]:
         samples = start.samples
         began = time.monotonic()
         number, epoch, iterator = 0, start.epoch, self._open_stream(start.epoch)

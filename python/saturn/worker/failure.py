@@ -56,6 +56,7 @@ class Failure:
     traceback: str
 
     def message(self) -> dict[str, Any]:
+        """The protocol's line."""
         return {
             "type": "failed",
             "kind": self.kind,

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 #: How long a rank waits for a peer in one collective. Long, because the runtime notices a dead
@@ -30,7 +31,7 @@ class Gang:
         self.rank = rank
         self.world_size = world_size
         self.device = device
-        self._store = dist.FileStore(str(rendezvous), world_size) if world_size > 1 else None
+        self._store = FileStore(str(rendezvous), world_size) if world_size > 1 else None
         self._rendezvous = rendezvous
         self._opened = 0
 
@@ -38,9 +39,9 @@ class Gang:
         """Open the process group, where it isn't open yet. Every rank must call it."""
         if dist.is_initialized():
             return
-        store: dist.Store = self._store or dist.HashStore()
+        store: Store = self._store or HashStore()
         # Each opening has names of its own in the store: a trial opens several groups in a row.
-        store = dist.PrefixStore(f"group-{self._opened}", store)
+        store = PrefixStore(f"group-{self._opened}", store)
         self._opened += 1
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         dist.init_process_group(
@@ -91,6 +92,4 @@ class Gang:
         if self._store is None:
             return [text]
         self._store.set(f"{key}/{self.rank}", text)
-        return [
-            self._store.get(f"{key}/{rank}").decode() for rank in range(self.world_size)
-        ]
+        return [self._store.get(f"{key}/{rank}").decode() for rank in range(self.world_size)]

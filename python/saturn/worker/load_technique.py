@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import cloudpickle
+import cloudpickle  # type: ignore[import-untyped]
 
 from saturn.techniques.interface import Technique
 from saturn.worker.spec import TechniqueRef

@@ -11,22 +11,29 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 VERSION = 1
 NAME = "manifest.json"
 #: How many complete checkpoints stay on disk.
 KEPT = 2
+
+#: Prefixes of directories that are no checkpoint: not one yet, and no longer one.
+UNFINISHED, _REPLACED = ".new-", ".old-"
 
 _STEP_DIR = re.compile(r"step-(\d{8,})")
 _CHUNK_BYTES = 1 << 20
 
 
 def step_dir_name(step: int) -> str:
+    """The directory of the checkpoint after `step` done steps."""
     return f"step-{step:08d}"
 
 
@@ -77,6 +84,20 @@ def verify(
     return None
 
 
+def newest_valid(checkpoints_dir: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The newest checkpoint that verifies, and its manifest, for a process on its own."""
+    for _, directory in found(checkpoints_dir):
+        content = read(directory)
+        if content is not None and verify(directory, content) is None:
+            return directory, content
+    return None
+
+
+def versions() -> dict[str, str]:
+    """What writes a checkpoint."""
+    return {"torch": str(torch.__version__), "python": platform.python_version()}
+
+
 def commit(scratch: Path, checkpoints_dir: Path, manifest: Mapping[str, Any]) -> Path:
     """Write the manifest into `scratch`, make all of it durable, and rename it into place.
 
@@ -90,9 +111,9 @@ def commit(scratch: Path, checkpoints_dir: Path, manifest: Mapping[str, Any]) ->
     sync_dir(scratch)
     target = checkpoints_dir / step_dir_name(int(manifest["step"]))
     if target.exists():
-        # Only a damaged one can be there, since training came from before it. It is set aside:
-        # writing into it could mix old tensors with new.
-        target.rename(checkpoints_dir / f"damaged-{target.name}-{os.getpid()}")
+        # A damaged one, since training came from before it, or one that a black-box technique
+        # saves again. It is set aside: writing into it could mix old tensors with new.
+        target.rename(checkpoints_dir / f"{_REPLACED}{target.name}-{os.getpid()}")
     scratch.rename(target)
     sync_dir(checkpoints_dir)
     return target
@@ -102,11 +123,11 @@ def prune(checkpoints_dir: Path) -> None:
     """Keep the last complete checkpoints; remove the others and whatever was left half-written."""
     for _, directory in found(checkpoints_dir)[KEPT:]:
         # Renamed first: a half-removed directory must not look like a checkpoint.
-        doomed = checkpoints_dir / f".old-{directory.name}-{os.getpid()}"
+        doomed = checkpoints_dir / f"{_REPLACED}{directory.name}-{os.getpid()}"
         directory.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
     for entry in checkpoints_dir.iterdir():
-        if entry.name.startswith((".new-", ".old-")):
+        if entry.name.startswith((UNFINISHED, _REPLACED)):
             shutil.rmtree(entry, ignore_errors=True)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
+from pathlib import Path
 
 import torch
 
@@ -25,7 +26,7 @@ class PeakMemory:
         else:
             # "5" resets the high-water mark. Where the kernel won't, the mark only ever grows,
             # and later measurements in the same process are upper bounds.
-            with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+            with contextlib.suppress(OSError), Path("/proc/self/clear_refs").open("w") as file:
                 file.write("5")
 
     def peak_bytes(self) -> int:
@@ -36,7 +37,7 @@ class PeakMemory:
 
 def _status_bytes(field: str) -> int:
     try:
-        with open("/proc/self/status") as file:
+        with Path("/proc/self/status").open() as file:
             for line in file:
                 if line.startswith(field + ":"):
                     return int(line.split()[1]) * 1024

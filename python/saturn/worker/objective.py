@@ -61,10 +61,7 @@ def _own_loss(outputs: Any, batch: Any) -> Any:
             "loss_function is None, which needs batches that are mappings and a model that "
             "returns `outputs.loss`; these batches are pairs"
         )
-    if isinstance(outputs, Mapping):
-        loss = outputs.get("loss")
-    else:
-        loss = getattr(outputs, "loss", None)
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
     if loss is None:
         raise TaskError(
             f"the model returned a {type(outputs).__name__} without a loss; give the task a "

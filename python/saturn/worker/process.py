@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
@@ -27,8 +28,7 @@ def device_of(device_kind: str, rank: int) -> torch.device:
 
 def seconds_alive() -> float:
     """Seconds since this process was forked or started, to about 10 ms."""
-    with open("/proc/self/stat") as file:
-        # The name in parentheses may hold spaces; the fields after it are numbered from 3.
-        fields = file.read().rpartition(")")[2].split()
+    # The name in parentheses may hold spaces; the fields after it are numbered from 3.
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started_s = int(fields[22 - 3]) / os.sysconf("SC_CLK_TCK")
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_s)

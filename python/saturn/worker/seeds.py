@@ -30,14 +30,17 @@ def derive(*parts: int | str) -> int:
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
+    """What epoch `epoch` of a task is sampled with."""
     return derive(seed, "epoch", epoch)
 
 
 def sample_seed(seed: int, epoch: int, position: int) -> int:
+    """What the sample at `position` of an epoch is fetched with."""
     return derive(seed, "sample", epoch, position)
 
 
 def step_seed(seed: int, step: int, data_rank: int) -> int:
+    """What the forward of a step draws from, on one data rank."""
     return derive(seed, "step", step, data_rank)
 
 

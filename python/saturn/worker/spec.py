@@ -72,14 +72,13 @@ def load(path: str | Path) -> Spec:
     if spec.kind == "train" and (spec.steps is None or spec.steps < 1):
         raise ValueError(f"{path}: steps must be a positive number to train")
     if spec.technique.level not in ("managed", "black_box"):
-        raise ValueError(
-            f"{path}: level `{spec.technique.level}` is not one of managed, black_box"
-        )
+        raise ValueError(f"{path}: level `{spec.technique.level}` is not one of managed, black_box")
     return spec
 
 
 def _from_json(data: Mapping[str, Any]) -> Spec:
     technique = data["technique"]
+    pickle = technique.get("pickle")
     cores = data.get("cores")
     return Spec(
         kind=data["kind"],
@@ -91,7 +90,8 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
             name=technique["name"],
             level=technique["level"],
             import_path=technique.get("import"),
-            pickle_path=Path(technique["pickle"]) if technique.get("pickle") else None,
+            # The runtime names it within the run directory.
+            pickle_path=Path(data["run_dir"], pickle) if pickle else None,
         ),
         gpus=int(data["gpus"]),
         knobs=data.get("knobs"),

@@ -6,7 +6,7 @@ forward, backward, optimizer, and the agreement of the ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,7 @@ class Stepper:
         self.optimizer = build_optimizer(definition, self.parallel.module)
         self.data = build_data(definition, gang.device, note)
 
-    def slices(self, start: Position) -> Iterator[Slice]:
+    def slices(self, start: Position) -> Generator[Slice, None, None]:
         """This rank's slices from `start` on."""
         return self.data.slices(
             start, data_rank=self.parallel.data_rank, data_size=self.parallel.data_size

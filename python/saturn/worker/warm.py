@@ -20,8 +20,8 @@ import signal
 import sys
 import time
 import traceback
+from pathlib import Path
 from typing import Any, NoReturn
-
 
 #: What every rank comes to import sooner or later. Optimizers import torch's compiler, half a
 #: second and 100 MB in each rank where the warm parent hasn't.
@@ -177,7 +177,7 @@ def main() -> None:
     # (0.15 s each time) nor a private copy of its pages.
     gc.collect()
     gc.freeze()
-    threads = len(os.listdir("/proc/self/task"))
+    threads = len(list(Path("/proc/self/task").iterdir()))
     ready = {"ready": True, "import_s": time.monotonic() - began, "threads": threads}
     WarmParent(requests, answers).serve(ready)
 

@@ -1,0 +1,1 @@
+"""Import paths that Saturn's users know; everything is defined elsewhere."""

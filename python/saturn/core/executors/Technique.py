@@ -1,0 +1,5 @@
+"""`from saturn.core.executors.Technique import BaseTechnique`."""
+
+from saturn.techniques.black_box import BaseTechnique
+
+__all__ = ["BaseTechnique"]

@@ -1,0 +1,93 @@
+"""What the warm parent should import for a workload, so that its ranks don't have to.
+
+Only installed packages that the task's functions refer to: importing a user's own module twice
+could do anything, and is quick anyway.
+"""
+
+from __future__ import annotations
+
+import dis
+import pickletools
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from types import CodeType, FunctionType
+from typing import Any
+
+#: More would be a mistake of this file.
+_MAX_ENTRIES = 200
+
+
+def preload_entries(pickles: Iterable[bytes], functions: Iterable[Any]) -> list[str]:
+    """Modules, and `module:name` for names that a package loads lazily, in a fixed order.
+
+    `pickles` are the pickled tasks: a module they name was imported here. `functions` are the
+    tasks' functions, whose own import statements may not have run yet.
+    """
+    installed = tuple(
+        path for key in ("purelib", "platlib") if (path := sysconfig.get_path(key)) is not None
+    )
+    entries: dict[str, None] = {}
+    for data in pickles:
+        for name in _strings(data):
+            module = sys.modules.get(name)
+            if (getattr(module, "__file__", None) or "").startswith(installed):
+                entries[name] = None
+    for function in functions:
+        for module_name, attribute in _imports(getattr(function, "__code__", None)):
+            if _is_installed(module_name, installed):
+                entries[f"{module_name}:{attribute}" if attribute else module_name] = None
+    chosen = [name for name in sorted(entries) if name.partition(".")[0] not in ("saturn", "torch")]
+    return chosen[:_MAX_ENTRIES]
+
+
+def _strings(data: bytes) -> Iterator[str]:
+    for _, argument, _ in pickletools.genops(data):
+        if isinstance(argument, str):
+            yield argument
+
+
+def _imports(code: Any) -> Iterator[tuple[str, str | None]]:
+    """(module, name or None) of every absolute import statement in a function."""
+    if not isinstance(code, CodeType):
+        return
+    module = ""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            module = str(instruction.argval)
+            yield module, None
+        elif instruction.opname == "IMPORT_FROM" and module:
+            yield module, str(instruction.argval)
+    for constant in code.co_consts:
+        yield from _imports(constant)
+
+
+def _is_installed(module_name: str, installed: tuple[str, ...]) -> bool:
+    top = module_name.partition(".")[0]
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and (spec.origin or "").startswith(installed)
+
+
+def functions_of(*values: Any) -> Iterator[FunctionType]:
+    """The plain functions among `values`, and those that they close over."""
+    seen: set[int] = set()
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        value = getattr(value, "func", value)  # a partial
+        if not isinstance(value, FunctionType) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        yield value
+        for cell in value.__closure__ or ():
+            try:
+                pending.append(cell.cell_contents)
+            except ValueError:  # a cell that is still empty
+                continue
+        if value.__module__ == "__main__":
+            names = value.__code__.co_names
+            pending.extend(value.__globals__[name] for name in names if name in value.__globals__)

@@ -1,0 +1,38 @@
+"""When two tasks perform alike by construction: the key under which their trials are shared.
+
+The key covers all that decides how long a step takes and how much memory it needs: the functions,
+what `get_model` gets, the optimizer's class, the hints, the allowed device counts. Learning rate,
+number of steps, seed and name are left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle.cloudpickle as internals  # type: ignore[import-untyped]
+
+from saturn.task import Task
+
+
+def profile_key(task: Task) -> str:
+    """A hex digest, equal for tasks that perform alike; the task must be picklable."""
+    definition = task.definition()
+    digest = hashlib.sha256()
+    for part in (
+        definition.get_model,
+        definition.get_dataloader,
+        definition.loss_function,
+        definition.loss_weight,
+        definition.optimizer_cls,
+        sorted(definition.kwargs.items()),
+        sorted(definition.hints.items()),
+        task.gpu_range,
+    ):
+        data = cloudpickle.dumps(part)
+        # cloudpickle gives each class of `__main__` a random id, new in every process.
+        for class_id in getattr(internals, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {}).values():
+            data = data.replace(class_id.encode(), bytes(len(class_id)))
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()

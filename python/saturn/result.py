@@ -1,0 +1,128 @@
+"""What a run realised, as `search` and `orchestrate` return it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from saturn.strategy import Strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskResult:
+    """One task's part. Times are seconds on the run's clock, which begins with the run."""
+
+    name: str
+    #: `done` or `failed`; `waiting` or `running` in a run that was interrupted or only searched.
+    status: str
+    #: Loss of the last step, the mean over its global batch.
+    final_loss: float | None
+    #: Finished steps.
+    steps: int
+    #: What trained it last.
+    strategy: Strategy | None
+    start_s: float | None
+    end_s: float | None
+    #: Launches for training.
+    attempts: int
+    #: Why it failed, and the worker's own traceback.
+    error: str | None
+    traceback: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """A whole run."""
+
+    tasks: list[TaskResult]
+    makespan_s: float | None
+    planned_makespan_s: float | None
+    lower_bound_s: float | None
+    #: What it would take to give all devices to one task at a time, by the same profile.
+    current_practice_s: float | None
+    run_dir: Path
+    report_path: Path
+
+    @classmethod
+    def from_report(cls, report: Mapping[str, Any], run_dir: Path) -> RunResult:
+        """Read it out of a report (`report.json`, version 1)."""
+        totals = report["totals"]
+        strategies = strategies_by_task(report)
+        return cls(
+            tasks=[
+                _task_result(task, strategies[index]) for index, task in enumerate(report["tasks"])
+            ],
+            makespan_s=totals["makespan_s"],
+            planned_makespan_s=totals["planned_makespan_s"],
+            lower_bound_s=totals["lower_bound_s"],
+            current_practice_s=totals["current_practice_s"],
+            run_dir=run_dir,
+            report_path=run_dir / "report.html",
+        )
+
+
+def strategies_by_task(report: Mapping[str, Any]) -> list[list[Strategy]]:
+    """For each task of a report, every strategy that was tried for it or speaks for it."""
+    found: list[list[Strategy]] = [[] for _ in report["tasks"]]
+    for trial in report["trials"]:
+        if trial["result"] is None:
+            continue
+        strategy = _strategy(trial)
+        for task in dict.fromkeys([trial["task"], *trial["speaks_for"]]):
+            found[task].append(strategy)
+    return found
+
+
+def trial_of(task: str, strategy: Strategy) -> dict[str, Any]:
+    """A strategy in the form in which profiles hold it."""
+    trial: dict[str, Any] = {
+        "task": task,
+        "technique": strategy.technique,
+        "gpus": strategy.gpus,
+        "knobs": dict(strategy.knobs),
+        "outcome": strategy.status,
+    }
+    return {**trial, **strategy.outcome}
+
+
+def _strategy(trial: Mapping[str, Any]) -> Strategy:
+    outcome = dict(trial["result"])
+    status = outcome.pop("outcome")
+    reason = next((outcome[key] for key in ("reason", "detail", "error") if key in outcome), None)
+    return Strategy(
+        technique=trial["technique"],
+        gpus=trial["gpus"],
+        knobs=trial["knobs"],
+        status=status,
+        reason=reason,
+        step_s=outcome.get("step_s"),
+        setup_s=outcome.get("setup_s"),
+        peak_memory_bytes=outcome.get("peak_memory_bytes"),
+        outcome=outcome,
+    )
+
+
+def _task_result(task: Mapping[str, Any], strategies: list[Strategy]) -> TaskResult:
+    return TaskResult(
+        name=task["name"],
+        status=task["status"],
+        final_loss=task["final_loss"],
+        steps=task["step"],
+        strategy=_selected(task, strategies),
+        start_s=task["start_s"],
+        end_s=task["end_s"],
+        attempts=task["attempts"],
+        error=task["error"],
+        traceback=task["traceback"],
+    )
+
+
+def _selected(task: Mapping[str, Any], strategies: list[Strategy]) -> Strategy | None:
+    if task["technique"] is None:
+        return None
+    for strategy in strategies:
+        if (strategy.technique, strategy.gpus) == (task["technique"], task["gpus"]):
+            return strategy
+    return Strategy(technique=task["technique"], gpus=task["gpus"], knobs=task["knobs"])

@@ -1,0 +1,281 @@
+"""`search` and `orchestrate`: from tasks to a run directory, a run, and its result."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from saturn import library, native, profiles, run_directory
+from saturn.errors import InvalidInput, RunInterrupted, TasksFailed
+from saturn.export import export_checkpoint
+from saturn.library import Entry
+from saturn.pickling import dump_task
+from saturn.preload import functions_of, preload_entries
+from saturn.profile_key import profile_key
+from saturn.result import RunResult, strategies_by_task, trial_of
+from saturn.strategy import Strategy
+from saturn.task import Task
+
+PathLike = str | os.PathLike[str]
+
+
+def search(
+    tasks: Iterable[Task],
+    techniques: Iterable[str] | None = None,
+    log: bool = True,
+    *,
+    devices: int | None = None,
+    name: str | None = None,
+    runs_dir: PathLike = "saturn_runs",
+    profile: PathLike | None = None,
+    warmup_steps: int = 1,
+    timed_steps: int = 3,
+) -> RunResult:
+    """Measure every task under every technique and device count; fills `task.strategies`.
+
+    Args:
+        tasks: the workload.
+        techniques: names in the library; all of it by default.
+        log: show what happens on standard error.
+        devices: how many GPUs, or CPU slots where there is no GPU; all by default.
+        name: the run's name, unique in `runs_dir`; made from the time by default.
+        runs_dir: where the run directory goes.
+        profile: directory of an earlier run, whose trials of tasks that perform alike are reused.
+        warmup_steps: first steps of a trial, not timed.
+        timed_steps: steps that the median is over, at least two.
+
+    Raises `InvalidInput` (nothing was started), `TasksFailed`, `RunInterrupted`, `RunFailed`.
+    """
+    return _run(
+        "search",
+        _checked_tasks(tasks),
+        techniques,
+        log,
+        devices=devices,
+        name=name,
+        runs_dir=runs_dir,
+        profile=profile,
+        warmup_steps=warmup_steps,
+        timed_steps=timed_steps,
+    )
+
+
+def orchestrate(
+    tasks: Iterable[Task],
+    interval: float = 1000.0,
+    log: bool = True,
+    *,
+    techniques: Iterable[str] | None = None,
+    devices: int | None = None,
+    name: str | None = None,
+    runs_dir: PathLike = "saturn_runs",
+    profile: PathLike | None = None,
+    checkpoint_every_s: float = 30.0,
+    solver_time_limit_s: float = 2.0,
+    seed: int = 0,
+    warmup_steps: int = 1,
+    timed_steps: int = 3,
+) -> RunResult:
+    """Plan the workload and train it; returns what was realised.
+
+    Tasks that `search` has measured are not measured again.
+
+    Args:
+        tasks: the workload.
+        interval: the longest time between two re-plans, seconds.
+        log: show what happens on standard error.
+        techniques: names in the library; all of it by default.
+        devices: how many GPUs, or CPU slots where there is no GPU; all by default.
+        name: the run's name, unique in `runs_dir`; made from the time by default.
+        runs_dir: where the run directory goes.
+        profile: directory of an earlier run, whose trials of tasks that perform alike are reused.
+        checkpoint_every_s: seconds of training between two checkpoints of a task.
+        solver_time_limit_s: seconds for one solve.
+        seed: of the solver; the tasks have their own.
+        warmup_steps: first steps of a trial, not timed.
+        timed_steps: steps that the median is over, at least two.
+
+    Raises `InvalidInput` (nothing was started), `TasksFailed` once everything has ended,
+    `RunInterrupted`, `RunFailed`.
+    """
+    return _run(
+        "orchestrate",
+        _checked_tasks(tasks),
+        techniques,
+        log,
+        devices=devices,
+        name=name,
+        runs_dir=runs_dir,
+        profile=profile,
+        interval_s=interval,
+        checkpoint_every_s=checkpoint_every_s,
+        solver_time_limit_s=solver_time_limit_s,
+        seed=seed,
+        warmup_steps=warmup_steps,
+        timed_steps=timed_steps,
+    )
+
+
+def _run(
+    mode: str,
+    tasks: Sequence[Task],
+    techniques: Iterable[str] | None,
+    log: bool,
+    *,
+    devices: int | None,
+    name: str | None,
+    runs_dir: PathLike,
+    profile: PathLike | None,
+    warmup_steps: int,
+    timed_steps: int,
+    interval_s: float = 1000.0,
+    checkpoint_every_s: float = 30.0,
+    solver_time_limit_s: float = 2.0,
+    seed: int = 0,
+) -> RunResult:
+    _check_whole("devices", devices, least=1)
+    _check_whole("warmup_steps", warmup_steps, least=0)
+    _check_whole("timed_steps", timed_steps, least=2)
+    _check_whole("seed", seed, least=0)
+    _check_seconds("interval", interval_s)
+    _check_seconds("checkpoint_every_s", checkpoint_every_s)
+    _check_seconds("solver_time_limit_s", solver_time_limit_s)
+    entries = library.select(techniques)
+    # Everything that can be refused is refused before anything is on disk.
+    pickles = [dump_task(task.definition()) for task in tasks]
+    keys = [profile_key(task) for task in tasks]
+    reused = {} if profile is None else profiles.load(profile)
+    run_dir = run_directory.create(runs_dir, name, mode)
+    directories = run_directory.write_tasks(run_dir, tasks, pickles)
+    request = {
+        "version": 1,
+        "run_dir": str(run_dir),
+        "mode": mode,
+        "python": sys.executable,
+        "python_path": [path or str(Path.cwd()) for path in sys.path],
+        "cwd": str(Path.cwd()),
+        "preload": _preload(tasks, pickles),
+        "devices": devices,
+        "interval_s": float(interval_s),
+        "checkpoint_every_s": float(checkpoint_every_s),
+        "solver_time_limit_s": float(solver_time_limit_s),
+        "seed": seed,
+        "warmup_steps": warmup_steps,
+        "timed_steps": timed_steps,
+        "techniques": run_directory.write_techniques(run_dir, entries),
+        "tasks": [
+            {
+                "name": task.name,
+                "dir": directory,
+                "steps": task.hparams.batch_count,
+                "epochs": task.hparams.epochs,
+                "gpu_range": task.gpu_range,
+                "profile_key": key,
+                "measured": _measured(task, key, reused, entries),
+            }
+            for task, directory, key in zip(tasks, directories, keys, strict=True)
+        ],
+    }
+    text = run_directory.write_request(run_dir, request)
+    report = json.loads(
+        native.run(text, _write if log else None, is_terminal=log and sys.stderr.isatty())
+    )
+    return _conclude(report, tasks, keys, run_dir)
+
+
+def _conclude(
+    report: dict[str, Any], tasks: Sequence[Task], keys: Sequence[str], run_dir: Path
+) -> RunResult:
+    """Hand what was found to the tasks; returns the result, or raises what befell the run."""
+    result = RunResult.from_report(report, run_dir)
+    found = strategies_by_task(report)
+    for index, (task, key) in enumerate(zip(tasks, keys, strict=True)):
+        if found[index]:
+            task.strategies = found[index]
+            task._measured_as = key
+        outcome = result.tasks[index]
+        task.selected_strategy = outcome.strategy or task.selected_strategy
+        if outcome.status == "done" and task.save_dir is not None:
+            export_checkpoint(run_dir / report["tasks"][index]["dir"], task.save_dir)
+    if report["status"] == "interrupted":
+        command = f"saturn resume {shlex.quote(str(run_dir))}"
+        raise RunInterrupted(
+            f"stopped at checkpoints; to go on: {command}",
+            run_dir=str(run_dir),
+            resume_command=command,
+        )
+    failed = [task for task in result.tasks if task.status == "failed"]
+    if failed:
+        lines = [f"task `{task.name}`: {task.error}" for task in failed]
+        raise TasksFailed(
+            f"{len(failed)} of {len(result.tasks)} tasks failed\n" + "\n".join(lines), result
+        )
+    return result
+
+
+def _checked_tasks(tasks: Iterable[Task]) -> list[Task]:
+    if isinstance(tasks, Task):
+        raise TypeError("tasks is one Task; it must be a list of them")
+    workload = list(tasks)
+    if not workload:
+        raise InvalidInput("tasks is empty; there is nothing to do")
+    names: dict[str, int] = {}
+    for index, task in enumerate(workload):
+        if not isinstance(task, Task):
+            kind = type(task).__name__
+            raise TypeError(f"tasks holds a {kind}; it must hold saturn.Task objects")
+        if task.name in names:
+            raise InvalidInput(
+                f"tasks {names[task.name]} and {index} are both called `{task.name}`; names must "
+                "be unique within a run"
+            )
+        names[task.name] = index
+    return workload
+
+
+def _measured(
+    task: Task, key: str, reused: dict[str, list[Strategy]], entries: Sequence[Entry]
+) -> list[dict[str, Any]]:
+    """Trials that need not be run again: the task's own, else those of an earlier run."""
+    strategies = task.strategies if task._measured_as == key else reused.get(key, [])
+    techniques = {entry.name for entry in entries}
+    return [
+        trial_of(task.name, strategy) for strategy in strategies if strategy.technique in techniques
+    ]
+
+
+def _preload(tasks: Sequence[Task], pickles: Sequence[bytes]) -> list[str]:
+    functions = [
+        function
+        for task in tasks
+        for function in functions_of(task.get_model, task.get_dataloader, task.loss_function)
+    ]
+    return preload_entries(pickles, functions)
+
+
+def _write(text: str) -> None:
+    # Looked up each time: notebooks put their own stream there.
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _check_whole(field: str, value: int | None, *, least: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{field} is a {type(value).__name__}; it must be a whole number")
+    if value < least:
+        raise InvalidInput(f"{field} is {value}; it must be at least {least}")
+
+
+def _check_seconds(field: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{field} is a {type(value).__name__}; it must be a number of seconds")
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidInput(f"{field} is {value}; it must be a positive number of seconds")

@@ -1,0 +1,95 @@
+"""A fresh run directory: made, and filled with what the run's processes read.
+
+`tasks/<slug>/task.pkl` and `techniques/<name>.pkl` are the pickles; only their owner may look in.
+`request.json` is what the runtime was asked, and lets a later run reuse the profile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from saturn.errors import InvalidInput
+from saturn.library import Entry
+from saturn.names import SAFE_RULE, is_path_safe, slug
+from saturn.pickling import dump
+from saturn.task import Task
+
+#: Name of the request's copy in the run directory.
+REQUEST = "request.json"
+
+
+def create(runs_dir: str | os.PathLike[str], name: str | None, verb: str) -> Path:
+    """Make the directory of a new run; raises `InvalidInput` where the name is taken."""
+    parent = Path(runs_dir).absolute()
+    parent.mkdir(parents=True, exist_ok=True)
+    if name is not None:
+        if not isinstance(name, str) or not is_path_safe(name):
+            raise InvalidInput(f"run name {name!r} must be {SAFE_RULE}")
+        try:
+            (parent / name).mkdir(mode=0o700)
+        except FileExistsError:
+            raise InvalidInput(
+                f"run `{name}` is there already, in {parent}; choose another name, or go on with "
+                f"it: saturn resume {parent / name}"
+            ) from None
+        return parent / name
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    number = 1
+    while True:
+        path = parent / (f"{verb}-{stamp}" if number == 1 else f"{verb}-{stamp}-{number}")
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            number += 1
+            continue
+        return path
+
+
+def write_tasks(run_dir: Path, tasks: Sequence[Task], pickles: Sequence[bytes]) -> list[str]:
+    """Write the pickled tasks; returns their directories, within the run directory."""
+    directories = []
+    for index, (task, data) in enumerate(zip(tasks, pickles, strict=True)):
+        directory = f"tasks/{slug(task.name, index)}"
+        (run_dir / directory).mkdir(parents=True)
+        _write_private(run_dir / directory / "task.pkl", data)
+        directories.append(directory)
+    return directories
+
+
+def write_techniques(run_dir: Path, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Write the techniques that can't be imported; returns what the runtime is told of each."""
+    described = []
+    for entry in entries:
+        pickle = None
+        if entry.import_path is None:
+            pickle = f"techniques/{entry.name}.pkl"
+            (run_dir / "techniques").mkdir(exist_ok=True)
+            data = dump(entry.technique, f"technique `{entry.name}`")
+            _write_private(run_dir / pickle, data)
+        described.append(
+            {
+                "name": entry.name,
+                "level": entry.level,
+                "import": entry.import_path,
+                "pickle": pickle,
+            }
+        )
+    return described
+
+
+def write_request(run_dir: Path, request: Mapping[str, Any]) -> str:
+    """Keep a copy of the request; returns it as JSON."""
+    text = json.dumps(request, indent=1, allow_nan=False)
+    _write_private(run_dir / REQUEST, text.encode())
+    return text
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)

@@ -1,0 +1,49 @@
+"""A strategy as `search` found it: a technique, a device count, its knobs, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: The only key of a black-box technique's knobs whose parameters are no mapping of their own.
+_WRAPPED = "parameters"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """One way to run a task, measured or refused."""
+
+    technique: str
+    gpus: int
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    #: `measured`, `not_applicable`, `out_of_memory` or `failed`.
+    status: str = "measured"
+    #: Why it can't run, in words; None where it can.
+    reason: str | None = None
+    #: Seconds a step: the median of the timed ones.
+    step_s: float | None = None
+    #: Seconds from launch to the first step.
+    setup_s: float | None = None
+    #: Largest memory of any rank.
+    peak_memory_bytes: int | None = None
+    #: All that the trial found, in the form of `profile.json`.
+    outcome: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def parameters(self) -> Any:
+        """What a black-box technique's own `search` returned; elsewhere the knobs."""
+        return unwrap_parameters(self.knobs)
+
+
+def wrap_parameters(parameters: Any) -> dict[str, Any]:
+    """Parameters of a black-box technique as knobs, which must be a mapping with string keys."""
+    plain = isinstance(parameters, dict) and all(isinstance(key, str) for key in parameters)
+    if plain and set(parameters) != {_WRAPPED}:
+        return dict(parameters)
+    return {} if parameters is None else {_WRAPPED: parameters}
+
+
+def unwrap_parameters(knobs: Mapping[str, Any]) -> Any:
+    """Undo `wrap_parameters` (None comes back as an empty mapping)."""
+    return knobs[_WRAPPED] if set(knobs) == {_WRAPPED} else dict(knobs)

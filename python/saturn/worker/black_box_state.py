@@ -1,0 +1,74 @@
+"""What a black-box technique saves: one file, in a checkpoint directory like any other.
+
+The file holds whatever `task.save` was given: the model's state dict, or a mapping with it under
+`model`. Managed techniques can go on from the model in it, and the other way round.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
+
+from saturn.worker import manifest
+
+#: The one file of such a checkpoint.
+FILE = "state.pt"
+#: What `DataParallel` and `DistributedDataParallel` put before every name.
+_WRAPPER_PREFIX = "module."
+
+
+def write_saved(state: Mapping[str, Any], checkpoints_dir: Path, about: Mapping[str, Any]) -> Path:
+    """Write a checkpoint; `about` is its manifest but for the files. Returns its directory."""
+    name = f"{manifest.UNFINISHED}{manifest.step_dir_name(about['step'])}-{os.getpid()}"
+    scratch = checkpoints_dir / name
+    scratch.mkdir(parents=True)
+    with (scratch / FILE).open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    content = {
+        "version": manifest.VERSION,
+        "format": "torch",
+        "loss": None,
+        **about,
+        **manifest.versions(),
+        "files": manifest.digests(scratch, [FILE]),
+    }
+    directory = manifest.commit(scratch, checkpoints_dir, content)
+    manifest.prune(checkpoints_dir)
+    return directory
+
+
+def read_whole(directory: Path, device: torch.device) -> Any:
+    """All that was saved; the directory must have been verified."""
+    # A pickle, but one that this run's own worker wrote, as its digest says.
+    return torch.load(directory / FILE, map_location=device, weights_only=False)
+
+
+def saved_model(directory: Path, device: torch.device) -> dict[str, Any]:
+    """The model's state in what was saved, under unwrapped names."""
+    whole = read_whole(directory, device)
+    state = whole["model"] if isinstance(whole.get("model"), Mapping) else whole
+    if state and all(key.startswith(_WRAPPER_PREFIX) for key in state):
+        return {key.removeprefix(_WRAPPER_PREFIX): value for key, value in state.items()}
+    return dict(state)
+
+
+def read_into(directory: Path, content: Mapping[str, Any], module: nn.Module) -> None:
+    """Load the model's state of a verified checkpoint of either kind into `module`."""
+    if content["format"] == "torch":
+        module.load_state_dict(saved_model(directory, torch.device("cpu")))
+        return
+    state = module.state_dict()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        load_distributed({"model": state}, storage_reader=FileSystemReader(directory), no_dist=True)
+    module.load_state_dict(state)
