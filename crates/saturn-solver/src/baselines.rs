@@ -124,7 +124,7 @@ fn longest_first(model: &Model, counts: &[u32]) -> Vec<(usize, u32)> {
 fn shortest_wide(model: &Model, task: usize) -> Option<Choice> {
     let modes = model.tasks[task].wide.iter().enumerate();
     let shortest = modes.min_by(|left, right| left.1.runtime.total_cmp(&right.1.runtime));
-    shortest.map(|(mode, _)| Choice::Wide { mode })
+    shortest.map(|(mode, _)| Choice::Wide { mode, lead: None })
 }
 
 /// Each task with its GPU count to the node where it ends first, wide ones before all others.
@@ -197,7 +197,9 @@ fn at_random(model: &Model, seed: u64) -> Sequence {
                         .map(move |mode| Choice::Narrow { node, mode })
                 })
                 .collect();
-            options.extend((0..model.tasks[task].wide.len()).map(|mode| Choice::Wide { mode }));
+            options.extend(
+                (0..model.tasks[task].wide.len()).map(|mode| Choice::Wide { mode, lead: None }),
+            );
             (!options.is_empty()).then(|| {
                 let choice = options[random.below(options.len())];
                 Gang { task, choice }

@@ -95,9 +95,18 @@ fn take(free: &mut Vec<Device>, gpus: usize, start: f64, end: f64) -> Vec<u32> {
 ///
 /// `free` holds the ascending free times of each node's devices. Whole nodes by the time at which
 /// they are wholly free; those that turn out superfluous are dropped; with `pack` the last is the
-/// node that can spare the rest first.
-pub(crate) fn nodes_for(model: &Model, free: &[Vec<f64>], mode: &WideMode) -> Vec<(usize, u32)> {
-    let whole_free = |node: usize| free[node].last().copied().unwrap_or(0.0);
+/// node that can spare the rest first. `lead`, if of the kind, comes before all others: the first
+/// nodes to fall free are not always the best.
+pub(crate) fn nodes_for(
+    model: &Model,
+    free: &[Vec<f64>],
+    mode: &WideMode,
+    lead: Option<usize>,
+) -> Vec<(usize, u32)> {
+    let whole_free = |node: usize| {
+        let is_lead = lead == Some(node);
+        if is_lead { -1.0 } else { free[node].last().copied().unwrap_or(0.0) }
+    };
     let mut nodes: Vec<usize> =
         (0..model.nodes.len()).filter(|node| model.nodes[*node].kind == mode.kind).collect();
     nodes.sort_by(|left, right| whole_free(*left).total_cmp(&whole_free(*right)));

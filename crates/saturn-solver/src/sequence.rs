@@ -15,7 +15,9 @@ use crate::schedule::{Place, Schedule, Step, nodes_for};
 use crate::timeline::place;
 
 const SQUARE: f64 = 20.0;
-const AREA: f64 = 0.2;
+/// Weights of the priced area; each run takes one. Area makes room, but a wide gang that ends a
+/// plan sooner may hold more of it.
+const AREAS: [f64; 3] = [0.0, 0.05, 0.2];
 const MOVES_PER_LOOK: u64 = 32;
 
 /// Under what a task runs, and where.
@@ -23,8 +25,9 @@ const MOVES_PER_LOOK: u64 = 32;
 pub(crate) enum Choice {
     /// A narrow mode: index into the modes of the node's kind.
     Narrow { node: usize, mode: usize },
-    /// A wide mode: index into the task's wide modes; its nodes follow from the order.
-    Wide { mode: usize },
+    /// A wide mode: index into the task's wide modes; its nodes follow from the order, but for the
+    /// one that it takes first.
+    Wide { mode: usize, lead: Option<usize> },
 }
 
 /// A task with its choice.
@@ -73,9 +76,9 @@ impl<'a> Player<'a> {
                     let priced = self.prices[kind] * mode.area();
                     visit(gang, None, start + mode.runtime, priced);
                 }
-                Choice::Wide { mode } => {
+                Choice::Wide { mode, lead } => {
                     let mode = &task.wide[mode];
-                    let nodes = nodes_for(self.model, &self.free, mode);
+                    let nodes = nodes_for(self.model, &self.free, mode, lead);
                     let end = self.place_wide(&nodes, mode);
                     let held: u32 = nodes.iter().map(|(_, gpus)| gpus).sum();
                     let priced = self.prices[mode.kind] * f64::from(held) * mode.runtime;
@@ -101,12 +104,12 @@ impl<'a> Player<'a> {
         start + mode.runtime
     }
 
-    fn worth(&mut self, sequence: &[Gang], target: f64) -> Worth {
+    fn worth(&mut self, sequence: &[Gang], target: f64, area: f64) -> Worth {
         let mut sum_of_ends = 0.0;
         let mut priced = 0.0;
-        self.play(sequence, |_, _, end, area| {
+        self.play(sequence, |_, _, end, held| {
             sum_of_ends += end;
-            priced += area;
+            priced += held;
         });
         let ends = || self.free.iter().map(|free| free.last().copied().unwrap_or(0.0));
         let makespan = ends().fold(0.0, f64::max);
@@ -117,7 +120,7 @@ impl<'a> Player<'a> {
                     .map(|end| (end - target).max(0.0))
                     .map(|excess| excess + SQUARE * excess * excess / target)
                     .sum();
-                let cost = late + AREA * priced / self.model.num_gpus() * self.free.len() as f64;
+                let cost = late + area * priced / self.model.num_gpus() * self.free.len() as f64;
                 Worth { value: makespan, cost }
             }
         }
@@ -125,7 +128,7 @@ impl<'a> Player<'a> {
 
     /// What a sequence is worth under the objective.
     pub(crate) fn value(&mut self, sequence: &[Gang]) -> f64 {
-        self.worth(sequence, f64::INFINITY).value
+        self.worth(sequence, f64::INFINITY, 0.0).value
     }
 
     /// The schedule that plays the sequence.
@@ -135,7 +138,7 @@ impl<'a> Player<'a> {
         self.play(sequence, |gang, place, _, _| {
             let task = &model.tasks[gang.task];
             let (strategy, place) = match (gang.choice, place) {
-                (Choice::Wide { mode }, Some(place)) => (task.wide[mode].strategy, place),
+                (Choice::Wide { mode, .. }, Some(place)) => (task.wide[mode].strategy, place),
                 (Choice::Narrow { node, mode }, _) => {
                     (task.modes[model.nodes[node].kind][mode].strategy, Place::Node(node))
                 }
@@ -170,7 +173,7 @@ pub(crate) fn wide_first(model: &Model, target: f64) -> Sequence {
         if let Some((mode, wide)) = best
             && wide.runtime < shortest_narrow
         {
-            gangs.push((wide.runtime, Gang { task, choice: Choice::Wide { mode } }));
+            gangs.push((wide.runtime, Gang { task, choice: Choice::Wide { mode, lead: None } }));
         }
     }
     gangs.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.1.task.cmp(&right.1.task)));
@@ -238,7 +241,8 @@ pub(crate) fn anneal(
         let factor = (to / from).powf(1.0 / looks as f64);
         let mut temperature = from;
         let mut current = best.1.clone();
-        let mut cost = player.worth(&current, target).cost;
+        let area = AREAS[random.below(AREAS.len())];
+        let mut cost = player.worth(&current, target, area).cost;
         for _ in 0..looks {
             if is_done(best.0, num_moves) {
                 break;
@@ -246,7 +250,7 @@ pub(crate) fn anneal(
             for _ in 0..MOVES_PER_LOOK {
                 num_moves += 1;
                 let undo = change(model, &mut current, random);
-                let worth = player.worth(&current, target);
+                let worth = player.worth(&current, target, area);
                 let threshold = -temperature * (1.0 - random.unit()).ln();
                 if worth.cost - cost <= threshold {
                     cost = worth.cost;
@@ -323,7 +327,8 @@ fn change(model: &Model, sequence: &mut [Gang], random: &mut Random) -> Undo {
 fn random_choice(model: &Model, task: usize, old: Choice, random: &mut Random) -> Option<Choice> {
     let wide = &model.tasks[task].wide;
     if !wide.is_empty() && random.below(4) == 0 {
-        return Some(Choice::Wide { mode: random.below(wide.len()) });
+        let lead = (random.below(2) == 0).then(|| random.below(model.nodes.len()));
+        return Some(Choice::Wide { mode: random.below(wide.len()), lead });
     }
     let node = match old {
         Choice::Narrow { node, .. } if random.below(2) == 0 => node,

@@ -28,7 +28,7 @@ fn is_close(left: f64, right: f64) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(120))]
 
     #[test]
     fn tiny_problems_equal_brute_force(problem in problems(TINY)) {
