@@ -62,10 +62,10 @@ fn plan(
     let ctrl_c = CtrlC::default();
     let is_interrupted = || ctrl_c.peek();
     let stopwatch = Stopwatch::start(&is_interrupted);
-    let solved = py.detach(|| saturn_runtime::solve_file(problem, &options, &stopwatch));
+    let answer = py.detach(|| saturn_runtime::solve_file(problem, &options, &stopwatch));
     ctrl_c.raise_if_pressed()?;
-    let solved = solved.map_err(|error| to_python(py, &error))?;
-    Ok(solved.plan.to_json(&solved.problem))
+    let answer = answer.map_err(|error| to_python(py, &error))?;
+    Ok(answer.plan.to_json(&answer.problem))
 }
 
 fn parse_options(

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use saturn_engine::{
@@ -83,8 +83,12 @@ impl Driver<'_> {
             warm: Some(WarmParent::start(self.run, &self.settings, sender.clone())?),
             sender,
         };
+        let is_interrupted = self.wait_for_warm_parent(&inputs, &mut workers);
         let clock = RunClock::starting_at(self.engine.state().now_s);
         self.tell(first, &clock, &mut workers)?;
+        if is_interrupted {
+            self.tell(Event::Interrupt, &clock, &mut workers)?;
+        }
         let mut redrawn = clock::now();
         loop {
             if let Phase::Ended(end) = self.engine.state().phase() {
@@ -110,6 +114,41 @@ impl Driver<'_> {
         }
     }
 
+    /// Nothing can be launched before the warm parent has imported torch: the run's clock starts
+    /// then, so that the imports count for no task. Whether Ctrl-C was pressed meanwhile.
+    fn wait_for_warm_parent(&mut self, inputs: &Receiver<Input>, workers: &mut Workers) -> bool {
+        let now_s = self.engine.state().now_s;
+        self.console.note("starting workers: importing torch", now_s);
+        while !(self.is_interrupted)() {
+            match inputs.recv_timeout(POLL) {
+                Err(_) => continue,
+                Ok(Input::WarmReady { threads: 1 }) => {}
+                Ok(Input::WarmReady { threads }) => {
+                    let text = format!(
+                        "the warm parent has {threads} threads after its imports, so it can't fork \
+                         safely; ranks start cold, which takes seconds each"
+                    );
+                    self.console.note(&text, now_s);
+                    workers.warm = None;
+                }
+                // Nothing but the warm parent speaks yet.
+                Ok(_) => self.note_warm_parent_gone(workers, now_s),
+            }
+            return false;
+        }
+        true
+    }
+
+    fn note_warm_parent_gone(&mut self, workers: &mut Workers, now_s: f64) {
+        workers.warm = None;
+        let log = self.run.path().join("warm-parent.log");
+        let text = format!(
+            "the warm parent ended unexpectedly (its log: {}); ranks start cold from here on",
+            log.display()
+        );
+        self.console.note(&text, now_s);
+    }
+
     /// Waits a moment for inputs, then takes in all that are there.
     fn take_inputs(
         &mut self,
@@ -117,11 +156,8 @@ impl Driver<'_> {
         clock: &RunClock,
         workers: &mut Workers,
     ) -> Result<(), RuntimeError> {
-        let mut next = match inputs.recv_timeout(POLL) {
-            Ok(input) => Some(input),
-            // The driver itself holds a sender: it can't be disconnected.
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        };
+        // The driver itself holds a sender: the channel can't be disconnected.
+        let mut next = inputs.recv_timeout(POLL).ok();
         while let Some(input) = next {
             self.take_in(input, clock, workers)?;
             next = inputs.try_recv().ok();
@@ -136,15 +172,8 @@ impl Driver<'_> {
         workers: &mut Workers,
     ) -> Result<(), RuntimeError> {
         match input {
-            Input::WarmReady { threads: 1 } => {}
-            Input::WarmReady { threads } => {
-                let text = format!(
-                    "the warm parent has {threads} threads after its imports, so it can't fork \
-                     safely; ranks start cold, which takes seconds each"
-                );
-                self.console.note(&text, clock.now_s());
-                workers.warm = None;
-            }
+            // Once, and waited for before anything else.
+            Input::WarmReady { .. } => {}
             Input::WarmGone => return self.lose_warm_parent(clock, workers),
             Input::Forked(LaunchedRank { key, pid }) => {
                 if let Some((attempt, rank)) = parse_rank_key(&key) {
@@ -177,15 +206,10 @@ impl Driver<'_> {
         clock: &RunClock,
         workers: &mut Workers,
     ) -> Result<(), RuntimeError> {
-        if workers.warm.take().is_none() {
+        if workers.warm.is_none() {
             return Ok(());
         }
-        let log = self.run.path().join("warm-parent.log");
-        let text = format!(
-            "the warm parent ended unexpectedly (its log: {}); ranks start cold from here on",
-            log.display()
-        );
-        self.console.note(&text, clock.now_s());
+        self.note_warm_parent_gone(workers, clock.now_s());
         for (attempt, rank) in workers.gangs.live_ranks() {
             let report = Report::Failed {
                 kind: FailureKind::Error,
@@ -235,9 +259,8 @@ impl Driver<'_> {
             }
             Action::Launch { attempt, task, purpose, strategy, gang, steps } => {
                 let devices = gang.iter().flat_map(|placement| placement.devices.clone()).collect();
-                let order =
-                    Order { attempt, task, purpose, strategy: &strategy, devices, steps };
-                if let Err(error) = self.launch(task, order, workers) {
+                let order = Order { attempt, task, purpose, strategy: &strategy, devices, steps };
+                if let Err(error) = self.launch(task, &order, workers) {
                     workers.gangs.forget(attempt);
                     return Some((attempt, error));
                 }
@@ -249,7 +272,7 @@ impl Driver<'_> {
     fn launch(
         &mut self,
         task: TaskId,
-        order: Order<'_>,
+        order: &Order<'_>,
         workers: &mut Workers,
     ) -> Result<(), String> {
         let attempt = order.attempt;

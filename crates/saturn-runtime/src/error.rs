@@ -88,7 +88,10 @@ pub enum RuntimeError {
 
 impl RuntimeError {
     /// Makes a [`RuntimeError::File`] of an I/O error.
-    pub(crate) fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+    pub(crate) fn file(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { action, path, source }
     }

@@ -47,22 +47,22 @@ impl LaunchFiles {
         config: &RunConfig,
         pool: &Pool,
         socket: &Path,
-        order: Order<'_>,
+        order: &Order<'_>,
     ) -> Result<Self, RuntimeError> {
         let task = &config.tasks[order.task.0];
         let task_dir = run.path().join(&task.dir);
         let directory = attempt_dir(run.path(), config, order.task, order.attempt);
         if directory.exists() {
             // The driver died between making it and recording its launch: nothing of it counts.
-            std::fs::remove_dir_all(&directory).map_err(RuntimeError::file("remove", &directory))?;
+            std::fs::remove_dir_all(&directory)
+                .map_err(RuntimeError::file("remove", &directory))?;
         }
         std::fs::create_dir_all(&directory).map_err(RuntimeError::file("create", &directory))?;
         let strategy = order.strategy;
-        let technique = config.technique(&strategy.technique).ok_or_else(|| {
-            RuntimeError::Request {
+        let technique =
+            config.technique(&strategy.technique).ok_or_else(|| RuntimeError::Request {
                 reason: format!("technique `{}` is not in the run", strategy.technique),
-            }
-        })?;
+            })?;
         // A relative path is within the run directory.
         let pickle = technique.pickle.as_ref().map(|pickle| run.path().join(pickle));
         let technique = TechniqueRef {

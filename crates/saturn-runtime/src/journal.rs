@@ -46,8 +46,7 @@ impl Journal {
             let run = path.parent().unwrap_or(path).to_owned();
             return Err(RuntimeError::NoRun { path: run, reason: "it has no journal.db".into() });
         }
-        let journal =
-            Self::open(path, OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE)?;
+        let journal = Self::open(path, OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE)?;
         let version: i64 = journal.durably(|connection| {
             connection.pragma_query_value(None, "user_version", |row| row.get(0))
         })?;
@@ -80,8 +79,8 @@ impl Journal {
         let written = (|| {
             let transaction = self.connection.transaction()?;
             {
-                let mut insert =
-                    transaction.prepare_cached("INSERT INTO record (at_s, record) VALUES (?1, ?2)")?;
+                let mut insert = transaction
+                    .prepare_cached("INSERT INTO record (at_s, record) VALUES (?1, ?2)")?;
                 for row in &rows {
                     insert.execute(params![now_s, row])?;
                 }

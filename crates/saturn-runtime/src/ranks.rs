@@ -36,8 +36,7 @@ impl RankSocket {
             .tempdir()
             .map_err(RuntimeError::file("create a directory in", std::env::temp_dir()))?;
         let path = dir.path().join("ranks");
-        let listener =
-            UnixListener::bind(&path).map_err(RuntimeError::file("listen on", &path))?;
+        let listener = UnixListener::bind(&path).map_err(RuntimeError::file("listen on", &path))?;
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))
             .map_err(RuntimeError::file("protect", &path))?;
         let is_closing = Arc::new(AtomicBool::new(false));

@@ -74,7 +74,8 @@ impl RunRequest {
         ];
         for (name, value) in numbers {
             if !(value.is_finite() && value > 0.0) {
-                let reason = format!("`{name}` is {value}; it must be a positive number of seconds");
+                let reason =
+                    format!("`{name}` is {value}; it must be a positive number of seconds");
                 return Err(RuntimeError::Request { reason });
             }
         }
