@@ -8,14 +8,14 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from saturn.techniques.data_parallel import DataParallelModel
 from saturn.techniques.interface import Knobs, ParallelModel, Technique
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from saturn.worker.gang import Gang
 
 #: What torch's reducer says when some parameter took no part in the loss.
@@ -45,11 +45,41 @@ class Ddp(Technique):
         if gang.world_size == 1:
             return DataParallelModel(module, module, gang)
         gang.open()
+        rehearsed = _Rehearsed(module)
         wrapper = DistributedDataParallel(
-            module,
+            rehearsed,
             device_ids=[gang.device] if gang.device.type == "cuda" else None,
             **_NO_BUFFER_SYNC,
             gradient_as_bucket_view=True,
             find_unused_parameters=bool(knobs.get(_UNUSED_PARAMETERS, False)),
         )
+        rehearsed.rehearse(wrapper)
         return DataParallelModel(module, wrapper, gang)
+
+
+class _Rehearsed(nn.Module):
+    """Runs `module`; but first, once, a backward over all parameters and nothing else.
+
+    DDP lays its buckets out anew after the first backward, which changes the order in which the
+    gradients of three or more ranks are added. Left to the first training step of each attempt,
+    that would make a resumed task differ in its last bits from one that was never stopped.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self._rehearsing = False
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._rehearsing:
+            return self.module(*args, **kwargs)
+        sums = [p.sum() for p in self.module.parameters() if p.requires_grad]
+        # The engine takes the last sum first: the order in which a backward comes to them.
+        return torch.stack([each.float() for each in sums]).sum() * 0.0
+
+    def rehearse(self, wrapper: DistributedDataParallel) -> None:
+        """Run that backward; the next forward of `wrapper` lays out its buckets for good."""
+        self._rehearsing = True
+        torch.autograd.backward(wrapper())
+        wrapper.zero_grad(set_to_none=True)
+        self._rehearsing = False

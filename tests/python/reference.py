@@ -1,0 +1,62 @@
+"""Training by hand in plain torch: what every plan must reproduce.
+
+Of Saturn it uses only the documented seeds (`saturn.worker.seeds`): which number an epoch is
+shuffled with, and which one a step's forward draws from. Loop, optimizer and batches are torch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from saturn.definition import TaskDefinition
+from saturn.worker.seeds import epoch_seed, step_seed
+from torch.utils.data import DataLoader
+
+
+def batches(loader: DataLoader[Any], seed: int) -> Iterator[Any]:
+    """Every global batch, epoch after epoch."""
+    epoch = 0
+    while True:
+        torch.manual_seed(epoch_seed(seed, epoch))
+        for indices in list(loader.batch_sampler):
+            yield loader.collate_fn([loader.dataset[index] for index in indices])
+        epoch += 1
+
+
+def train(
+    definition: TaskDefinition,
+    steps: int,
+    *,
+    loss_of: Callable[[torch.nn.Module, Any], torch.Tensor] | None = None,
+) -> tuple[dict[int, float], torch.nn.Module]:
+    """(loss by step number from 1, trained model) of one device, never interrupted."""
+
+    def plain(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        assert definition.loss_function is not None
+        return definition.loss_function(model(batch[0]), batch[1])
+
+    torch.manual_seed(definition.seed)
+    model = definition.get_model()
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    assert definition.optimizer_cls is not None
+    optimizer = definition.optimizer_cls(parameters, lr=definition.lr)
+    torch.manual_seed(definition.seed)
+    stream = batches(definition.get_dataloader(), definition.seed)
+    losses = {}
+    for step in range(steps):
+        batch = next(stream)
+        torch.manual_seed(step_seed(definition.seed, step, 0))
+        loss = (loss_of or plain)(model, batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses[step + 1] = loss.item()
+    return losses, model
+
+
+def largest_difference(one: dict[int, float], other: dict[int, float]) -> float:
+    """Largest difference of two loss curves over the same steps."""
+    assert one.keys() == other.keys()
+    return max(abs(one[step] - other[step]) for step in one)

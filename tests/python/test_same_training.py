@@ -1,0 +1,197 @@
+"""The same training, whatever the plan: losses across stops, techniques and rank counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import reference
+import torch
+from harness import Runtime
+from models import Mlp, definition, shuffled_loader
+from saturn.definition import TaskDefinition
+from torch import nn
+
+TOLERANCE = 1e-5
+#: (technique, ranks, up to which step): every kind of move, at counts that divide 8 and don't.
+CHAIN = [
+    ("ddp", 1, 3),
+    ("fsdp", 2, 6),
+    ("ddp", 3, 8),
+    ("fsdp", 1, 10),
+    ("fsdp", 3, 13),
+    ("ddp", 2, 16),
+    ("fsdp", 3, 17),
+    ("ddp", 1, 20),
+]
+SGD = partial(torch.optim.SGD)
+MOMENTUM = partial(torch.optim.SGD, momentum=0.9)
+
+
+def frozen_mlp() -> Mlp:
+    model = Mlp()
+    model.layers[0].requires_grad_(False)
+    return model
+
+
+class TiedNet(nn.Module):
+    """Input and output layer share their weight, as language models' do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, 12)
+        self.layers = nn.ModuleList(nn.Linear(12, 12) for _ in range(2))
+        self.head = nn.Linear(12, 5, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = self.embed((inputs[:, :4].abs() * 3).long().clamp(max=4)).mean(1)
+        for layer in self.layers:
+            hidden = hidden + layer(hidden).tanh()
+        return self.head(hidden)
+
+
+def chain(run: Runtime, task: TaskDefinition, moves: list[tuple[str, int, int]]) -> dict[int, float]:
+    run.write_task(task)
+    for technique, ranks, steps in moves:
+        result = run.run(task.name, technique, ranks=ranks, steps=steps)
+        assert result.codes == [0] * ranks, result.logs
+        assert result.one("finished")["step"] == steps
+    return run.losses(task.name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "moves"),
+    [
+        pytest.param({}, CHAIN, id="adamw"),
+        pytest.param({"optimizer_cls": SGD, "lr": 0.1}, CHAIN[:4], id="sgd-without-state"),
+        pytest.param({"optimizer_cls": MOMENTUM}, CHAIN[:4], id="sgd-momentum"),
+        pytest.param({"get_model": frozen_mlp}, CHAIN[:5], id="frozen-layer"),
+        pytest.param({"get_model": TiedNet}, CHAIN[:5], id="tied-weights"),
+    ],
+)
+def test_moves_between_techniques_and_rank_counts_reproduce_plain_torch(
+    run: Runtime, changes: dict[str, Any], moves: list[tuple[str, int, int]]
+) -> None:
+    task = definition(**changes)
+    expected, _ = reference.train(task, moves[-1][2])
+    assert reference.largest_difference(chain(run, task, moves), expected) < TOLERANCE
+
+
+def test_one_uninterrupted_ddp_rank_is_plain_torch_bit_for_bit(run: Runtime) -> None:
+    task = definition(get_model=partial(Mlp, dropout=0.2))
+    expected, _ = reference.train(task, 12)
+    assert chain(run, task, [("ddp", 1, 12)]) == expected
+
+
+@pytest.mark.parametrize(("technique", "ranks"), [("ddp", 1), ("ddp", 3), ("fsdp", 3)])
+def test_stop_and_resume_under_the_same_strategy_is_bit_equal(
+    run: Runtime, technique: str, ranks: int
+) -> None:
+    dropout = partial(Mlp, dropout=0.3)
+    whole = chain(run, definition("whole", get_model=dropout), [(technique, ranks, 14)])
+    parts = [(technique, ranks, step) for step in (1, 5, 6, 14)]
+    assert chain(run, definition("parts", get_model=dropout), parts) == whole
+
+
+def test_a_stop_request_ends_all_ranks_at_one_step_with_a_checkpoint(run: Runtime) -> None:
+    task = definition()
+    run.write_task(task)
+    gang = run.launch(task.name, "ddp", ranks=2, steps=100_000)
+    gang.wait_for("progress", step=3)
+    gang.stop()
+    result = gang.wait()
+    assert result.codes == [0, 0], result.logs
+    stopped = result.one("stopped")["step"]
+    assert run.checkpoints(task.name)[-1] == f"step-{stopped:08d}"
+    assert result.of("checkpoint")[-1]["step"] == stopped
+    assert len(run.losses(task.name)) == stopped
+    after = run.run(task.name, "fsdp", ranks=2, steps=stopped + 3)
+    assert after.one("started")["step"] == stopped
+    expected, _ = reference.train(task, stopped + 3)
+    assert reference.largest_difference(run.losses(task.name), expected) < TOLERANCE
+
+
+def forget_optimizer_state() -> Mlp:
+    from saturn.worker.checkpoint import Checkpoints
+
+    load = Checkpoints.load
+
+    def forgetful(self: Any, directory: Any, content: Any, parallel: Any, optimizer: Any) -> Any:
+        position = load(self, directory, content, parallel, optimizer)
+        optimizer.state.clear()
+        return position
+
+    Checkpoints.load = forgetful  # type: ignore[method-assign]
+    return Mlp()
+
+
+def shift_data_position() -> Mlp:
+    from saturn.worker.checkpoint import Checkpoints
+    from saturn.worker.data import Position
+
+    load = Checkpoints.load
+
+    def shifted(self: Any, *args: Any) -> Any:
+        position = load(self, *args)
+        return Position(position.epoch, position.batch + 1, position.samples)
+
+    Checkpoints.load = shifted  # type: ignore[method-assign]
+    return Mlp()
+
+
+def ignore_slice_sizes() -> Mlp:
+    from saturn.worker.stepper import Stepper
+
+    def equal(self: Any, number: int, piece: Any, batch: Any) -> tuple[float, float]:
+        return 1.0, float(self.parallel.data_size)
+
+    Stepper._weights = equal  # type: ignore[method-assign]
+    return Mlp()
+
+
+@pytest.mark.parametrize(
+    "sabotage", [forget_optimizer_state, shift_data_position, ignore_slice_sizes]
+)
+def test_known_bad_variants_are_seen(run: Runtime, sabotage: Callable[[], Mlp]) -> None:
+    # The comparison above is worth something only if it fails for these.
+    task = definition(get_model=sabotage)
+    expected, _ = reference.train(definition(), 9)
+    losses = chain(run, task, [("ddp", 1, 4), ("ddp", 3, 9)])
+    assert reference.largest_difference(losses, expected) > 10 * TOLERANCE
+
+
+def test_a_finished_task_that_is_launched_again_finishes_at_once(run: Runtime) -> None:
+    task = definition()
+    before = chain(run, task, [("ddp", 1, 6)])
+    result = run.run(task.name, "fsdp", ranks=2, steps=6)
+    assert result.one("finished") == {"type": "finished", "step": 6, "loss": before[6]}
+    assert run.losses(task.name) == before
+
+
+
+def test_loss_weight_decides_what_a_slice_counts(run: Runtime) -> None:
+    # Each sample's loss counts by its label; the mean over a slice is weighted so too.
+    def weighted_mean(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        losses = nn.functional.cross_entropy(outputs, labels, reduction="none")
+        return (losses * labels).sum() / labels.sum().clamp(min=1)
+
+    task = definition(loss_function=weighted_mean, loss_weight=lambda batch: batch[1].sum())
+    expected, _ = reference.train(task, 11)
+    assert reference.largest_difference(chain(run, task, CHAIN[:4] + [("ddp", 3, 11)]), expected) < (
+        TOLERANCE
+    )
+
+
+def test_more_ranks_than_samples_leave_some_without_weight(run: Runtime) -> None:
+    from torch.utils.data import DataLoader
+
+    def pairs() -> DataLoader[Any]:
+        return DataLoader(shuffled_loader().dataset, batch_size=2, shuffle=True)
+
+    task = definition(get_dataloader=pairs)
+    expected, _ = reference.train(task, 6)
+    losses = chain(run, task, [("ddp", 3, 3), ("fsdp", 3, 6)])
+    assert reference.largest_difference(losses, expected) < TOLERANCE
