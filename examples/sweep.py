@@ -1,0 +1,176 @@
+"""A sweep of twelve models on one machine: six language models and six image classifiers.
+
+Saturn measures each kind of model for a few steps, plans which runs where, with which technique
+and on how many devices, then trains them all. No downloads: the text is Python's own standard
+library, byte by byte, and the images are scikit-learn's handwritten digits.
+
+    python examples/sweep.py [--short] [--devices N] [--name NAME]
+"""
+
+import argparse
+import sys
+import sysconfig
+import warnings
+from functools import partial
+from pathlib import Path
+
+from saturn import HParams, RunInterrupted, RunResult, SaturnError, Task, orchestrate
+
+# The functions below run in Saturn's workers, on the devices that the plan gives them. Each imports
+# what it needs, so this script itself starts at once.
+
+
+def language_model(layers: int):
+    """A small GPT-2 that reads and writes bytes."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=256, n_positions=128, n_embd=128, n_layer=layers, n_head=4)
+    )
+
+
+def corpus(batch_size: int):
+    """Nine tenths of the standard library's source text, in windows of 128 bytes.
+
+    The batch size is the global one: on two devices, each gets half of every batch.
+    """
+    import torch
+    from torch.utils.data import DataLoader
+
+    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    text = bytearray(b"".join(file.read_bytes() for file in files))
+    train = torch.frombuffer(text, dtype=torch.uint8)[: len(text) * 9 // 10]
+    windows = train[: len(train) // 128 * 128].view(-1, 128)
+
+    def collate(rows):
+        tokens = torch.stack(rows).long()
+        return {"input_ids": tokens, "labels": tokens}  # keywords of the model's forward
+
+    return DataLoader(windows, batch_size=batch_size, shuffle=True, collate_fn=collate)
+
+
+def image_classifier(layers: int):
+    """A small vision transformer for images of 8 by 8 pixels."""
+    from transformers import ViTConfig, ViTForImageClassification
+
+    return ViTForImageClassification(
+        ViTConfig(
+            image_size=8,
+            patch_size=2,
+            num_channels=1,
+            hidden_size=64,
+            intermediate_size=256,
+            num_hidden_layers=layers,
+            num_attention_heads=4,
+            num_labels=10,
+        )
+    )
+
+
+def digits(*, train: bool):
+    """Handwritten digits with their labels: three quarters to train on, the others to test."""
+    import torch
+    from sklearn.datasets import load_digits
+    from torch.utils.data import TensorDataset
+
+    data = load_digits()
+    chosen = torch.randperm(len(data.target), generator=torch.Generator().manual_seed(0))
+    end = len(chosen) * 3 // 4
+    chosen = chosen[:end] if train else chosen[end:]
+    images = torch.tensor(data.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
+    return TensorDataset(images[chosen], torch.tensor(data.target)[chosen])
+
+
+def digit_batches(batch_size: int):
+    """Batches of (images, labels)."""
+    from torch.utils.data import DataLoader
+
+    return DataLoader(digits(train=True), batch_size=batch_size, shuffle=True)
+
+
+def classification_loss(outputs, labels):
+    """Mean cross entropy."""
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(outputs.logits, labels)
+
+
+def sweep(*, short: bool) -> list[Task]:
+    """Both families over a grid of batch sizes and learning rates.
+
+    Tasks that differ in nothing but the learning rate take the same time: Saturn measures one.
+    """
+    tasks = []
+    for batch_size in (8, 16):
+        for lr in (3e-4, 1e-3, 2e-3):
+            tasks.append(
+                Task(
+                    language_model,
+                    partial(corpus, batch_size),
+                    None,  # the model computes its own loss
+                    # Keywords that HParams doesn't know go to the function that makes the model.
+                    HParams(lr=lr, batch_count=60 if short else 300, layers=4),
+                    name=f"gpt2-b{batch_size}-lr{lr:g}",
+                )
+            )
+    for batch_size in (32, 64):
+        for lr in (3e-4, 1e-3, 3e-3):
+            tasks.append(
+                Task(
+                    image_classifier,
+                    partial(digit_batches, batch_size),
+                    classification_loss,
+                    HParams(lr=lr, batch_count=150 if short else 900, layers=3),
+                    name=f"vit-b{batch_size}-lr{lr:g}",
+                )
+            )
+    return tasks
+
+
+def accuracy(checkpoint: Path) -> float:
+    """The share of the digits held out of training that a trained classifier gets right."""
+    import torch
+    from torch.distributed.checkpoint import load
+
+    # Whatever technique wrote it, a checkpoint holds the model's own parameter names.
+    model = image_classifier(layers=3)
+    warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+    state = {"model": model.state_dict()}
+    load(state, checkpoint_id=checkpoint, no_dist=True)
+    model.load_state_dict(state["model"])
+    images, labels = digits(train=False).tensors
+    with torch.inference_mode():
+        return (model.eval()(images).logits.argmax(-1) == labels).float().mean().item()
+
+
+def show(result: RunResult) -> None:
+    """What came of it, on standard output."""
+    for task in result.tasks:
+        line = f"{task.name:18} loss {task.final_loss:.3f}"
+        if task.name.startswith("vit"):
+            checkpoint = max((result.run_dir / "tasks" / task.name / "checkpoints").glob("step-*"))
+            line += f"   {accuracy(checkpoint):.1%} of unseen digits right"
+        print(line)
+    print(f"\nTrained in {result.makespan_s:.0f} s; planned {result.planned_makespan_s:.0f} s.")
+    print(f"By the same profile, one at a time would take {result.current_practice_s:.0f} s.")
+    print(f"To see what happened, open {result.report_path}")
+
+
+def main() -> None:
+    """Parse the arguments, train, show."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--short", action="store_true", help="train for about a minute in all")
+    parser.add_argument("--devices", type=int, help="GPUs, or CPU cores without any (default: all)")
+    parser.add_argument("--name", help="name of the run directory in saturn_runs/")
+    args = parser.parse_args()
+    show(orchestrate(sweep(short=args.short), interval=60, devices=args.devices, name=args.name))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except RunInterrupted as stop:
+        sys.exit(stop.exit_code)  # the last lines on the screen say how to go on
+    except SaturnError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
