@@ -53,7 +53,9 @@ class TiedNet(nn.Module):
         return self.head(hidden)
 
 
-def chain(run: Runtime, task: TaskDefinition, moves: list[tuple[str, int, int]]) -> dict[int, float]:
+def chain(
+    run: Runtime, task: TaskDefinition, moves: list[tuple[str, int, int]]
+) -> dict[int, float]:
     run.write_task(task)
     for technique, ranks, steps in moves:
         result = run.run(task.name, technique, ranks=ranks, steps=steps)
@@ -171,7 +173,6 @@ def test_a_finished_task_that_is_launched_again_finishes_at_once(run: Runtime) -
     assert run.losses(task.name) == before
 
 
-
 def test_loss_weight_decides_what_a_slice_counts(run: Runtime) -> None:
     # Each sample's loss counts by its label; the mean over a slice is weighted so too.
     def weighted_mean(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -180,9 +181,9 @@ def test_loss_weight_decides_what_a_slice_counts(run: Runtime) -> None:
 
     task = definition(loss_function=weighted_mean, loss_weight=lambda batch: batch[1].sum())
     expected, _ = reference.train(task, 11)
-    assert reference.largest_difference(chain(run, task, CHAIN[:4] + [("ddp", 3, 11)]), expected) < (
-        TOLERANCE
-    )
+    assert reference.largest_difference(
+        chain(run, task, CHAIN[:4] + [("ddp", 3, 11)]), expected
+    ) < (TOLERANCE)
 
 
 def test_more_ranks_than_samples_leave_some_without_weight(run: Runtime) -> None:

@@ -23,6 +23,7 @@ from saturn.worker.black_box_task import BlackBoxTask
 from saturn.worker.failure import describe
 from saturn.worker.load_technique import load_class
 from saturn.worker.memory import PeakMemory
+from saturn.worker.metrics import Metrics
 from saturn.worker.process import seconds_alive
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
@@ -80,7 +81,11 @@ def _train(
             f"execute returned without saving its last {reached - saved} steps: the trained model "
             "is not kept (call task.save(model.state_dict()) at the end)"
         )
-    reporter.send({"type": "finished", "step": reached, "loss": None})
+    if task.loss is not None:
+        metrics = Metrics(spec.task_dir)
+        metrics.add(reached, task.loss)
+        metrics.close()
+    reporter.send({"type": "finished", "step": reached, "loss": task.loss})
 
 
 def _reached(task: BlackBoxTask, checkpoints_dir: Path, start: int, limit: int) -> tuple[int, int]:
@@ -210,6 +215,14 @@ def _task(
     reporter: Reporter,
 ) -> BlackBoxTask:
     is_training = spec.kind == "train"
+
+    def report(message: dict[str, Any]) -> None:
+        if message["type"] == "progress" and message["loss"] is not None:
+            metrics = Metrics(spec.task_dir)
+            metrics.add(message["step"], message["loss"])
+            metrics.close()
+        reporter.send(message)
+
     return BlackBoxTask(
         definition,
         checkpoints_dir,
@@ -223,5 +236,5 @@ def _task(
         strategy=Strategy(technique=spec.technique.name, gpus=spec.gpus, knobs=knobs),
         limit=limit,
         stop_requested=lambda: is_training and reporter.stop_requested,
-        report=reporter.send if is_training else lambda message: None,
+        report=report if is_training else lambda message: None,
     )

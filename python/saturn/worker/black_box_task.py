@@ -7,6 +7,7 @@ function that trains in a loop over it falls out of the loop, saves and returns.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -47,7 +48,7 @@ class BlackBoxTask:
         report: Callable[[dict[str, Any]], None],
     ) -> None:
         self.name = definition.name
-        self.loss_function = definition.loss_function
+        self.loss_function = self._watched(definition.loss_function)
         self.hints = dict(definition.hints)
         self.hparams = _hparams(definition)
         self.selected_strategy = strategy
@@ -72,6 +73,12 @@ class BlackBoxTask:
         self.times: list[float] = []  # when each batch was asked for
         self._position = self._start
         self._told = 0.0
+        self._loss: torch.Tensor | None = None
+
+    @property
+    def loss(self) -> float | None:
+        """What `loss_function` last returned; None where it wasn't called, or gave no scalar."""
+        return None if self._loss is None else float(self._loss)
 
     def get_model(self, fresh: bool = False) -> nn.Module:
         """The task's model, with the last saved state unless `fresh`."""
@@ -164,6 +171,23 @@ class BlackBoxTask:
         """Batches trained in this attempt, so far as can be known: those that were given."""
         return self.given if self.iterated else self._limit
 
+    def _watched(self, loss_function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        """The task's loss function, its last value noted for progress reports."""
+
+        def note(loss: Any) -> Any:
+            if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+                self._loss = loss.detach()
+            return loss
+
+        if isinstance(loss_function, nn.Module):
+            loss_function.register_forward_hook(lambda module, inputs, loss: note(loss))
+            return loss_function
+        if loss_function is None:
+            return None
+        return functools.wraps(loss_function)(
+            lambda *args, **kwargs: note(loss_function(*args, **kwargs))
+        )
+
     def _standing(self) -> Position:
         """Where training stands in the data."""
         per_epoch = self.batches_per_epoch
@@ -179,13 +203,14 @@ class BlackBoxTask:
         """For processes that a function starts itself: all but the lines to the runtime."""
         state = {**self.__dict__, "_definition": self._definition.dumps(), "_data": None}
         state.update(_report=_unheard, _stop_requested=_never, loss_function=None, hparams=None)
+        state["_loss"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take up the task in such a process."""
         self.__dict__.update(state)
         self._definition = cloudpickle.loads(state["_definition"])
-        self.loss_function = self._definition.loss_function
+        self.loss_function = self._watched(self._definition.loss_function)
         self.hparams = _hparams(self._definition)
 
     def _loader_data(self) -> Data:
@@ -205,7 +230,7 @@ class BlackBoxTask:
                 {
                     "type": "progress",
                     "step": self.start_step + done,
-                    "loss": None,
+                    "loss": self.loss,
                     "step_s": step_s or None,
                 }
             )

@@ -5,7 +5,6 @@ All ranks of the gang run this in step; rank 0 alone reports and keeps the metri
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections import deque
@@ -16,6 +15,7 @@ from saturn.techniques.interface import Technique
 from saturn.worker.checkpoint import Checkpoints
 from saturn.worker.data import Position
 from saturn.worker.gang import Gang
+from saturn.worker.metrics import Metrics
 from saturn.worker.process import seconds_alive
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
@@ -96,8 +96,7 @@ class _Observer:
 
     def __init__(self, task_dir: Path, reporter: Reporter) -> None:
         self._reporter = reporter
-        # Line by line: a killed rank loses no metric of a step that it had reported.
-        self._metrics = (task_dir / "metrics.jsonl").open("a", buffering=1)
+        self._metrics = Metrics(task_dir)
         self._recent_s: deque[float] = deque(maxlen=_RECENT_STEPS)
         self._first = True
         self._told = 0.0
@@ -107,10 +106,8 @@ class _Observer:
         self._reporter.send({"type": "started", "step": step, "setup_s": seconds_alive()})
 
     def stepped(self, step: int, loss: float, step_s: float) -> None:
-        finite = math.isfinite(loss)
-        line = {"step": step, "loss": loss if finite else None, "t": time.time()}
-        self._metrics.write(json.dumps(line) + "\n")
-        if not finite and not self._warned:
+        self._metrics.add(step, loss)
+        if not math.isfinite(loss) and not self._warned:
             self._warned = True
             self._reporter.note(f"the loss is {loss} at step {step}")
         # The first step of an attempt warms up: it says little about the next.

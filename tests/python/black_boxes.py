@@ -1,0 +1,181 @@
+"""Black-box techniques for the tests, in every calling style."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from saturn.core.executors.Technique import BaseTechnique
+
+
+def train(task: Any, batch_count: int, *, save: bool = True) -> None:
+    """What users' executors do: model, optimizer, loop, save."""
+    model = task.get_model()
+    optimizer = task.hparams.optimizer_cls(model.parameters(), lr=task.hparams.lr)
+    if (saved := task.saved()) is not None:
+        optimizer.load_state_dict(saved["optimizer"])
+    for inputs, labels in task.get_iterator():
+        task.loss_function(model(inputs), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    if save:
+        task.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+
+
+class Plain(BaseTechnique):
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        assert gpus == [0, 1] and isinstance(task_id, int)
+        assert task.selected_strategy.parameters in ({"chunks": 2}, {})
+        train(task, batch_count)
+
+    def search(task, gpus, task_id):  # noqa: N805
+        return {"chunks": len(gpus)}
+
+
+class Static(BaseTechnique):
+    @staticmethod
+    def execute(task, gpus, task_id, batch_count):
+        train(task, batch_count)
+
+    @staticmethod
+    def search(task, gpus, task_id):
+        return ["a", 1], 0.25
+
+
+class OfClass(BaseTechnique):
+    @classmethod
+    def execute(cls, task, gpus, task_id, batch_count):
+        train(task, batch_count)
+
+    @classmethod
+    def search(cls, task, gpus, task_id):
+        return None, None
+
+
+class OfInstance(BaseTechnique):
+    def __init__(self):
+        self.calls = 0
+
+    def execute(self, task, gpus, task_id, batch_count):
+        self.calls += 1
+        train(task, batch_count)
+
+
+class CountsItself(BaseTechnique):
+    """Takes its batches by `next`, exactly as many as it was told."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        model = task.get_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=task.hparams.lr)
+        batches = task.get_iterator()
+        for _ in range(batch_count):
+            inputs, labels = next(batches)
+            task.loss_function(model(inputs), labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        task.save(model.state_dict())
+
+
+class OwnLoader(BaseTechnique):
+    """Never asks Saturn for a batch."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        import itertools
+        import time
+
+        model = task.get_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=task.hparams.lr)
+        for inputs, labels in itertools.islice(itertools.cycle(task.internal_dl()), batch_count):
+            task.loss_function(model(inputs), labels).backward()
+            optimizer.step()
+            time.sleep(0.01)
+        task.save(torch.nn.DataParallel(model).state_dict())
+
+
+class SavesOften(BaseTechnique):
+    """Saves after every batch, and dies after the sixth the first time."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        import os
+
+        model = task.get_model()
+        optimizer = task.hparams.optimizer_cls(model.parameters(), lr=task.hparams.lr)
+        begun_afresh = not task.has_ckpt()
+        if begun_afresh:
+            assert task.saved() is None
+        else:
+            optimizer.load_state_dict(task.saved()["optimizer"])
+        for number, (inputs, labels) in enumerate(task.get_iterator(), start=1):
+            if begun_afresh and number == 7:
+                os.kill(os.getpid(), 9)
+            task.loss_function(model(inputs), labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            task.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+
+
+class NeverSaves(BaseTechnique):
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        train(task, batch_count, save=False)
+
+
+class Lazy(BaseTechnique):
+    """Gives up early."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        batches = task.get_iterator()
+        next(batches)
+        next(batches)
+
+
+class Objects(BaseTechnique):
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        train(task, batch_count)
+
+    def search(task, gpus, task_id):  # noqa: N805
+        return {"plan": object()}
+
+
+class Crashes(BaseTechnique):
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        raise RuntimeError("my own bug")
+
+
+class Slow(BaseTechnique):
+    """Long steps, for stop requests."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        import time
+
+        model = task.get_model()
+        for _ in task.get_iterator():
+            time.sleep(0.02)
+        task.save(model.state_dict())
+
+
+def _child(rank: int, task: Any) -> None:
+    torch.set_num_threads(1)
+    if rank == 0:
+        train(task, 0)
+
+
+class Spawns(BaseTechnique):
+    """Trains in processes of its own, as multi-device executors do."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        torch.multiprocessing.start_processes(
+            _child, (task,), nprocs=len(gpus), start_method="fork"
+        )
+
+
+class ReadsFresh(BaseTechnique):
+    """Looks at the data from its beginning while it searches."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        train(task, batch_count)
+
+    def search(task, gpus, task_id):  # noqa: N805
+        first = [labels.tolist() for _, labels in task.get_fresh_iterator()]
+        again = [labels.tolist() for _, labels in task.get_fresh_iterator()]
+        assert first == again and len(first) == 6
+        return {"largest": max(map(len, first))}

@@ -1,0 +1,351 @@
+"""Loaders of every kind: what the ranks read is the global batch, from any position."""
+
+from __future__ import annotations
+
+import random
+from collections import UserDict, namedtuple
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from saturn.worker.data import Data, Position, Slice
+from saturn.worker.failure import TaskError
+from saturn.worker.sampling import epoch_batches
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    get_worker_info,
+)
+
+NUM_SAMPLES = 23
+SEED = 5
+
+
+class Numbers(Dataset[Any]):
+    """Sample i is (i, 10 i)."""
+
+    def __init__(self, num_samples: int = NUM_SAMPLES) -> None:
+        self.num_samples = num_samples
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.tensor(float(index)), torch.tensor(10 * index)
+
+
+class Augmented(Numbers):
+    """Draws from every generator there is."""
+
+    def __getitem__(self, index: int) -> Any:
+        noise = torch.rand(()).item() + random.random() + np.random.rand()
+        return torch.tensor([index, noise], dtype=torch.float64), torch.tensor(index)
+
+
+class Bulk(Numbers):
+    """Fetches many at once."""
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [self[index] for index in indices]
+
+
+class ReadyMade(Dataset[Any]):
+    """Each item is a whole batch, of 4, 5, 6 … samples."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        size = 4 + index
+        return {"x": torch.arange(size) + 100 * index, "y": torch.ones(size, 2)}
+
+
+class Stream(IterableDataset[Any]):
+    """Shuffles with whatever generator is global; shared out over loader workers."""
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        order = torch.randperm(NUM_SAMPLES, generator=torch.Generator().manual_seed(1)).tolist()
+        for number, index in enumerate(order):
+            if info is None or number % info.num_workers == info.id:
+                yield torch.tensor(float(index)), torch.tensor(10 * index)
+
+
+class RandomStream(IterableDataset[Any]):
+    """Draws as it goes."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in range(12):
+            yield torch.tensor([index, torch.rand(()).item()]), torch.tensor(index)
+
+
+class EvenFirst(Sampler[int]):
+    """A sampler of one's own, with a generator of one's own."""
+
+    def __init__(self) -> None:
+        self.random = random.Random(0)
+        self.numpy = np.random.default_rng(0)
+
+    def __iter__(self) -> Iterator[int]:
+        order = list(range(0, NUM_SAMPLES, 2))
+        self.random.shuffle(order)
+        rest = np.arange(1, NUM_SAMPLES, 2)
+        self.numpy.shuffle(rest)
+        return iter(order + rest.tolist())
+
+    def __len__(self) -> int:
+        return NUM_SAMPLES
+
+
+class Growing(Sampler[list[int]]):
+    """A batch sampler whose batches grow, in a new order each epoch."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = [(index + 3 * self.epoch) % NUM_SAMPLES for index in range(NUM_SAMPLES)]
+        start = 0
+        for size in (1, 2, 4, 7, 9):
+            yield order[start : start + size]
+            start += size
+
+    def __len__(self) -> int:
+        return 5
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(99)
+
+
+LOADERS: dict[str, Callable[[], Any]] = {
+    "sequential": lambda: DataLoader(Numbers(), batch_size=5),
+    "shuffled": lambda: DataLoader(Numbers(), batch_size=5, shuffle=True),
+    "drop_last": lambda: DataLoader(Numbers(), batch_size=5, shuffle=True, drop_last=True),
+    "own generator": lambda: DataLoader(Numbers(), 5, shuffle=True, generator=generator()),
+    "weighted": lambda: DataLoader(
+        Numbers(), 5, sampler=WeightedRandomSampler(torch.arange(1.0, 24.0), NUM_SAMPLES)
+    ),
+    "subset sampler": lambda: DataLoader(Numbers(), 4, sampler=SubsetRandomSampler(range(3, 19))),
+    "subset": lambda: DataLoader(Subset(Numbers(), range(2, 20)), 4, shuffle=True),
+    "with replacement": lambda: DataLoader(
+        Numbers(), 5, sampler=RandomSampler(Numbers(), replacement=True, num_samples=17)
+    ),
+    "own sampler": lambda: DataLoader(Numbers(), 5, sampler=EvenFirst()),
+    "own batch sampler": lambda: DataLoader(Numbers(), batch_sampler=Growing()),
+    "batch sampler": lambda: DataLoader(
+        Numbers(), batch_sampler=BatchSampler(RandomSampler(Numbers()), 4, drop_last=False)
+    ),
+    "bulk": lambda: DataLoader(Bulk(), 5, shuffle=True),
+    "tensors": lambda: DataLoader(
+        TensorDataset(torch.arange(23.0), torch.arange(23) * 10), 5, shuffle=True
+    ),
+    "augmented": lambda: DataLoader(Augmented(), 5, shuffle=True),
+    "augmented in workers": lambda: DataLoader(Augmented(), 5, shuffle=True, num_workers=2),
+    "workers": lambda: DataLoader(Numbers(), 5, shuffle=True, num_workers=1, prefetch_factor=3),
+    "pinned": lambda: DataLoader(Numbers(), 5, pin_memory=True),
+    "batch_size=None": lambda: DataLoader(ReadyMade(), batch_size=None, shuffle=True),
+    "stream": lambda: DataLoader(Stream(), batch_size=5),
+    "stream in workers": lambda: DataLoader(Stream(), batch_size=5, num_workers=2),
+    "random stream": lambda: DataLoader(RandomStream(), batch_size=5),
+    "stream of batches": lambda: DataLoader(Stream(), batch_size=None, collate_fn=unsqueezed),
+    "list": lambda: [pair(4), pair(3), pair(5)],
+    "generator": lambda: (pair(size) for size in (4, 3, 5)),
+}
+
+
+def unsqueezed(sample: Any) -> Any:
+    return sample[0].unsqueeze(0), sample[1].unsqueeze(0)
+
+
+def pair(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.arange(float(size)) + 10 * size, torch.arange(size)
+
+
+def read(
+    loader: Callable[[], Any], count: int, start: Position | None = None, **layout: int
+) -> list[Slice]:
+    slices = Data(loader, seed=SEED).slices(start or Position(), **layout)
+    found = list(islice(slices, count))
+    slices.close()
+    return found
+
+
+def tensors(batch: Any) -> list[torch.Tensor]:
+    return list(batch.values()) if isinstance(batch, dict) else list(batch)
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+@pytest.mark.parametrize("data_size", [2, 3, 7])
+def test_the_ranks_slices_are_the_global_batch(kind: str, data_size: int) -> None:
+    whole = read(LOADERS[kind], 9)
+    parts = [
+        read(LOADERS[kind], 9, data_rank=rank, data_size=data_size) for rank in range(data_size)
+    ]
+    for step, expected in enumerate(whole):
+        pieces = [part[step] for part in parts]
+        assert sum(piece.num_samples for piece in pieces) == expected.num_samples
+        assert {piece.num_global for piece in pieces} == {expected.num_samples}
+        assert {piece.after for piece in pieces} == {expected.after}
+        sizes = [piece.num_samples for piece in pieces]
+        assert max(sizes) - min(sizes) <= 1
+        for number, tensor in enumerate(tensors(expected.batch)):
+            counted = [
+                tensors(piece.batch)[number][: piece.num_samples]
+                for piece in pieces
+                if piece.num_samples
+            ]
+            assert torch.equal(torch.cat(counted), tensor)
+        # A rank without samples has one to compute on all the same.
+        assert all(len(tensors(piece.batch)[0]) >= 1 for piece in pieces)
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_reading_goes_on_from_any_position(kind: str) -> None:
+    whole = read(LOADERS[kind], 13)
+    for start in (1, 4, 5, 8, 10):
+        resumed = read(LOADERS[kind], 13 - start, whole[start - 1].after)
+        for expected, found in zip(whole[start:], resumed, strict=True):
+            assert found.after == expected.after and found.num_global == expected.num_global
+            for one, other in zip(tensors(expected.batch), tensors(found.batch), strict=True):
+                assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "weighted", "own sampler", "augmented"])
+def test_epochs_differ_and_seeds_decide(kind: str) -> None:
+    loader = LOADERS[kind]
+    assert isinstance(loader(), DataLoader)
+    assert epoch_batches(loader(), SEED, 0) == epoch_batches(loader(), SEED, 0)
+    assert epoch_batches(loader(), SEED, 0) != epoch_batches(loader(), SEED, 1)
+    assert epoch_batches(loader(), SEED, 0) != epoch_batches(loader(), SEED + 1, 0)
+
+
+def test_every_sample_of_an_epoch_is_seen_once() -> None:
+    for kind in ("sequential", "shuffled", "own sampler", "own batch sampler"):
+        seen = [index for batch in epoch_batches(LOADERS[kind](), SEED, 3) for index in batch]
+        assert sorted(seen) == list(range(NUM_SAMPLES)), kind
+
+
+def test_samples_seen_are_counted() -> None:
+    assert [piece.after.samples for piece in read(LOADERS["own batch sampler"], 6)] == [
+        *(1, 3, 7, 14, 23),
+        24,
+    ]
+    assert read(LOADERS["batch_size=None"], 4)[-1].after.samples == 4 + 5 + 6 + 7
+
+
+def test_reading_leaves_the_order_to_the_seed_alone() -> None:
+    torch.manual_seed(1)
+    one = read(LOADERS["shuffled"], 3)
+    torch.manual_seed(2)
+    random.seed(2)
+    other = read(LOADERS["shuffled"], 3)
+    assert all(torch.equal(a.batch[0], b.batch[0]) for a, b in zip(one, other, strict=True))
+
+
+def test_random_splits_of_the_loader_function_are_the_same_in_every_process() -> None:
+    def split() -> DataLoader[Any]:
+        train, _ = torch.utils.data.random_split(Numbers(), [15, 8])
+        return DataLoader(train, batch_size=5)
+
+    assert torch.equal(read(split, 1)[0].batch[0], read(split, 1)[0].batch[0])
+
+
+def test_collate_function_and_worker_start_are_kept(tmp_path: Path) -> None:
+    class Opens(Numbers):
+        handle: str | None = None
+
+        def __getitem__(self, index: int) -> Any:
+            assert self.handle == "open"
+            return super().__getitem__(index)
+
+    def start(worker_id: int) -> None:
+        info = get_worker_info()
+        assert info is not None
+        info.dataset.handle = "open"  # type: ignore[attr-defined]
+        (tmp_path / str(worker_id)).touch()
+
+    def collate(samples: list[Any]) -> dict[str, torch.Tensor]:
+        return {"mine": torch.stack([inputs for inputs, _ in samples])}
+
+    found = read(
+        lambda: DataLoader(Opens(), 4, num_workers=2, worker_init_fn=start, collate_fn=collate), 3
+    )
+    assert torch.equal(found[1].batch["mine"], torch.arange(4.0, 8.0))
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1"}
+
+
+Point = namedtuple("Point", "x y")
+
+
+def test_streams_of_nested_batches_are_cut_through_and_through() -> None:
+    batch = (
+        {"ids": torch.arange(6), "names": list("abcdef"), "scale": torch.tensor(2.0)},
+        [Point(torch.arange(6) * 2, np.arange(6)), 7, None],
+    )
+    first = read(lambda: [batch], 1, data_rank=1, data_size=3)[0].batch
+    assert first[0]["ids"].tolist() == [2, 3] and first[0]["names"] == ["c", "d"]
+    assert first[0]["scale"] == 2.0 and first[1][1:] == [7, None]
+    assert first[1][0].x.tolist() == [4, 6] and first[1][0].y.tolist() == [2, 3]
+
+
+def test_one_rank_takes_batches_of_any_type_as_they_are() -> None:
+    batch = UserDict(text=["a", "b"])
+    assert read(lambda: [batch], 1)[0].batch is batch
+
+
+def test_a_resumed_stream_says_what_it_costs() -> None:
+    notes: list[str] = []
+    slices = Data(LOADERS["stream"], seed=SEED, note=notes.append).slices(Position(0, 3, 15))
+    next(slices)
+    assert len(notes) == 1 and "read 3 batches of the stream again" in notes[0]
+    notes.clear()
+    next(Data(LOADERS["shuffled"], seed=SEED, note=notes.append).slices(Position(0, 3, 15)))
+    assert notes == []
+
+
+class Explodes(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        raise KeyError("no such sample")
+
+
+def raising() -> Any:
+    raise FileNotFoundError("/data/train.bin")
+
+
+@pytest.mark.parametrize(
+    ("loader", "message"),
+    [
+        (raising, "get_dataloader raised FileNotFoundError: /data/train.bin"),
+        (lambda: DataLoader(Explodes(), 4), "get_dataloader's loader raised KeyError"),
+        (lambda: DataLoader(Explodes(), 4, num_workers=1), "KeyError: 'no such sample'"),
+        (lambda: 7, "get_dataloader returned a int; it must return a DataLoader"),
+        (lambda: [], "get_dataloader's loader gave no batch in epoch 0"),
+        (lambda: DataLoader(Numbers(3), 4, drop_last=True), "drop_last drops its only"),
+        (
+            lambda: [(torch.zeros(4), torch.zeros(3))],
+            "batches hold arrays of 4 and of 3 samples",
+        ),
+        (lambda: [({"a"}, torch.zeros(4))], "batches hold a set, which Saturn can't cut"),
+        (lambda: ["text"], "batches are a str without any tensor"),
+    ],
+)
+def test_what_is_wrong_with_a_loader_is_said(loader: Callable[[], Any], message: str) -> None:
+    with pytest.raises(TaskError) as caught:
+        read(loader, 1, data_rank=0, data_size=2)
+    assert message in str(caught.value)

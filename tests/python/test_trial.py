@@ -1,0 +1,137 @@
+"""Trials of managed techniques: what is measured, and what is said when nothing can be."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import techniques_of_tests as techniques
+import torch
+from harness import Runtime
+from models import Mlp, definition, shuffled_loader
+from torch import nn
+
+
+def outcome(run: Runtime, technique: Any, ranks: int, **changes: Any) -> dict[str, Any]:
+    run.write_task(definition(**changes))
+    result = run.run("mlp", technique, kind="trial", ranks=ranks)
+    assert result.codes == [0] * ranks, result.logs
+    return result.one("trial")
+
+
+@pytest.mark.parametrize(("technique", "ranks"), [("ddp", 1), ("ddp", 2), ("fsdp", 2)])
+def test_a_trial_measures_and_leaves_no_trace_in_the_task(
+    run: Runtime, technique: str, ranks: int
+) -> None:
+    trial = outcome(run, technique, ranks)
+    found = trial["outcome"]
+    assert trial["knobs"] == {} and found["outcome"] == "measured"
+    assert 0 < found["step_s"] < 5 and 0 < found["setup_s"] < 30
+    assert found["timed_steps"] == 2 and found["batches_per_epoch"] == 6
+    assert {path.name for path in run.task_dir("mlp").iterdir()} == {"task.pkl", "attempts"}
+
+
+class Wide(nn.Module):
+    """50 MB of parameters, so that memory shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Mlp()
+        self.weight = nn.Parameter(torch.zeros(50_000_000 // 4))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.inner(inputs) + self.weight.sum() * 0.0
+
+
+def test_peak_memory_grows_with_the_model(run: Runtime) -> None:
+    small = outcome(run, "ddp", 1)["outcome"]["peak_memory_bytes"]
+    large = outcome(run, "ddp", 1, get_model=Wide)["outcome"]["peak_memory_bytes"]
+    # Weight, gradient and AdamW's two moments: at least 200 MB more.
+    assert 200e6 < large - small < 600e6
+
+
+def test_the_fastest_knobs_win_and_failing_ones_are_passed_over(run: Runtime) -> None:
+    trial = outcome(run, techniques.spec_of(techniques.ManyKnobs), 2)
+    assert trial["outcome"]["outcome"] == "measured"
+    assert trial["knobs"] == {"sleep_s": 0.0}
+
+
+def test_where_no_knobs_work_the_first_failure_is_told(run: Runtime) -> None:
+    trial = outcome(run, techniques.spec_of(techniques.OnlyBadKnobs), 2)
+    assert trial["outcome"]["outcome"] == "out_of_memory"
+    assert "no room" in trial["outcome"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("technique", "ranks", "reason"),
+    [
+        ("fsdp", 1, "one device leaves nothing to split"),
+        (techniques.spec_of(techniques.FindsOutLate), 2, "the layers are of unequal width"),
+    ],
+)
+def test_a_technique_says_why_it_does_not_apply(
+    run: Runtime, technique: Any, ranks: int, reason: str
+) -> None:
+    found = outcome(run, technique, ranks)["outcome"]
+    assert found["outcome"] == "not_applicable" and reason in found["reason"]
+
+
+class SkipsALayer(Mlp):
+    """Some parameters take no part in the loss."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(inputs + self.layers[0](inputs).tanh()))
+
+
+def test_ddp_finds_out_that_parameters_go_unused(run: Runtime) -> None:
+    assert outcome(run, "ddp", 2, get_model=SkipsALayer)["knobs"] == {
+        "find_unused_parameters": True
+    }
+
+
+def test_unused_parameters_train_alike_under_every_layout(run: Runtime) -> None:
+    import reference
+
+    task = definition(get_model=SkipsALayer)
+    run.write_task(task)
+    for technique, ranks, steps, knobs in [
+        ("ddp", 1, 2, {}),
+        ("ddp", 2, 4, {"find_unused_parameters": True}),
+        ("fsdp", 2, 6, {}),
+        ("ddp", 1, 8, {}),
+    ]:
+        result = run.run("mlp", technique, ranks=ranks, steps=steps, knobs=knobs)
+        assert result.codes == [0] * ranks, result.logs
+    expected, _ = reference.train(task, 8)
+    assert reference.largest_difference(run.losses("mlp"), expected) < 1e-5
+
+
+def test_a_failing_technique_is_an_outcome_with_its_traceback(run: Runtime) -> None:
+    found = outcome(run, "ddp", 1, get_model=partial(Wrong))["outcome"]
+    assert found["outcome"] == "failed"
+    assert "mat1 and mat2" in found["error"] and "in forward" in found["traceback"]
+
+
+class Wrong(nn.Module):
+    """A layer of the wrong width."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 5)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layer(inputs)
+
+
+def no_length() -> Any:
+    return iter(list(shuffled_loader()))
+
+
+def test_epochs_need_a_loader_with_a_length(run: Runtime) -> None:
+    run.write_task(definition(get_dataloader=no_length, epochs=2, batch_count=None))
+    result = run.run("mlp", "ddp", kind="trial")
+    assert result.codes == [1]
+    failed = result.one("failed")
+    assert failed["kind"] == "task"
+    assert "no length" in failed["error"] and "HParams(batch_count=" in failed["error"]
