@@ -167,3 +167,65 @@ fn to_stderr(text: &str) {
     let mut stderr = std::io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
+
+#[cfg(test)]
+mod tests {
+    use indicatif::InMemoryTerm;
+    use saturn_core::{Cluster, Gang, Knobs, Node, Placement, Strategy};
+    use saturn_engine::{
+        AttemptId, DeviceKind, Mode, Policy, Purpose, RunConfig, RunEnd, TaskId, TaskSpec,
+    };
+
+    use super::*;
+
+    fn config() -> RunConfig {
+        let node = Node { name: "n0".to_owned(), gpus: 1, gpu_type: "cpu".to_owned() };
+        let task = TaskSpec {
+            name: "only".to_owned(),
+            dir: "tasks/only".to_owned(),
+            steps: Some(100),
+            epochs: None,
+            gpu_range: None,
+            profile_key: "only".to_owned(),
+            measured: Vec::new(),
+        };
+        RunConfig {
+            mode: Mode::Orchestrate,
+            device_kind: DeviceKind::Cpu,
+            cluster: Cluster { nodes: vec![node] },
+            techniques: Vec::new(),
+            tasks: vec![task],
+            policy: Policy::default(),
+        }
+    }
+
+    #[test]
+    fn events_scroll_above_a_live_region_that_goes_at_the_end() {
+        let screen = InMemoryTerm::new(12, 90);
+        let target = ProgressDrawTarget::term_like(Box::new(screen.clone()));
+        let mut console = Console::on_terminal(target, Box::new(|| (12, 90)), Paint::PLAIN);
+        let mut state = State::new(config());
+        let mut tell = |console: &mut Console, record: Record, now_s: f64| {
+            state.apply(&record, now_s);
+            console.record(&state, &record, now_s);
+            console.tick(&state, now_s);
+        };
+        tell(&mut console, Record::Began { config: config() }, 0.0);
+        let gang: Gang = vec![Placement { node: 0, devices: vec![0] }];
+        let launch = Record::Launched {
+            attempt: AttemptId(1),
+            task: TaskId(0),
+            purpose: Purpose::Train,
+            strategy: Strategy { technique: "ddp".to_owned(), gpus: 1, knobs: Knobs::new() },
+            gang,
+        };
+        tell(&mut console, launch, 1.0);
+        console.note("one core is busy", 2.0);
+        insta::assert_snapshot!("live", screen.contents());
+
+        tell(&mut console, Record::RunEnded { end: RunEnd::Complete }, 3.0);
+        let results = Results { run_dir: "runs/a".to_owned(), ..Results::default() };
+        console.finish(&state, 3.0, &results);
+        insta::assert_snapshot!("finished", screen.contents());
+    }
+}

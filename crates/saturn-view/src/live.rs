@@ -30,7 +30,7 @@ pub fn region(state: &State, now_s: f64, columns: usize, rows: usize, paint: Pai
     let live: Vec<(AttemptId, &Attempt)> = state.live_attempts().collect();
     let room = rows.saturating_sub(OTHER_LINES).max(1);
     let num_shown = if live.len() > room { room - 1 } else { live.len() };
-    let widths = Widths::of(state, &live);
+    let widths = Widths::of(state, &forecast, &live, now_s);
     for (_, attempt) in &live[..num_shown] {
         lines.push(attempt_line(state, &forecast, attempt, now_s, &widths, paint));
     }
@@ -131,10 +131,11 @@ struct Widths {
     name: usize,
     strategy: usize,
     steps: usize,
+    status: usize,
 }
 
 impl Widths {
-    fn of(state: &State, live: &[(AttemptId, &Attempt)]) -> Self {
+    fn of(state: &State, forecast: &Forecast, live: &[(AttemptId, &Attempt)], now_s: f64) -> Self {
         let widest = |texts: &mut dyn Iterator<Item = String>| {
             texts.map(|text| width(&text)).max().unwrap_or(0)
         };
@@ -142,6 +143,7 @@ impl Widths {
             name: widest(&mut live.iter().map(|(_, one)| name(state, one.task))),
             strategy: widest(&mut live.iter().map(|(_, one)| words::strategy(&one.strategy))),
             steps: widest(&mut live.iter().map(|(_, one)| steps(state, one))),
+            status: widest(&mut live.iter().map(|(_, one)| status(state, forecast, one, now_s))),
         }
     }
 }
@@ -181,7 +183,7 @@ fn attempt_line(
                 "{}  {}{loss}  {}",
                 bar(share, TASK_BAR, paint),
                 pad_left(&steps(state, attempt), widths.steps),
-                status(state, forecast, attempt, now_s),
+                pad(&status(state, forecast, attempt, now_s), widths.status),
             )
         }
     };

@@ -84,10 +84,11 @@ fn training_lines(state: &State, is_interrupted: bool, paint: Paint) -> Vec<Stri
         duration(plan.lower_bound_s),
     ));
     if let Some(current_practice_s) = plan.current_practice_s {
+        // Against the plan, not against what was realised: both rest on the same measurements.
         lines.push(format!(
-            "         {} by current practice, from the same profile: {:.2} × as long",
+            "         {} by current practice, from the same profile: {:.2} × the plan",
             duration(current_practice_s),
-            current_practice_s / realised_s.max(1e-9),
+            current_practice_s / plan.makespan_s.max(1e-9),
         ));
     }
     lines

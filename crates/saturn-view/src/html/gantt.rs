@@ -277,7 +277,7 @@ fn bar_label(bar: &Bar, x: f64, middle: f64, width: f64, font: f64) -> String {
         reason = "letters that fit a bar of at most the drawing's width"
     )]
     let letters = ((width - 10.0).max(0.0) / (font * LETTER)) as usize;
-    if letters < 3 {
+    if letters < 5 && letters < bar.label.chars().count() {
         return String::new();
     }
     let whole = if bar.detail.is_empty() {

@@ -46,9 +46,13 @@ pub(super) fn tiles(report: &Report) -> String {
         ));
     }
     if let Some(current_practice_s) = totals.current_practice_s {
-        let against = totals.makespan_s.or(totals.planned_makespan_s);
-        let ratio = against
-            .map(|seconds| format!("{:.2} × as long", current_practice_s / seconds.max(1e-9)));
+        // Both rest on the same measurements; what was realised does not.
+        let ratio = totals.planned_makespan_s.map(|planned_s| {
+            format!(
+                "{:.2} × the plan, by the same profile",
+                current_practice_s / planned_s.max(1e-9)
+            )
+        });
         tiles.push(tile(
             "Current practice",
             &duration(current_practice_s),

@@ -25,6 +25,7 @@ impl Transcript {
         };
         let expected = forecast(state, now_s).tasks.get(&launched.task).copied();
         let expected = expected
+            .filter(|(_, end_s)| *end_s > now_s)
             .map(|(_, end_s)| format!(", expected to take {}", duration(end_s - now_s)))
             .unwrap_or_default();
         let text = format!(

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod console;
 #[cfg(test)]
+mod live;
+#[cfg(test)]
 mod plans;
 #[cfg(test)]
 mod report;

@@ -110,9 +110,19 @@ impl Script {
         self.tell(to_s, Record::Ended { attempt, end: AttemptEnd::Finished, step: 0 });
     }
 
-    /// All trials, from 1 s to 17 s.
+    /// All trials, from 1 s to 17 s, and the task that can't run given up.
     pub(crate) fn trials(&mut self) {
-        for slot in 0..self.state.trials.len() {
+        self.some_trials(self.state.trials.len());
+        let end = TaskEnd::Failed {
+            error: "no strategy can run it: ValueError: no <data> \u{1b}[31mhere".to_owned(),
+            traceback: TRACEBACK.to_owned(),
+        };
+        self.tell(17.0, Record::TaskEnded { task: TaskId(4), end });
+    }
+
+    /// The first `number` trials, one a second; if more are left, the next has been launched.
+    pub(crate) fn some_trials(&mut self, number: usize) {
+        for slot in 0..number {
             let from_s = 1.0 + slot as f64;
             let trial = &self.state.trials[slot];
             let speed = f64::from(trial.strategy.gpus).sqrt();
@@ -142,11 +152,11 @@ impl Script {
             let devices: Vec<u32> = (0..trial.strategy.gpus).collect();
             self.trial(from_s, from_s + 0.9, slot, &devices, outcome);
         }
-        let end = TaskEnd::Failed {
-            error: "no strategy can run it: ValueError: no <data> \u{1b}[31mhere".to_owned(),
-            traceback: TRACEBACK.to_owned(),
-        };
-        self.tell(17.0, Record::TaskEnded { task: TaskId(4), end });
+        if let Some(next) = self.state.trials.get(number).cloned() {
+            let from_s = 1.0 + number as f64;
+            let devices: Vec<u32> = (0..next.strategy.gpus).collect();
+            self.launch(from_s, next.task.0, Purpose::Trial(number), next.strategy, &devices);
+        }
     }
 
     /// The first plan, at 17.4 s.
@@ -263,12 +273,20 @@ impl Script {
         self.tell(now_s, Record::TaskEnded { task, end: TaskEnd::Done { loss: Some(loss) } });
     }
 
-    /// From 30 s: the person asks to stop, and everything stops at checkpoints.
-    pub(crate) fn interrupt(&mut self) {
+    /// At 30 s the person asks to stop.
+    pub(crate) fn ask_to_stop(&mut self) {
         self.tell(30.0, Record::Interrupted { at_once: false });
         let live: Vec<AttemptId> = self.state.live_attempts().map(|(id, _)| id).collect();
         for attempt in live {
             self.tell(30.0, Record::Stopping { attempt, reason: StopReason::Interrupt });
+        }
+    }
+
+    /// The same, and everything stops at checkpoints.
+    pub(crate) fn interrupt(&mut self) {
+        self.ask_to_stop();
+        let live: Vec<AttemptId> = self.state.live_attempts().map(|(id, _)| id).collect();
+        for attempt in live {
             let step = self.state.attempts[&attempt].step;
             self.tell(30.4, Record::Ended { attempt, end: AttemptEnd::Stopped, step });
         }

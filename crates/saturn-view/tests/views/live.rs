@@ -1,0 +1,55 @@
+//! The live region and the counter line at moments of a scripted run.
+
+use saturn_view::Paint;
+use saturn_view::live::{counter, region};
+
+use crate::scripted::Script;
+
+fn shown(script: &Script, now_s: f64, columns: usize, rows: usize) -> String {
+    region(&script.state, now_s, columns, rows, Paint::PLAIN).join("\n")
+}
+
+fn training() -> Script {
+    let mut script = Script::new();
+    script.trials();
+    script.plan();
+    script.first_training();
+    script
+}
+
+#[test]
+fn before_the_first_worker_has_started() {
+    let script = Script::new();
+    insta::assert_snapshot!(shown(&script, 3.2, 100, 20));
+    assert_eq!(counter(&script.state, 3.2), None);
+}
+
+#[test]
+fn while_trials_run() {
+    let mut script = Script::new();
+    script.some_trials(7);
+    insta::assert_snapshot!(shown(&script, 9.0, 110, 20));
+    insta::assert_snapshot!("trials_counter", counter(&script.state, 9.0).unwrap());
+}
+
+#[test]
+fn while_tasks_train() {
+    insta::assert_snapshot!(shown(&training(), 30.0, 110, 20));
+    insta::assert_snapshot!("training_counter", counter(&training().state, 30.0).unwrap());
+}
+
+#[test]
+fn while_tasks_stop() {
+    let mut script = training();
+    script.ask_to_stop();
+    insta::assert_snapshot!(shown(&script, 30.2, 110, 20));
+}
+
+#[test]
+fn nothing_wraps_and_nothing_scrolls_away() {
+    for (columns, rows) in [(30, 3), (50, 4), (80, 24), (1, 1)] {
+        let lines = region(&training().state, 30.0, columns, rows, Paint::COLOUR);
+        assert!(lines.len() <= rows.max(3), "{} of {rows}", lines.len());
+        assert!(lines.iter().all(|line| saturn_view::text::width(line) < columns.max(2)));
+    }
+}
