@@ -73,16 +73,14 @@ pub(super) fn spark(index: usize, losses: &[LossPoint]) -> String {
     )
 }
 
-/// An exponential mean over about a twelfth of the curve, without the usual pull to its beginning.
+/// Each loss as the mean of those around it: a curve that follows, where a running mean would lag.
 fn smooth(losses: &[LossPoint]) -> Vec<LossPoint> {
-    let keep = 1.0 - 12.0 / (losses.len() as f64 + 12.0);
-    let (mut mean, mut weight) = (0.0, 0.0);
-    losses
-        .iter()
-        .map(|(step, loss)| {
-            mean = keep * mean + (1.0 - keep) * loss;
-            weight = keep * weight + (1.0 - keep);
-            (*step, mean / weight)
+    let reach = losses.len().div_ceil(40);
+    (0..losses.len())
+        .map(|index| {
+            let around = &losses[index.saturating_sub(reach)..losses.len().min(index + reach + 1)];
+            let sum: f64 = around.iter().map(|point| point.1).sum();
+            (losses[index].0, sum / around.len() as f64)
         })
         .collect()
 }
@@ -212,13 +210,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn smoothing_starts_at_the_first_loss_and_forgets() {
-        let mut points: Vec<LossPoint> = (0..200).map(|step| (step, 1.0)).collect();
-        points[0].1 = 5.0;
-        let smoothed = smooth(&points);
-        assert!((smoothed[0].1 - 5.0).abs() < 1e-12);
-        assert!((smoothed[199].1 - 1.0).abs() < 1e-3);
-        assert_eq!(smoothed.len(), points.len());
+    fn smoothing_follows_without_a_lag() {
+        let falling: Vec<LossPoint> = (0..400).map(|step| (step, 400.0 - step as f64)).collect();
+        let smoothed = smooth(&falling);
+        assert_eq!(smoothed.len(), falling.len());
+        for (raw, mean) in falling[10..390].iter().zip(&smoothed[10..390]) {
+            assert!((raw.1 - mean.1).abs() < 1e-9);
+        }
+        assert_eq!(smooth(&falling[..1]), [(0, 400.0)]);
     }
 
     #[test]
