@@ -232,7 +232,7 @@ pub struct Report {
     pub status: RunStatus,
     /// What its devices are.
     pub device_kind: DeviceKind,
-    /// The pool.
+    /// The pool, and devices that attempts held before the pool shrank.
     pub devices: Vec<DeviceReport>,
     /// Names of the techniques tried.
     pub techniques: Vec<String>,
@@ -251,6 +251,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// A task's name; `?` for an index that names none, as only a file not written here could hold.
+    pub fn task_name(&self, task: usize) -> &str {
+        self.tasks.get(task).map_or("?", |task| task.name.as_str())
+    }
+
     /// The report as a file.
     pub fn to_json(&self) -> String {
         // Plain data with string keys always serialises; were it not so, an empty object says it.

@@ -75,11 +75,11 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
 
 fn planned(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
     let bars = plan.tasks.iter().map(|planned| {
-        let name = &report.tasks[planned.task].name;
+        let name = report.task_name(planned.task);
         let strategy = technique_on(&planned.technique, planned.gpus);
         Bar {
             task: planned.task,
-            label: name.clone(),
+            label: name.to_owned(),
             detail: strategy.clone(),
             tip: format!(
                 "{name}\n{strategy}\nplanned {} → {}  ({})",
@@ -145,7 +145,7 @@ fn realised(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
 
 /// An attempt as a bar, on a clock that is 0 at `zero_s`.
 fn attempt_bar(report: &Report, attempt: &AttemptReport, zero_s: f64) -> Bar {
-    let name = &report.tasks[attempt.task].name;
+    let name = report.task_name(attempt.task);
     let end_s = attempt.ended_s.unwrap_or(report.now_s);
     let strategy = technique_on(&attempt.technique, attempt.gpus);
     let how = attempt.how.as_deref().unwrap_or("running");
@@ -165,7 +165,7 @@ fn attempt_bar(report: &Report, attempt: &AttemptReport, zero_s: f64) -> Bar {
     };
     Bar {
         task: attempt.task,
-        label: name.clone(),
+        label: name.to_owned(),
         detail: strategy.clone(),
         tip: format!(
             "{name}\n{purpose} {} · {strategy} · {how}\n{} → {}  ({}){steps}{error}",

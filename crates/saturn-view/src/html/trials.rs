@@ -77,7 +77,7 @@ fn row(report: &Report, task: usize, columns: &[(usize, u32)]) -> String {
     };
     format!(
         "<tr data-task=\"{task}\"><td class=\"task\"><i class=\"dot t{task}\"></i>{}{others}</td>{}</tr>",
-        escape(&report.tasks[task].name),
+        escape(report.task_name(task)),
         concat(cells),
     )
 }
@@ -141,7 +141,7 @@ fn reasons(report: &Report) -> String {
         format!(
             "<tr data-task=\"{task}\"><td class=\"task\"><i class=\"dot t{task}\"></i>{}</td><td>{}</td>\
              <td class=\"{class}\">{word}</td><td class=\"why\">{}{traceback}</td></tr>",
-            escape(&report.tasks[task].name),
+            escape(report.task_name(task)),
             escape(&strategies.join(", ")),
             escape(why),
         )

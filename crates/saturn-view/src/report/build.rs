@@ -1,5 +1,7 @@
 //! A report from a run's state.
 
+use std::collections::BTreeSet;
+
 use saturn_core::TrialOutcome;
 use saturn_engine::{
     Attempt, AttemptEnd, AttemptId, Purpose, RunEnd, RunPlan, State, TaskEnd, TaskId, TaskStatus,
@@ -10,19 +12,13 @@ use super::{
     RunStatus, TaskReport, TaskReportStatus, Totals, TrialReport, VERSION, thin,
 };
 use crate::outcome::{estimate_error, realised_makespan_s, task_counts, training_s};
+use crate::words::gang_devices;
 
 impl Report {
     /// Reports on the run called `name`. `losses` holds each task's loss by step, in the order of
     /// the tasks (see [`super::read_metrics`]); tasks beyond its end have none.
     pub fn build(state: &State, name: &str, losses: &[Vec<LossPoint>]) -> Self {
         let config = &state.config;
-        let devices = config.cluster.nodes.iter().enumerate().flat_map(|(node, spec)| {
-            (0..spec.gpus).map(move |device| DeviceReport {
-                node,
-                node_name: spec.name.clone(),
-                device,
-            })
-        });
         Self {
             version: VERSION,
             name: name.to_owned(),
@@ -33,7 +29,7 @@ impl Report {
                 None => RunStatus::Unfinished,
             },
             device_kind: config.device_kind,
-            devices: devices.collect(),
+            devices: devices(state),
             techniques: config.techniques.iter().map(|one| one.name.clone()).collect(),
             now_s: state.now_s,
             totals: totals(state),
@@ -46,6 +42,24 @@ impl Report {
             attempts: state.attempts.iter().map(|(id, one)| attempt(*id, one)).collect(),
         }
     }
+}
+
+/// The pool's devices and every device that an attempt or a plan held: a run resumed on a smaller
+/// pool still shows where it was.
+fn devices(state: &State) -> Vec<DeviceReport> {
+    let nodes = &state.config.cluster.nodes;
+    let present =
+        nodes.iter().enumerate().flat_map(|(node, spec)| (0..spec.gpus).map(move |id| (node, id)));
+    let held = state.attempts.values().flat_map(|attempt| gang_devices(&attempt.gang));
+    let planned = state.plans.iter().flat_map(|plan| &plan.tasks);
+    let planned = planned.flat_map(|planned| gang_devices(&planned.gang));
+    let all: BTreeSet<(usize, u32)> = present.chain(held).chain(planned).collect();
+    let report = |(node, device): (usize, u32)| DeviceReport {
+        node,
+        node_name: nodes.get(node).map_or_else(|| format!("n{node}"), |spec| spec.name.clone()),
+        device,
+    };
+    all.into_iter().map(report).collect()
 }
 
 fn totals(state: &State) -> Totals {

@@ -70,3 +70,17 @@ fn a_second_interrupt_says_that_it_stops_at_once() {
     let lines = Transcript::new(Paint::PLAIN, 80).record(&script.state, &record, 3.0);
     assert_eq!(lines, ["   0:03  stop     stopping at once"]);
 }
+
+#[test]
+fn a_search_sums_up_its_trials() {
+    let mut script = Script::new();
+    script.trials();
+    script.state.config.mode = saturn_engine::Mode::Search;
+    script.tell(17.0, saturn_engine::Record::RunEnded { end: saturn_engine::RunEnd::Complete });
+    let results = Results {
+        run_dir: "saturn_runs/a".to_owned(),
+        report: None,
+        profile: Some("saturn_runs/a/profile.json".to_owned()),
+    };
+    insta::assert_snapshot!(saturn_view::summary(&script.state, &results, Paint::PLAIN).join("\n"));
+}

@@ -81,3 +81,24 @@ fn a_run_without_a_plan_has_a_page_too() {
     let page = render_html(&Report::build(&script.state, "trials only", &[]));
     assert!(page.contains("out of memory"));
 }
+
+#[test]
+fn a_run_resumed_on_fewer_devices_shows_those_it_had() {
+    let mut script = Script::new();
+    script.trials();
+    script.plan();
+    script.first_training();
+    let mut cluster = script.state.config.cluster.clone();
+    cluster.nodes[0].gpus = 1;
+    script.tell(40.0, saturn_engine::Record::Resumed { cluster });
+    let report = Report::build(&script.state, "shrunk", &[]);
+    assert_eq!(report.devices.len(), 2);
+    assert!(render_html(&report).contains("gpt-b8-lr3e-3"));
+}
+
+#[test]
+fn a_report_that_names_unknown_tasks_is_still_a_page() {
+    let mut report = whole_run();
+    report.tasks.truncate(1);
+    assert!(render_html(&report).contains("complete"));
+}
