@@ -1,0 +1,158 @@
+"""The warm parent and the cold start: launching, exit codes, and that nothing outlives them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Runtime, Warm, runtime
+from models import Mlp, definition, shuffled_loader
+from torch.utils.data import DataLoader
+
+
+@pytest.fixture
+def own_warm(tmp_path: Path) -> Iterator[Warm]:
+    """A warm parent of the test's own, to end as it likes."""
+    parent = Warm(tmp_path / "workers.lock", preload="json.tool,no_such_module,os:getcwd")
+    yield parent
+    if parent.process.poll() is None:
+        parent.close()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 10
+    while alive := [pid for pid in pids if is_alive(pid)]:
+        assert time.monotonic() < deadline, f"{alive} live on"
+        time.sleep(0.02)
+
+
+def is_locked(path: Path) -> bool:
+    with path.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def with_children(directory: str) -> Any:
+    """A loader whose worker processes write down who they are."""
+
+    def start(worker_id: int) -> None:
+        Path(directory, str(os.getpid())).touch()
+
+    return DataLoader(
+        shuffled_loader().dataset, 8, shuffle=True, num_workers=2, worker_init_fn=start
+    )
+
+
+def children(directory: Path, count: int) -> list[int]:
+    deadline = time.monotonic() + 30
+    while len(found := list(directory.iterdir())) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return [int(path.name) for path in found]
+
+
+def noisy_model() -> Mlp:
+    print("this goes to the log")
+    return Mlp()
+
+
+def test_ready_says_that_forking_is_safe(own_warm: Warm) -> None:
+    assert own_warm.ready["ready"] is True and own_warm.ready["threads"] == 1
+    assert 0 < own_warm.ready["import_s"] < 120
+
+
+def test_output_goes_to_the_log_and_the_environment_is_set(run: Runtime) -> None:
+    def loss(outputs: Any, labels: Any) -> Any:
+        assert os.environ["SATURN_TASK"] == "test" and os.environ["MINE"] == "yes"
+        assert os.getpgid(0) == os.getpid() and not os.isatty(0)
+        return outputs.sum()
+
+    run.write_task(definition(get_model=noisy_model, loss_function=loss))
+    result = run.run("mlp", "ddp", steps=2, env={"MINE": "yes"})
+    assert result.codes == [0], result.logs
+    assert "this goes to the log" in result.logs
+
+
+@pytest.mark.parametrize("ending", ["end of stdin", "killed"])
+def test_no_process_outlives_the_warm_parent(tmp_path: Path, own_warm: Warm, ending: str) -> None:
+    (tmp_path / "children").mkdir()
+    with runtime(tmp_path, own_warm) as run:
+        name = str(tmp_path / "children")
+        run.write_task(definition(get_dataloader=lambda: with_children(name)))
+        gang = run.launch("mlp", "ddp", ranks=2, steps=10**6)
+        gang.wait_for("progress")
+        pids = [gang.pid(0), gang.pid(1), *children(tmp_path / "children", 4)]
+        assert all(is_alive(pid) for pid in pids) and is_locked(tmp_path / "workers.lock")
+        if ending == "killed":
+            own_warm.process.kill()
+            own_warm.process.wait()
+            assert own_warm.process.stdin is not None and own_warm.process.stdout is not None
+            own_warm.process.stdin.close()
+        else:
+            own_warm.close()
+            assert own_warm.process.returncode == 0
+        wait_until_gone(pids)
+        # The last thread of a killed process may close its files a moment after it shows as dead.
+        deadline = time.monotonic() + 10
+        while is_locked(tmp_path / "workers.lock"):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_what_a_killed_rank_had_started_dies_with_it(run: Runtime, tmp_path: Path) -> None:
+    (tmp_path / "children").mkdir()
+    name = str(tmp_path / "children")
+    run.write_task(definition(get_dataloader=lambda: with_children(name)))
+    gang = run.launch("mlp", "ddp", steps=10**6)
+    pids = children(tmp_path / "children", 2)
+    gang.kill(0)
+    assert gang.wait().codes == [-9]
+    wait_until_gone(pids)
+
+
+def test_ranks_end_when_the_runtime_is_gone(run: Runtime) -> None:
+    run.write_task(definition())
+    gang = run.launch("mlp", "ddp", ranks=2, steps=10**6)
+    gang.wait_for("progress")
+    pids = [gang.pid(0), gang.pid(1)]
+    import socket
+
+    for connection in gang.connections.values():
+        connection.shutdown(socket.SHUT_RDWR)
+    wait_until_gone(pids)
+
+
+def test_cold_starts_train_alike(tmp_path: Path, run: Runtime) -> None:
+    run.write_task(definition("warm"))
+    assert run.run("warm", "ddp", ranks=2, steps=4).codes == [0, 0]
+    run.write_task(definition("cold"))
+    cold = run.launch("cold", "ddp", ranks=2, steps=4, cold=True)
+    cold.wait_for("started")
+    assert is_locked(tmp_path / "workers.lock")
+    result = cold.wait()
+    assert result.codes == [0, 0], result.logs
+    assert run.losses("cold") == run.losses("warm")
+    assert result.one("started")["setup_s"] > 0.5
+
+
+def test_a_rank_that_cannot_reach_the_runtime_says_so_in_its_log(run: Runtime) -> None:
+    run.write_task(definition())
+    run.socket_path += "-elsewhere"
+    result = run.run("mlp", "ddp", steps=1)
+    assert result.codes == [1] and "FileNotFoundError" in result.logs
