@@ -85,13 +85,10 @@ def set_up() -> None:
         tasks = []
         if needs_packages:
             label = "Python packages (torch is large: a few minutes)"
-            tasks.append((label, [[*pip, *requirements()]]))
+            tasks.append((label, [*pip, *requirements()]))
         if needs_build:
-            cargo = ["cargo", "build", "--release", "--locked"]
-            extension = ["--features", "pyo3/extension-module", "-p", "saturn-python"]
-            builds = [[*cargo, "-p", "saturn-cli"], [*cargo, *extension]]
             label = "Rust build (the first one compiles HiGHS and SQLite: a few minutes)"
-            tasks.append((label, builds))
+            tasks.append((label, ["cargo", "build", "--release", "--locked", "--workspace"]))
         steps(tasks)
         if needs_packages or needs_build:
             install_build()
@@ -180,17 +177,20 @@ class StepFailed(Exception):
 
 def step(label: str, command: list[str]) -> None:
     """Runs one command."""
-    steps([(label, [command])])
+    steps([(label, command)])
 
 
-def steps(tasks: list[tuple[str, list[list[str]]]]) -> None:
-    """Runs tasks side by side, each its commands in order, and shows that they are alive."""
-    running = [Step(label, commands) for label, commands in tasks]
+def steps(tasks: list[tuple[str, list[str]]]) -> None:
+    """Runs labelled commands side by side, and shows that they are alive."""
+    running = [Step(label, command) for label, command in tasks]
     for one in running:
         one.start()
     while any(one.is_alive() for one in running):
         time.sleep(0.1)
         show(running)
+        if any(one.failure for one in running):
+            for one in running:
+                one.stop()
     show(running, is_last=True)
     for one in running:
         if one.failure:
@@ -198,29 +198,34 @@ def steps(tasks: list[tuple[str, list[list[str]]]]) -> None:
 
 
 class Step(threading.Thread):
-    """Commands that run in order, with their output kept for the case of failure."""
+    """A command that runs, with its output kept for the case of failure."""
 
-    def __init__(self, label: str, commands: list[list[str]]) -> None:
+    def __init__(self, label: str, command: list[str]) -> None:
         super().__init__(daemon=True)
-        self.label, self.commands = label, commands
+        self.label, self.command = label, command
         self.failure: str | None = None
+        self.is_stopped = False
         self.started_s, self.told_s = time.monotonic(), 0.0
         self.output = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            env=build_environment(),
+        )
 
     def run(self) -> None:
-        """Runs them, until one fails."""
-        for command in self.commands:
-            code = subprocess.call(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=self.output,
-                stderr=subprocess.STDOUT,
-                env=build_environment(),
-            )
-            if code != 0:
-                tail = self.tail(4000)
-                self.failure = f"{tail}\nfailed: {' '.join(command)} (exit code {code})"
-                return
+        """Waits for its end."""
+        code = self.process.wait()
+        if code != 0 and not self.is_stopped:
+            self.failure = f"{self.tail(4000)}\nfailed: {' '.join(self.command)} (exit code {code})"
+
+    def stop(self) -> None:
+        """Ends it: another step has failed."""
+        if self.is_alive():
+            self.is_stopped = True
+            self.process.terminate()
 
     def tail(self, length: int) -> str:
         """The end of what its commands have printed."""
