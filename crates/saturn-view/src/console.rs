@@ -14,7 +14,8 @@ use saturn_engine::{Record, State};
 use crate::live::{counter, region};
 use crate::paint::{Paint, is_dumb};
 use crate::summary::{Results, summary};
-use crate::transcript::Transcript;
+use crate::text::wrap;
+use crate::transcript::{INDENT, Transcript};
 
 /// Where plain lines go: each call is given one or more whole lines, with their line ends.
 pub type Sink = Box<dyn FnMut(&str) + Send>;
@@ -151,13 +152,20 @@ impl Console {
         if lines.is_empty() {
             return;
         }
-        let text = lines.join("\n");
         match &mut self.surface {
             Surface::Plain { sink, last_said_s } => {
-                sink(&format!("{text}\n"));
+                sink(&format!("{}\n", lines.join("\n")));
                 *last_said_s = now_s;
             }
-            Surface::Terminal { live, .. } => live.println(text),
+            Surface::Terminal { live, size } => {
+                let (_, columns) = size();
+                let wrapped = lines.iter().flat_map(|line| wrap(line, columns.into(), INDENT));
+                // The progress bar would drop an empty line at the end.
+                let lines: Vec<String> = wrapped
+                    .map(|line| if line.is_empty() { " ".to_owned() } else { line })
+                    .collect();
+                live.println(lines.join("\n"));
+            }
         }
     }
 }

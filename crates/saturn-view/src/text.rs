@@ -39,6 +39,34 @@ pub fn fit_coloured(text: &str, columns: usize) -> String {
     console::truncate_str(text, columns, "…").into_owned()
 }
 
+/// Coloured `line` broken at spaces so that no part is wider than `columns`; parts after the first
+/// begin with `indent` spaces. A word wider than that stays whole.
+pub fn wrap(line: &str, columns: usize, indent: usize) -> Vec<String> {
+    if width(line) <= columns || columns < 2 * indent {
+        return vec![line.to_owned()];
+    }
+    let mut parts: Vec<String> = Vec::new();
+    let mut part = String::new();
+    let mut taken = 0;
+    let mut is_begun = false;
+    for word in line.split(' ') {
+        let wide = width(word);
+        if is_begun && taken + 1 + wide > columns && taken > indent {
+            parts.push(part.trim_end().to_owned());
+            part = " ".repeat(indent);
+            taken = indent;
+        } else if is_begun {
+            part.push(' ');
+            taken += 1;
+        }
+        part.push_str(word);
+        taken += wide;
+        is_begun = true;
+    }
+    parts.push(part);
+    parts
+}
+
 /// `text` filled with spaces on the right.
 pub fn pad(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
@@ -162,6 +190,20 @@ mod tests {
         assert_eq!(pad("模", 4), "模  ");
         assert_eq!(pad_left("ab", 4), "  ab");
         assert_eq!(width(&Paint::COLOUR.bad("abc")), 3);
+    }
+
+    #[test]
+    fn long_lines_break_at_spaces() {
+        let line = "  0:07  note  one two three four five six";
+        assert_eq!(wrap(line, 80, 8), [line]);
+        assert_eq!(
+            wrap(line, 24, 8),
+            ["  0:07  note  one two", "        three four five", "        six"]
+        );
+        assert_eq!(wrap(line, 10, 8), [line]);
+        let painted = format!("a {} c", Paint::COLOUR.bad("bb bb"));
+        assert_eq!(wrap(&painted, 6, 1).len(), 2);
+        assert_eq!(wrap("aaaaaaaa bb", 4, 0), ["aaaaaaaa", "bb"]);
     }
 
     #[test]

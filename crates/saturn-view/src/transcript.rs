@@ -23,7 +23,7 @@ const CLOCK_WIDTH: usize = 7;
 /// Columns of the word that says what kind of event a line tells of.
 const VERB_WIDTH: usize = 7;
 /// Where continuation lines begin.
-const INDENT: usize = CLOCK_WIDTH + 2 + VERB_WIDTH + 2;
+pub(crate) const INDENT: usize = CLOCK_WIDTH + 2 + VERB_WIDTH + 2;
 /// Names longer than this are cut.
 const MAX_NAME: usize = 32;
 /// Lines of a traceback that are printed; the log has all of them.
