@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from types import CodeType, FunctionType
 from typing import Any
 
+#: What the warm parent imports anyway.
+_ALWAYS_THERE = ("saturn", "torch", "cloudpickle")
 #: More would be a mistake of this file.
 _MAX_ENTRIES = 200
 
@@ -38,7 +40,7 @@ def preload_entries(pickles: Iterable[bytes], functions: Iterable[Any]) -> list[
         for module_name, attribute in _imports(getattr(function, "__code__", None)):
             if _is_installed(module_name, installed):
                 entries[f"{module_name}:{attribute}" if attribute else module_name] = None
-    chosen = [name for name in sorted(entries) if name.partition(".")[0] not in ("saturn", "torch")]
+    chosen = [name for name in sorted(entries) if name.partition(".")[0] not in _ALWAYS_THERE]
     return chosen[:_MAX_ENTRIES]
 
 
