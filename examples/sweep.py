@@ -102,7 +102,7 @@ def sweep(*, short: bool) -> list[Task]:
     """
     tasks = []
     for batch_size in (8, 16):
-        for lr in (3e-4, 1e-3, 2e-3):
+        for lr in (2e-4, 4e-4, 8e-4):
             tasks.append(
                 Task(
                     language_model,
@@ -114,7 +114,7 @@ def sweep(*, short: bool) -> list[Task]:
                 )
             )
     for batch_size in (32, 64):
-        for lr in (3e-4, 1e-3, 3e-3):
+        for lr in (3e-4, 1e-3, 2e-3):
             tasks.append(
                 Task(
                     image_classifier,
