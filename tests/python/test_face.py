@@ -326,9 +326,19 @@ def report_of(request: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A report in which every task was measured under ddp and trained."""
     tasks = [
         {
-            **{"name": task["name"], "status": "done", "final_loss": 0.25, "step": 10},
-            **{"technique": "ddp", "gpus": 1, "knobs": {"k": 1}, "start_s": 1.0, "end_s": 6.0},
-            **{"attempts": 1, "error": None, "traceback": "", "dir": task["dir"]},
+            "name": task["name"],
+            "status": "done",
+            "final_loss": 0.25,
+            "step": 10,
+            "technique": "ddp",
+            "gpus": 1,
+            "knobs": {"k": 1},
+            "start_s": 1.0,
+            "end_s": 6.0,
+            "attempts": 1,
+            "error": None,
+            "traceback": "",
+            "dir": task["dir"],
         }
         for task in request["tasks"]
     ]

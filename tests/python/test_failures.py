@@ -62,7 +62,8 @@ def test_kinds(error: BaseException, kind: str, line: str) -> None:
     failure = describe(error)
     assert failure.kind == kind
     assert failure.error.startswith(line) and "\n" not in failure.error
-    assert type(error).__name__ in failure.traceback
+    if kind != "not_applicable" and line != "no batches":
+        assert failure.error.split(":")[0].split()[-1] in failure.traceback
 
 
 def test_an_endless_traceback_keeps_both_ends() -> None:
@@ -117,8 +118,8 @@ def needs_more(width: int, *, depth: int) -> Mlp:
         ({"get_model": frozen}, "a model without trainable parameters"),
         (
             {"get_model": needs_more, "kwargs": {"width": 3}},
-            "get_model raised TypeError: needs_more(width: 'int', *, depth: 'int') -> 'Mlp' accepts "
-            "neither the keywords of HParams (['width'])",
+            "get_model raised TypeError: needs_more(width: 'int', *, depth: 'int') -> 'Mlp' "
+            "accepts neither the keywords of HParams (['width'])",
         ),
         (
             {"get_dataloader": lambda: DataLoader(HalfBroken(), 4)},
@@ -167,7 +168,11 @@ def test_the_tasks_own_errors_name_the_function_and_what_would_be_right(
     failed = result.one("failed")
     assert failed["kind"] == "task", failed
     assert message in failed["error"]
-    assert "Traceback" in failed["traceback"] and failed["traceback"] in result.logs
+    assert "Traceback" in result.logs and failed["error"] in result.logs
+    # Of the traceback that a person sees, every frame is the task's own.
+    in_loader_worker = "DataLoader worker" in failed["traceback"]  # whose frames are only text
+    assert "saturn/worker" not in failed["traceback"] or in_loader_worker
+    assert bool(failed["traceback"]) == (" raised " in failed["error"])
 
 
 def greedy_loss(outputs: Any, labels: Any) -> Any:
@@ -262,7 +267,7 @@ def test_a_bad_spec_is_refused(
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="spec.json") as caught:
+    with pytest.raises(ValueError, match=r"spec\.json") as caught:
         specs.load(path)
     assert message in str(caught.value)
 

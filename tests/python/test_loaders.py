@@ -335,7 +335,7 @@ def raising() -> Any:
         (lambda: DataLoader(Explodes(), 4), "get_dataloader's loader raised KeyError"),
         (lambda: DataLoader(Explodes(), 4, num_workers=1), "KeyError: 'no such sample'"),
         (lambda: 7, "get_dataloader returned a int; it must return a DataLoader"),
-        (lambda: [], "get_dataloader's loader gave no batch in epoch 0"),
+        (list, "get_dataloader's loader gave no batch in epoch 0"),
         (lambda: DataLoader(Numbers(3), 4, drop_last=True), "drop_last drops its only"),
         (
             lambda: [(torch.zeros(4), torch.zeros(3))],

@@ -182,7 +182,7 @@ def test_loss_weight_decides_what_a_slice_counts(run: Runtime) -> None:
     task = definition(loss_function=weighted_mean, loss_weight=lambda batch: batch[1].sum())
     expected, _ = reference.train(task, 11)
     assert reference.largest_difference(
-        chain(run, task, CHAIN[:4] + [("ddp", 3, 11)]), expected
+        chain(run, task, [*CHAIN[:4], ("ddp", 3, 11)]), expected
     ) < (TOLERANCE)
 
 

@@ -11,6 +11,7 @@ import contextlib
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ import torch.distributed as dist
 
 from saturn.techniques.interface import NotApplicable
 
+#: Where the frames lie that tell a user nothing. Ranks write whole tracebacks to their logs.
+_OWN_FILES = str(Path(__file__).parent)
 #: Longest traceback sent, in characters; the beginning and the end are kept.
 _MAX_TRACEBACK = 20_000
 
@@ -79,19 +82,18 @@ def task_function(name: str) -> Iterator[None]:
 def describe(error: BaseException) -> Failure:
     """Classify `error`, looking through what caused it."""
     chain = list(_chain(error))
-    text = traceback.format_exc() if error.__traceback__ is None else _format(error)
-    if any(_is_out_of_memory(link) for link in chain):
-        cause = next(link for link in chain if _is_out_of_memory(link))
-        return Failure(kind="out_of_memory", error=_one_line(cause), traceback=text)
-    if any(_is_peer_lost(link) for link in chain):
-        cause = next(link for link in chain if _is_peer_lost(link))
-        return Failure(kind="peer_lost", error=_one_line(cause), traceback=text)
+    for kind, is_kind in (("out_of_memory", _is_out_of_memory), ("peer_lost", _is_peer_lost)):
+        for link in chain:
+            if is_kind(link):
+                return Failure(kind=kind, error=_one_line(link), traceback=_format(link))
     for link in chain:
         if isinstance(link, NotApplicable):
-            return Failure(kind="not_applicable", error=str(link), traceback=text)
+            return Failure(kind="not_applicable", error=str(link), traceback="")
         if isinstance(link, TaskError):
+            # Where the task's function raised, its own exception says where.
+            text = "" if link.__cause__ is None else _format(link.__cause__)
             return Failure(kind="task", error=str(link), traceback=text)
-    return Failure(kind="error", error=_one_line(error), traceback=text)
+    return Failure(kind="error", error=_one_line(error), traceback=_format(error))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -135,7 +137,14 @@ def _one_line(error: BaseException) -> str:
 
 
 def _format(error: BaseException) -> str:
-    text = "".join(traceback.format_exception(error))
+    """The traceback without Saturn's own frames: those of the task, the technique, of torch."""
+    summary = traceback.TracebackException.from_exception(error)
+    link: traceback.TracebackException | None = summary
+    while link is not None:
+        kept = [frame for frame in link.stack if not frame.filename.startswith(_OWN_FILES)]
+        link.stack = traceback.StackSummary.from_list(kept)
+        link = link.__cause__ or link.__context__
+    text = "".join(summary.format())
     if len(text) > _MAX_TRACEBACK:
         half = _MAX_TRACEBACK // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"

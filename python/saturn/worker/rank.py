@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from typing import NoReturn
 
 from saturn import definition as definitions
@@ -61,7 +62,7 @@ def _work(spec: specs.Spec, rank: int, reporter: Reporter) -> None:
 
 def _fail(reporter: Reporter, error: BaseException) -> NoReturn:
     failure = describe(error)
-    sys.stderr.write(failure.traceback)
+    traceback.print_exception(error)
     sys.stdout.flush()
     sys.stderr.flush()
     reporter.send(failure.message())
