@@ -20,8 +20,11 @@ use crate::transcript::{INDENT, Transcript};
 /// Where plain lines go: each call is given one or more whole lines, with their line ends.
 pub type Sink = Box<dyn FnMut(&str) + Send>;
 
-/// Time between two counter lines, seconds.
-const COUNTER_EVERY_S: f64 = 5.0;
+/// Least and greatest time between two counter lines, seconds.
+const COUNTER_EVERY_S: (f64, f64) = (5.0, 60.0);
+/// Between these, a counter line comes after this share of the time that the run has taken, so that
+/// the log of a long run stays readable.
+const COUNTER_SHARE: f64 = 0.05;
 /// Width of what is not a terminal.
 const PLAIN_WIDTH: usize = 120;
 /// Terminals that don't say how large they are.
@@ -115,7 +118,8 @@ impl Console {
         self.transcript.observe(state, now_s);
         match &mut self.surface {
             Surface::Plain { last_said_s, .. } => {
-                if now_s - *last_said_s >= COUNTER_EVERY_S
+                let (least_s, most_s) = COUNTER_EVERY_S;
+                if now_s - *last_said_s >= (now_s * COUNTER_SHARE).clamp(least_s, most_s)
                     && let Some(line) = counter(state, now_s)
                 {
                     let line = self.transcript.aside(&line, now_s);
