@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+__all__ = ["__version__", "plan", "run"]
+
 __version__: str
 
 def run(

@@ -91,7 +91,8 @@ def test_search_can_say_that_it_cannot(run: Runtime) -> None:
 def test_a_trial_that_raises_is_an_outcome(run: Runtime, technique: type[Any], words: str) -> None:
     found = outcome(run, technique)["outcome"]
     assert found["outcome"] == "failed" and words in found["error"]
-    assert "Traceback" in found["traceback"]
+    # What Saturn itself raises has no frames to show but Saturn's.
+    assert ("black_boxes.py" in found["traceback"]) == (technique is black_boxes.Crashes)
 
 
 def test_a_crash_goes_back_to_the_last_save(run: Runtime) -> None:

@@ -29,6 +29,9 @@ from torch.utils.data import (
     get_worker_info,
 )
 
+# Newer Pythons warn of the forks that a DataLoader makes for its workers.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
 NUM_SAMPLES = 23
 SEED = 5
 

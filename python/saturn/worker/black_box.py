@@ -12,8 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from saturn.definition import TaskDefinition
 from saturn.strategy import Strategy, wrap_parameters
 from saturn.techniques.black_box import BaseTechnique, bound_function
@@ -103,7 +101,7 @@ def _trial(
 ) -> None:
     search, execute = bound_function(technique, "search"), bound_function(technique, "execute")
     gpus = list(range(spec.gpus))
-    memory = PeakMemory(torch.device("cuda" if spec.device_kind == "cuda" else "cpu"))
+    memory = PeakMemory(spec.device_kind)
     memory.restart()
     scratch = spec.attempt_dir / "scratch"
     task = _task(spec, definition, {}, scratch / "search", _NO_LIMIT, reporter)

@@ -137,13 +137,20 @@ def _one_line(error: BaseException) -> str:
 
 
 def _format(error: BaseException) -> str:
-    """The traceback without Saturn's own frames: those of the task, the technique, of torch."""
+    """The traceback without Saturn's own frames: those of the task, the technique, of torch.
+
+    Empty where no frame is left: then the one line says it all.
+    """
     summary = traceback.TracebackException.from_exception(error)
     link: traceback.TracebackException | None = summary
+    num_frames = 0
     while link is not None:
         kept = [frame for frame in link.stack if not frame.filename.startswith(_OWN_FILES)]
         link.stack = traceback.StackSummary.from_list(kept)
+        num_frames += len(kept)
         link = link.__cause__ or link.__context__
+    if num_frames == 0:
+        return ""
     text = "".join(summary.format())
     if len(text) > _MAX_TRACEBACK:
         half = _MAX_TRACEBACK // 2

@@ -50,7 +50,7 @@ def train(
         position = checkpoints.load(directory, manifest, stepper.parallel, stepper.optimizer)
         done = manifest["step"]
         loss = math.nan if manifest["loss"] is None else manifest["loss"]
-        if manifest["format"] != "dcp" and gang.rank == 0:
+        if manifest["format"] != "dcp":
             reporter.note(
                 "the last save came from a black-box technique and holds the model alone: the "
                 "optimizer starts fresh"

@@ -16,13 +16,15 @@ import torch
 class PeakMemory:
     """Counts from the moment it is made; `restart` forgets the peak so far."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._at_start = 0 if device.type == "cuda" else _status_bytes("VmRSS")
+    def __init__(self, device_kind: str) -> None:
+        self._is_cuda = device_kind == "cuda"
+        self._at_start = 0 if self._is_cuda else _status_bytes("VmRSS")
 
     def restart(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
+        """Forget the peak so far."""
+        if self._is_cuda:
+            for device in _cuda_devices():
+                torch.cuda.reset_peak_memory_stats(device)
         else:
             # "5" resets the high-water mark. Where the kernel won't, the mark only ever grows,
             # and later measurements in the same process are upper bounds.
@@ -30,9 +32,18 @@ class PeakMemory:
                 file.write("5")
 
     def peak_bytes(self) -> int:
-        if self._device.type == "cuda":
-            return int(torch.cuda.max_memory_allocated(self._device))
+        """The peak since the rank began, or since `restart`."""
+        if self._is_cuda:
+            return max(
+                (int(torch.cuda.max_memory_allocated(d)) for d in _cuda_devices()), default=0
+            )
         return max(0, _status_bytes("VmHWM") - self._at_start)
+
+
+def _cuda_devices() -> range:
+    """The devices in use. None before CUDA is: asking must not be what initialises it."""
+    is_initialized = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+    return range(torch.cuda.device_count() if is_initialized else 0)
 
 
 def _status_bytes(field: str) -> int:

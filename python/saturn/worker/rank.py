@@ -15,9 +15,10 @@ import traceback
 from typing import NoReturn
 
 from saturn import definition as definitions
+from saturn.definition import TaskDefinition
 from saturn.worker import black_box, load_technique
 from saturn.worker import spec as specs
-from saturn.worker.failure import describe
+from saturn.worker.failure import TaskError, describe
 from saturn.worker.gang import Gang
 from saturn.worker.lock import hold_workers_lock
 from saturn.worker.loop import train
@@ -41,7 +42,7 @@ def run(spec_path: str, rank: int) -> int:
 
 
 def _work(spec: specs.Spec, rank: int, reporter: Reporter) -> None:
-    definition = definitions.load(spec.task_dir / "task.pkl")
+    definition = _definition(spec)
     if spec.technique.level == "black_box":
         if spec.cores is not None:
             pin([core for slot in spec.cores for core in slot])
@@ -58,6 +59,16 @@ def _work(spec: specs.Spec, rank: int, reporter: Reporter) -> None:
     work = train if spec.kind == "train" else trial
     work(spec, definition, technique, gang, reporter)
     gang.close()
+
+
+def _definition(spec: specs.Spec) -> TaskDefinition:
+    try:
+        return definitions.load(spec.task_dir / "task.pkl")
+    except (ImportError, AttributeError) as error:
+        raise TaskError(
+            f"the task's functions can't be loaded in a worker: {error}; what they are imported "
+            "from must be there as it was for the script"
+        ) from error
 
 
 def _fail(reporter: Reporter, error: BaseException) -> NoReturn:

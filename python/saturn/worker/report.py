@@ -25,6 +25,7 @@ class Reporter:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._lock = threading.Lock()
+        self._rank = rank
         self._closed = False
         self._stop = threading.Event()
         self.send({"type": "hello", "attempt": attempt, "rank": rank, "pid": os.getpid()})
@@ -45,8 +46,12 @@ class Reporter:
             os._exit(_RUNTIME_GONE)
 
     def note(self, text: str) -> None:
-        """Tell the person watching something that is neither progress nor failure."""
-        self.send({"type": "note", "text": text})
+        """Tell the person watching something that is neither progress nor failure.
+
+        Rank 0 speaks for its gang: the others would say the same.
+        """
+        if self._rank == 0:
+            self.send({"type": "note", "text": text})
 
     def close(self) -> None:
         """Nothing more will be sent; the end of the connection is no longer an alarm."""

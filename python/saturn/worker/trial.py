@@ -35,13 +35,16 @@ def trial(
 ) -> None:
     """Run one trial; rank 0 reports its outcome. The task's own errors are raised."""
     setting = Setting(gpus=spec.gpus, device_kind=spec.device_kind, hints=definition.hints)
-    memory = PeakMemory(gang.device)
-    module: nn.Module | None = build_model(definition)
-    assert module is not None
-    if (reason := technique.not_applicable(module, setting)) is not None:
+    memory = PeakMemory(spec.device_kind)
+    built = build_model(definition)
+    if (reason := technique.not_applicable(built, setting)) is not None:
         _report(gang, reporter, {}, {"outcome": "not_applicable", "reason": reason})
         return
-    pending = [spec.knobs] if spec.knobs is not None else list(technique.knob_sets(module, setting))
+    pending = [spec.knobs] if spec.knobs is not None else list(technique.knob_sets(built, setting))
+    if not pending:
+        raise ValueError(f"technique `{spec.technique.name}`: knob_sets gave none; {{}} is one")
+    module: nn.Module | None = built
+    del built
     best: tuple[Knobs, Outcome] | None = None
     failed: tuple[Knobs, Outcome] | None = None
     number = 0
@@ -65,9 +68,8 @@ def trial(
             again = technique.retry_knobs(knobs, outcome["error"])
             if again is not None:
                 pending.insert(0, again)
-    found = best or failed
-    assert found is not None  # knob_sets gives at least one
-    _report(gang, reporter, *found)
+    if (found := best or failed) is not None:
+        _report(gang, reporter, *found)
 
 
 def _measure(
