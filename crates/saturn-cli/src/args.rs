@@ -27,12 +27,14 @@ pub(crate) enum Command {
 
 /// `saturn plan`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit codes: 0 a plan, 2 bad input, 3 infeasible, 4 timed out without a plan.")]
+#[command(
+    after_help = "Exit codes: 0 a plan, 2 bad input, 3 infeasible, 4 timed out without a plan."
+)]
 pub(crate) struct PlanArgs {
     /// Planning problem (JSON); `-` reads standard input.
     pub(crate) file: PathBuf,
     /// Seconds that the solve may take.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true)]
     pub(crate) time_limit: f64,
     /// What to make small.
     #[arg(long, default_value_t, value_parser = one_of::<Objective>(Objective::ALL.iter().map(|one| one.name())))]

@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod exit;
 mod interrupt;
+mod waiting;
 
 use std::process::ExitCode;
 

@@ -9,6 +9,8 @@ use saturn_view::{Paint, plan_text};
 
 use crate::args::PlanArgs;
 use crate::exit::{Exit, fail};
+use crate::interrupt::Interrupt;
+use crate::waiting::with_progress;
 
 /// Width of text that goes to a pipe, and the least that a plan is drawn in.
 const TEXT_WIDTH: usize = 100;
@@ -17,7 +19,7 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
     let text = match read(args) {
         Ok(text) => text,
         Err(error) => {
-            let message = format!("failed to read `{}`: {error}", args.file.display());
+            let message = format!("failed to read {}: {error}", file_name(args));
             return fail(Exit::BadInput, message);
         }
     };
@@ -28,34 +30,34 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
         seed: args.seed,
         ..Options::default()
     };
-    let solved = solve_file(&text, &options, &Stopwatch::start(&|| false));
+    let interrupt = Interrupt::catch();
+    let solved = with_progress("planning", args.time_limit, || {
+        solve_file(&text, &options, &Stopwatch::start(&|| interrupt.came()))
+    });
     let solved = match solved {
         Ok(solved) => solved,
         Err(error) => {
             let exit = if error.is_bad_input() { Exit::BadInput } else { Exit::Machine };
             let error = saturn_runtime::with_causes(&error);
-            return fail(exit, format!("{}: {error}", args.file.display()));
+            return fail(exit, format!("{}: {error}", file_name(args)));
         }
     };
     if args.json {
-        println!("{}", solved.plan.to_json(&solved.problem));
+        print!("{}", solved.plan.to_json(&solved.problem));
     } else {
         let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
         let paint = Paint::from_env(is_terminal, |name| std::env::var(name).ok());
-        let text = plan_text(
-            &solved.problem,
-            &solved.plan,
-            solved.current_practice_s,
-            TEXT_WIDTH,
-            paint,
-        );
+        let text =
+            plan_text(&solved.problem, &solved.plan, solved.current_practice_s, TEXT_WIDTH, paint);
         println!("{text}");
     }
     match solved.plan.status {
         PlanStatus::Optimal | PlanStatus::Feasible => Exit::Ok,
         PlanStatus::Infeasible => {
-            for (task, reason) in solved.problem.unplaceable() {
-                eprintln!("error: task `{}`: {reason}", solved.problem.tasks[task].name);
+            if args.json {
+                for (task, reason) in solved.problem.unplaceable() {
+                    eprintln!("error: task `{}`: {reason}", solved.problem.tasks[task].name);
+                }
             }
             Exit::Infeasible
         }
@@ -63,8 +65,17 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
     }
 }
 
+/// What messages call the problem.
+fn file_name(args: &PlanArgs) -> String {
+    if is_stdin(args) { "standard input".to_owned() } else { format!("`{}`", args.file.display()) }
+}
+
+fn is_stdin(args: &PlanArgs) -> bool {
+    args.file.as_os_str() == "-"
+}
+
 fn read(args: &PlanArgs) -> std::io::Result<String> {
-    if args.file.as_os_str() == "-" {
+    if is_stdin(args) {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text)?;
         return Ok(text);

@@ -10,7 +10,7 @@ pub(crate) fn run(args: &ReportArgs) -> Exit {
         Err(error) => return run_failed(&error),
     };
     if args.json {
-        println!("{}", report.to_json());
+        print!("{}", report.to_json());
     } else {
         println!("{}", args.run.join("report.html").display());
     }

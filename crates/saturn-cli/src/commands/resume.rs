@@ -7,17 +7,17 @@ use saturn_view::Console;
 use super::run_failed;
 use crate::args::ResumeArgs;
 use crate::exit::Exit;
-use crate::interrupt;
+use crate::interrupt::Interrupt;
 
 pub(crate) fn run(args: &ResumeArgs) -> Exit {
-    let mut is_interrupted = interrupt::catch();
-    let watcher = Watcher { console: Console::stderr(), is_interrupted: &mut is_interrupted };
+    let interrupt = Interrupt::catch();
+    let watcher = Watcher { console: Console::stderr(), is_interrupted: &mut || interrupt.take() };
     let outcome = match saturn_runtime::resume(&args.run, watcher) {
         Ok(outcome) => outcome,
         Err(error) => return run_failed(&error),
     };
     if args.json {
-        println!("{}", outcome.report.to_json());
+        print!("{}", outcome.report.to_json());
     }
     match outcome.end {
         RunEnd::Interrupted => Exit::Interrupted,

@@ -1,0 +1,140 @@
+//! What a person sees of the `saturn` program: help, plans, exit codes, and one clear message for
+//! each kind of bad input. Seconds that a solve took are redacted.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+/// Runs the program with `input` on its standard input; renders exit code and both streams.
+fn saturn(arguments: &[&str], input: &str) -> String {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_saturn"))
+        .args(arguments)
+        .env("NO_COLOR", "1")
+        .env("COLUMNS", "100")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that refuses its arguments does not read: then the pipe is closed.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let mut shown = format!("exit code {}\n", output.status.code().unwrap());
+    for (name, stream) in [("stdout", output.stdout), ("stderr", output.stderr)] {
+        let text = String::from_utf8(stream).unwrap();
+        if !text.is_empty() {
+            write!(shown, "--- {name}\n{text}").unwrap();
+        }
+    }
+    shown
+}
+
+fn plan_with(options: &[&str], problem: &str) -> String {
+    saturn(&[&["plan", "-", "--time-limit", "0.2"], options].concat(), problem)
+}
+
+fn plan(problem: &str) -> String {
+    plan_with(&[], problem)
+}
+
+const TWO_TASKS: &str = r#"{
+    "cluster": {"nodes": [{"gpus": 2}]},
+    "tasks": [
+        {"name": "a", "strategies": [
+            {"technique": "ddp", "gpus": 1, "runtime_s": 60.0},
+            {"technique": "fsdp", "gpus": 2, "runtime_s": 35.0}]},
+        {"name": "b", "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 60.0}]}]}"#;
+
+#[test]
+fn help() {
+    insta::assert_snapshot!("help", saturn(&["--help"], ""));
+    insta::assert_snapshot!("help_plan", saturn(&["plan", "--help"], ""));
+    insta::assert_snapshot!("help_resume", saturn(&["resume", "--help"], ""));
+}
+
+#[test]
+fn a_plan_for_a_person_and_for_a_script() {
+    insta::with_settings!({filters => vec![(r"solved in [^\n]*s", "solved in [time]"),
+                                           (r#""solve_s": [0-9.e-]+"#, r#""solve_s": [time]"#)]}, {
+        insta::assert_snapshot!("plan", plan(TWO_TASKS));
+        insta::assert_snapshot!("plan_json", plan_with(&["--json"], TWO_TASKS));
+    });
+}
+
+#[test]
+fn every_solver_that_help_lists_makes_a_plan() {
+    for solver in ["auto", "milp", "search", "current-practice", "optimus", "max", "min", "random"]
+    {
+        let shown = plan_with(&["--json", "--solver", solver], TWO_TASKS);
+        assert!(shown.starts_with("exit code 0"), "{solver}: {shown}");
+    }
+    let shown = plan_with(&["--json", "--objective", "completion"], TWO_TASKS);
+    assert!(shown.starts_with("exit code 0"), "{shown}");
+}
+
+#[test]
+fn bad_input_gets_one_clear_message_each() {
+    let task = |strategies: &str| {
+        format!(
+            r#"{{"cluster": {{"nodes": [{{"gpus": 2}}]}},
+                 "tasks": [{{"name": "a", "strategies": [{strategies}]}}]}}"#
+        )
+    };
+    let strategy = |fields: &str| task(&format!("{{\"technique\": \"ddp\", {fields}}}"));
+    let cases = [
+        ("not JSON", "once upon a time".to_owned()),
+        ("a list", "[]".to_owned()),
+        ("no tasks", r#"{"cluster": {"nodes": [{"gpus": 2}]}, "tasks": []}"#.to_owned()),
+        ("no nodes", TWO_TASKS.replace(r#"[{"gpus": 2}]"#, "[]")),
+        ("a node without devices", TWO_TASKS.replace(r#"[{"gpus": 2}]"#, r#"[{"gpus": 0}]"#)),
+        (
+            "two nodes of one name",
+            TWO_TASKS.replace(
+                r#"[{"gpus": 2}]"#,
+                r#"[{"name": "n", "gpus": 2}, {"name": "n", "gpus": 2}]"#,
+            ),
+        ),
+        ("two tasks of one name", TWO_TASKS.replace(r#""name": "b""#, r#""name": "a""#)),
+        ("an unknown field", TWO_TASKS.replace(r#""runtime_s": 35.0"#, r#""runtime": 35.0"#)),
+        ("a time that is text", strategy(r#""gpus": 1, "runtime_s": "60""#)),
+        ("a time that is NaN", strategy(r#""gpus": 1, "runtime_s": NaN"#)),
+        ("a time that is zero", strategy(r#""gpus": 1, "runtime_s": 0"#)),
+        ("a time that is negative", strategy(r#""gpus": 1, "runtime_s": -3.5"#)),
+        ("a time beyond all numbers", strategy(r#""gpus": 1, "runtime_s": 1e999"#)),
+        ("no device", strategy(r#""gpus": 0, "runtime_s": 60"#)),
+        ("half a device", strategy(r#""gpus": 0.5, "runtime_s": 60"#)),
+        ("no strategy", task("")),
+        ("a task that fits nowhere", strategy(r#""gpus": 3, "runtime_s": 60"#)),
+        ("a type that no node has", strategy(r#""gpus": 1, "type": "h100", "runtime_s": 60"#)),
+    ];
+    let mut table = String::new();
+    for (name, problem) in cases {
+        writeln!(table, "=== {name}\n{}", plan(&problem)).unwrap();
+    }
+    insta::assert_snapshot!("bad_input", table);
+}
+
+#[test]
+fn bad_arguments_get_one_clear_message_each() {
+    let run = tempfile::tempdir().unwrap();
+    let empty = run.path().to_str().unwrap();
+    let cases: [&[&str]; 7] = [
+        &["plan", "no-such-file.json"],
+        &["plan", "-", "--solver", "gurobi"],
+        &["plan", "-", "--time-limit", "-1"],
+        &["plan", "-", "--time-limit", "soon"],
+        &["resume", "no-such-run"],
+        &["resume", empty],
+        &["report", empty],
+    ];
+    let mut table = String::new();
+    for arguments in cases {
+        let shown =
+            format!("=== saturn {}\n{}\n", arguments.join(" "), saturn(arguments, TWO_TASKS));
+        table.push_str(&shown.replace(empty, "[empty directory]"));
+    }
+    insta::assert_snapshot!("bad_arguments", table);
+    assert_eq!(std::fs::read_dir(run.path()).unwrap().count(), 0, "nothing is left behind");
+}
