@@ -12,11 +12,15 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
 #: What the warm parent imports anyway.
 _ALWAYS_THERE = ("saturn", "torch", "cloudpickle")
+#: Names of the directories that installed packages lie in, and where the standard library is.
+_PACKAGES = {"site-packages", "dist-packages"}
+_STANDARD = tuple(sysconfig.get_path(key) for key in ("stdlib", "platstdlib"))
 #: More would be a mistake of this file.
 _MAX_ENTRIES = 200
 
@@ -27,24 +31,26 @@ def preload_entries(pickles: Iterable[bytes], functions: Iterable[Any]) -> list[
     `pickles` are the pickled tasks: a module they name was imported here. `functions` are the
     tasks' functions, whose own import statements may not have run yet.
     """
-    installed = tuple(
-        path for key in ("purelib", "platlib") if (path := sysconfig.get_path(key)) is not None
-    )
     entries: dict[str, None] = {}
     for data in pickles:
-        for name in _strings(data):
-            module = sys.modules.get(name)
-            if (getattr(module, "__file__", None) or "").startswith(installed):
+        for name in pickled_strings(data):
+            if _is_package(getattr(sys.modules.get(name), "__file__", None)):
                 entries[name] = None
     for function in functions:
         for module_name, attribute in _imports(getattr(function, "__code__", None)):
-            if _is_installed(module_name, installed):
+            if _is_package(_origin(module_name)):
                 entries[f"{module_name}:{attribute}" if attribute else module_name] = None
     chosen = [name for name in sorted(entries) if name.partition(".")[0] not in _ALWAYS_THERE]
     return chosen[:_MAX_ENTRIES]
 
 
-def _strings(data: bytes) -> Iterator[str]:
+def is_installed(path: str) -> bool:
+    """Whether a file belongs to Python, an installed package or Saturn, not to the user."""
+    return _is_package(path) or path.startswith((*_STANDARD, str(Path(__file__).parent)))
+
+
+def pickled_strings(data: bytes) -> Iterator[str]:
+    """Every string in a pickle: names of modules among them."""
     for _, argument, _ in pickletools.genops(data):
         if isinstance(argument, str):
             yield argument
@@ -65,13 +71,17 @@ def _imports(code: Any) -> Iterator[tuple[str, str | None]]:
         yield from _imports(constant)
 
 
-def _is_installed(module_name: str, installed: tuple[str, ...]) -> bool:
-    top = module_name.partition(".")[0]
+def _origin(module_name: str) -> str | None:
+    """Where the top-level package of a module lies, without importing it."""
     try:
-        spec = find_spec(top)
+        spec = find_spec(module_name.partition(".")[0])
     except (ImportError, ValueError):
-        return False
-    return spec is not None and (spec.origin or "").startswith(installed)
+        return None
+    return None if spec is None else spec.origin
+
+
+def _is_package(path: str | None) -> bool:
+    return path is not None and not _PACKAGES.isdisjoint(Path(path).parts)
 
 
 def functions_of(*values: Any) -> Iterator[FunctionType]:
@@ -90,6 +100,6 @@ def functions_of(*values: Any) -> Iterator[FunctionType]:
                 pending.append(cell.cell_contents)
             except ValueError:  # a cell that is still empty
                 continue
-        if value.__module__ == "__main__":
+        if not is_installed(value.__code__.co_filename):
             names = value.__code__.co_names
             pending.extend(value.__globals__[name] for name in names if name in value.__globals__)

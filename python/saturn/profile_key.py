@@ -2,16 +2,21 @@
 
 The key covers all that decides how long a step takes and how much memory it needs: the functions,
 what `get_model` gets, the optimizer's class, the hints, the allowed device counts. Learning rate,
-number of steps, seed and name are left out.
+number of steps, seed and name are left out. Functions of the user's own modules are pickled by
+name alone, so the text of those modules counts too; installed packages are taken as they are.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import cloudpickle  # type: ignore[import-untyped]
 import cloudpickle.cloudpickle as internals  # type: ignore[import-untyped]
 
+from saturn.preload import is_installed, pickled_strings
 from saturn.task import Task
 
 
@@ -33,6 +38,16 @@ def profile_key(task: Task) -> str:
         # cloudpickle gives each class of `__main__` a random id, new in every process.
         for class_id in getattr(internals, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {}).values():
             data = data.replace(class_id.encode(), bytes(len(class_id)))
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
+        for text in (data, *_own_modules(data)):
+            digest.update(len(text).to_bytes(8, "little"))
+            digest.update(text)
     return digest.hexdigest()
+
+
+def _own_modules(data: bytes) -> Iterator[bytes]:
+    """The source of each module that a pickle names and that is not installed."""
+    for name in sorted(set(pickled_strings(data))):
+        path = getattr(sys.modules.get(name), "__file__", None)
+        is_script = name == "__main__"  # its functions are pickled whole
+        if path and path.endswith(".py") and not is_script and not is_installed(path):
+            yield Path(path).read_bytes()

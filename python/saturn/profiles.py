@@ -24,7 +24,11 @@ def load(run_dir: str | os.PathLike[str]) -> dict[str, list[Strategy]]:
     report = _read(directory / "report.json")
     try:
         keys = [task["profile_key"] for task in request["tasks"]]
-        found = strategies_by_task(report)
+        # What failed then may have been mended since, and is tried again.
+        found = [
+            [strategy for strategy in strategies if strategy.status != "failed"]
+            for strategies in strategies_by_task(report)
+        ]
         return {key: strategies for key, strategies in zip(keys, found, strict=True) if strategies}
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise InvalidInput(f"profile {directory}: not a run of this version: {error!r}") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from harness import Runtime, Warm, runtime
+from saturn import library
 
 # As ranks run: on more threads, sums come in another order and differ in their last bits.
 torch.set_num_threads(1)
@@ -27,3 +28,11 @@ def run(tmp_path: Path, warm: Warm) -> Iterator[Runtime]:
     """A fresh run directory whose gangs are forked from the warm parent."""
     with runtime(tmp_path, warm) as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A Saturn home of the test's own, and a library without memory of other tests."""
+    monkeypatch.setenv("SATURN_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(library, "_registered", {})
+    yield tmp_path / "home"

@@ -9,6 +9,7 @@ the closed connection, and the runtime ends the gang.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import sys
 import traceback
@@ -29,6 +30,7 @@ from saturn.worker.trial import trial
 
 def run(spec_path: str, rank: int) -> int:
     """Live the life of `rank`; returns the exit code, 0, or does not return."""
+    faulthandler.enable()  # a crash in native code leaves its stack in the log
     spec = specs.load(spec_path)
     reporter = Reporter(spec.socket, attempt=spec.attempt, rank=rank)
     try:

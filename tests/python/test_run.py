@@ -1,4 +1,4 @@
-"""The public face: tasks, the library, and what a run is asked and answers (runtime faked)."""
+"""`search` and `orchestrate` with the compiled part faked: what is asked, what is answered."""
 
 from __future__ import annotations
 
@@ -7,298 +7,17 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import black_boxes
 import pytest
 import saturn
-import techniques_of_tests as techniques
-import torch
+from faces import local_class, make_task
 from harness import PYTHON_DIR
-from models import Mlp, shuffled_loader
-from saturn import HParams, Task, definition, library, native
-from saturn.names import is_path_safe, slug
-from saturn.preload import preload_entries
-from saturn.profile_key import profile_key
-from saturn.strategy import unwrap_parameters, wrap_parameters
-
-LOSS = torch.nn.functional.cross_entropy
-
-
-def make_task(name: str | None = "a", **changes: Any) -> Task:
-    arguments: dict[str, Any] = {
-        "get_model": Mlp,
-        "get_dataloader": shuffled_loader,
-        "loss_function": LOSS,
-        "hparams": HParams(lr=0.1, batch_count=10),
-        "name": name,
-        **changes,
-    }
-    return Task(**arguments)
-
-
-# Tasks.
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: HParams(lr=0.1), ValueError, "neither is given of epochs and batch_count"),
-        (lambda: HParams(0.1, 1, 2), ValueError, "both are given of epochs and batch_count"),
-        (lambda: HParams(-1, epochs=1), ValueError, "lr is -1; it must be a positive number"),
-        (lambda: HParams(float("nan"), epochs=1), ValueError, "lr is nan"),
-        (lambda: HParams("1e-3", epochs=1), TypeError, "lr is a str; it must be a number"),
-        (lambda: HParams(0.1, epochs=0), ValueError, "epochs is 0; it must be at least 1"),
-        (lambda: HParams(0.1, batch_count=1.5), TypeError, "batch_count is a float"),
-        (lambda: HParams(0.1, epochs=True), TypeError, "epochs is a bool"),
-        (lambda: HParams(0.1, 1, optimizer_cls="adam"), TypeError, "such as torch.optim.SGD"),
-        (lambda: make_task(get_model=Mlp()(torch.ones(1, 12))), TypeError, "get_model is a Tensor"),
-        (lambda: make_task(get_dataloader=[1]), TypeError, "get_dataloader is a list"),
-        (lambda: make_task(loss_function="mse"), TypeError, "loss_function is a str"),
-        (lambda: make_task(loss_weight=1.0), TypeError, "loss_weight is a float"),
-        (lambda: make_task(hparams={"lr": 1}), TypeError, "it must be saturn.HParams(lr=…, …)"),
-        (lambda: make_task(name=""), ValueError, "name is ''; it must be a non-empty string"),
-        (lambda: make_task(gpu_range=[]), ValueError, "gpu_range is empty"),
-        (lambda: make_task(gpu_range=[1, 0]), ValueError, "gpu_range holds 0"),
-        (lambda: make_task(gpu_range=[1.5]), ValueError, "gpu_range holds 1.5"),
-        (lambda: make_task(hints=["is_transformer"]), TypeError, "hints is a list"),
-        (lambda: make_task(seed=-1), ValueError, "seed is -1"),
-        (lambda: make_task(seed="x"), ValueError, "seed is 'x'"),
-    ],
-)
-def test_bad_arguments_are_refused_with_what_would_be_right(
-    make: Callable[[], Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error) as caught:
-        make()
-    assert message in str(caught.value)
-
-
-def test_a_task_keeps_what_it_was_given() -> None:
-    task = make_task(gpu_range=range(4, 0, -2), hparams=HParams(0.1, 3, width=5), save_dir="out")
-    assert task.gpu_range == [2, 4] and task.hparams.kwargs == {"width": 5}
-    assert task.hparams.optimizer_cls is torch.optim.AdamW and task.save_dir == Path("out")
-    assert task.strategies == [] and task.selected_strategy is None
-    assert make_task(gpu_range=3).gpu_range == [3]
-    assert repr(task) == "Task('a', HParams(lr=0.1, epochs=3, width=5))"
-    names = {make_task(None).name for _ in range(5)}
-    assert len(names) == 5 and all(name.startswith("task-") for name in names)
-
-
-@pytest.mark.parametrize(
-    ("function", "kwargs", "expected"),
-    [
-        (lambda: "none", {}, "none"),
-        (lambda kwargs: kwargs, {"a": 1}, {"a": 1}),
-        (lambda kwargs: kwargs, {}, {}),
-        (lambda a, b=2: (a, b), {"a": 1}, (1, 2)),
-        (lambda **all: all, {"a": 1, "b": 2}, {"a": 1, "b": 2}),
-        (dict, {"a": 1}, {"a": 1}),
-    ],
-)
-def test_get_model_is_called_as_it_wants_to_be(
-    function: Any, kwargs: dict[str, Any], expected: Any
-) -> None:
-    assert definition.call_get_model(function, kwargs) == expected
-
-
-@pytest.mark.parametrize(
-    "parameters", [{"a": 1}, {}, {"parameters": 3}, [1, 2], "text", 7, {"parameters": 1, "b": 2}]
-)
-def test_parameters_survive_as_knobs(parameters: Any) -> None:
-    knobs = wrap_parameters(parameters)
-    assert all(isinstance(key, str) for key in knobs)
-    assert unwrap_parameters(json.loads(json.dumps(knobs))) == parameters
-
-
-def test_names_are_mapped_as_the_runtime_maps_them() -> None:
-    assert [slug(name, 3) for name in ("gpt2-lr1e-5", "_x", "a b", "é", "", "a" * 129)] == [
-        "gpt2-lr1e-5",
-        *["_task-3"] * 5,
-    ]
-    assert is_path_safe("A.b_c=d+e-f") and not is_path_safe("-a") and not is_path_safe("a\n")
-
-
-# The library.
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A Saturn home of the test's own, and a library without memory of other tests."""
-    monkeypatch.setenv("SATURN_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(library, "_registered", {})
-    yield tmp_path / "home"
-
-
-def local_class() -> type[Any]:
-    class Local(saturn.core.executors.Technique.BaseTechnique):  # type: ignore[name-defined,misc]
-        def execute(task, gpus, task_id, batch_count):  # type: ignore[no-untyped-def] # noqa: N805
-            pass
-
-    return Local
-
-
-def test_importable_classes_are_remembered_by_path_alone(home: Path) -> None:
-    saturn.register("mine", black_boxes.Plain)
-    content = json.loads((home / "library.json").read_text())
-    assert content == {"version": 1, "techniques": {"mine": "black_boxes:Plain"}}
-    library._registered.clear()  # as in another process
-    assert saturn.retrieve("mine") is black_boxes.Plain
-    assert [entry.level for entry in library.select(None)] == ["managed", "managed", "black_box"]
-    saturn.deregister("mine")
-    assert library.known() == ["ddp", "fsdp"]
-
-
-def test_local_classes_live_in_the_process_and_travel_by_pickle(home: Path) -> None:
-    saturn.register("local", local_class())
-    assert not (home / "library.json").exists()
-    (entry,) = library.select(["local"])
-    assert entry.import_path is None and entry.technique is saturn.retrieve("local")
-    # A class without a path takes the place of one with.
-    saturn.register("local", black_boxes.Plain)
-    saturn.register("local", local_class())
-    assert json.loads((home / "library.json").read_text())["techniques"] == {}
-
-
-def test_what_cannot_be_imported_here_is_left_out_with_a_word(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    home.mkdir()
-    techniques = {"gone": "no_such_module:Technique"}
-    (home / "library.json").write_text(json.dumps({"version": 1, "techniques": techniques}))
-    assert [entry.name for entry in library.select(None)] == ["ddp", "fsdp"]
-    assert "saturn.deregister('gone') forgets it" in capsys.readouterr().err
-    with pytest.raises(saturn.InvalidInput, match="can't be imported here"):
-        library.select(["gone"])
-
-
-class NoExecute(black_boxes.BaseTechnique):
-    pass
-
-
-class WrongArguments(black_boxes.BaseTechnique):
-    def execute(task, gpus):  # type: ignore[no-untyped-def,override] # noqa: N805
-        pass
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: saturn.register("ddp", black_boxes.Plain), ValueError, "built-in technique"),
-        (lambda: saturn.register("a b", black_boxes.Plain), ValueError, "must be letters, digits"),
-        (
-            lambda: saturn.register("x", Mlp),
-            TypeError,
-            "Mlp is no technique; it must be a subclass",
-        ),
-        (lambda: saturn.register("x", black_boxes.Plain()), TypeError, "Plain is no technique"),
-        (
-            lambda: saturn.register("x", NoExecute),
-            TypeError,
-            "NoExecute has no execute(task, gpus,",
-        ),
-        (
-            lambda: saturn.register("x", WrongArguments),
-            TypeError,
-            "WrongArguments.execute(task, gpus) must accept (task, gpus, task_id, batch_count)",
-        ),
-        (lambda: saturn.deregister("fsdp"), ValueError, "always there"),
-        (
-            lambda: saturn.deregister("x"),
-            saturn.UnknownTechnique,
-            "no technique is called `x`; the library holds `ddp`, `fsdp`",
-        ),
-        (lambda: saturn.retrieve("x"), saturn.UnknownTechnique, "the library holds `ddp`, `fsdp`"),
-        (lambda: library.select("ddp"), TypeError, "such as ['ddp']"),
-        (lambda: library.select([]), saturn.InvalidInput, "techniques is empty"),
-        (lambda: library.select(["ddp", "pp"]), saturn.UnknownTechnique, "`pp`"),
-    ],
-)
-def test_the_library_refuses(call: Callable[[], Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error) as caught:
-        call()
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"version": 2, "techniques": {}}'])
-def test_a_spoilt_library_file_is_named(home: Path, content: str) -> None:
-    home.mkdir()
-    (home / "library.json").write_text(content)
-    with pytest.raises(saturn.InvalidInput, match=r"library\.json"):
-        library.known()
-
-
-def test_managed_techniques_can_be_registered() -> None:
-    saturn.register("many", techniques.ManyKnobs)
-    (entry,) = library.select(["many"])
-    assert (entry.level, entry.import_path) == ("managed", "techniques_of_tests:ManyKnobs")
-
-
-# Profile keys and preloading.
-
-
-def test_only_what_decides_performance_is_in_the_profile_key() -> None:
-    one = make_task("one", hparams=HParams(0.1, batch_count=5), seed=1)
-    same = make_task("two", hparams=HParams(0.2, epochs=7), seed=2)
-    assert profile_key(one) == profile_key(same)
-    others = [
-        make_task(get_model=partial(Mlp, 4)),
-        make_task(get_dataloader=lambda: shuffled_loader()),
-        make_task(loss_function=torch.nn.MSELoss()),
-        make_task(hparams=HParams(0.1, batch_count=5, depth=9)),
-        make_task(hparams=HParams(0.1, batch_count=5, optimizer_cls=torch.optim.SGD)),
-        make_task(hints={"is_transformer": True}),
-        make_task(gpu_range=[1]),
-    ]
-    keys = {profile_key(task) for task in (one, *others)}
-    assert len(keys) == 1 + len(others)
-
-
-KEY_SCRIPT = """
-import torch
-from saturn import HParams, Task
-from saturn.profile_key import profile_key
-
-class Model(torch.nn.Linear):
-    pass
-
-task = Task(lambda: Model(2, 2), lambda: [], torch.nn.MSELoss(), HParams(0.1, 1))
-print(profile_key(task))
-"""
-
-
-def test_profile_keys_are_the_same_in_another_process(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(KEY_SCRIPT)
-    keys = {
-        subprocess.run(
-            [sys.executable, tmp_path / "script.py"],
-            env={"PYTHONPATH": str(PYTHON_DIR), "PYTHONHASHSEED": seed},
-            check=True,
-            capture_output=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(keys) == 1
-
-
-def imports_inside() -> Any:
-    from sklearn.datasets import load_digits
-
-    return load_digits
-
-
-def test_installed_modules_of_the_functions_are_preloaded() -> None:
-    import numpy as np
-
-    task = make_task(get_model=lambda: np.zeros(1))
-    entries = preload_entries([task.definition().dumps()], [imports_inside])
-    assert entries == ["numpy", "sklearn.datasets", "sklearn.datasets:load_digits"]
-
-
-# Runs.
+from models import Mlp
+from saturn import HParams, definition, native
 
 
 class FakeCore:
@@ -442,7 +161,7 @@ def test_profiles_of_earlier_runs_are_reused_for_tasks_that_perform_alike(
     (first.run_dir / "report.json").write_text(json.dumps(report_of(core.request)))
     tasks = [make_task("other name"), make_task("another", get_model=partial(Mlp, 9))]
     saturn.orchestrate(tasks, log=False, profile=first.run_dir)
-    assert [len(task["measured"]) for task in core.request["tasks"]] == [3, 0]
+    assert [len(task["measured"]) for task in core.request["tasks"]] == [2, 0]  # not the failed one
     assert core.request["tasks"][0]["measured"][0]["task"] == "other name"
     with pytest.raises(saturn.InvalidInput, match="give the directory of a run that has ended"):
         saturn.orchestrate(tasks, log=False, profile="nowhere")
@@ -588,3 +307,8 @@ def test_importing_saturn_does_not_import_torch() -> None:
         check=True,
     )
     assert done.stdout == b"False\n"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = (PYTHON_DIR.parent / "pyproject.toml").read_text()
+    assert f'\nversion = "{saturn.__version__}"\n' in project

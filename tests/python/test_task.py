@@ -1,0 +1,95 @@
+"""Tasks: what is kept, what is refused, and how their functions are called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from faces import make_task
+from models import Mlp
+from saturn import HParams, definition
+from saturn.names import is_path_safe, slug
+from saturn.strategy import unwrap_parameters, wrap_parameters
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: HParams(lr=0.1), ValueError, "neither is given of epochs and batch_count"),
+        (lambda: HParams(0.1, 1, 2), ValueError, "both are given of epochs and batch_count"),
+        (lambda: HParams(-1, epochs=1), ValueError, "lr is -1; it must be a positive number"),
+        (lambda: HParams(float("nan"), epochs=1), ValueError, "lr is nan"),
+        (lambda: HParams("1e-3", epochs=1), TypeError, "lr is a str; it must be a number"),
+        (lambda: HParams(0.1, epochs=0), ValueError, "epochs is 0; it must be at least 1"),
+        (lambda: HParams(0.1, batch_count=1.5), TypeError, "batch_count is a float"),
+        (lambda: HParams(0.1, epochs=True), TypeError, "epochs is a bool"),
+        (lambda: HParams(0.1, 1, optimizer_cls="adam"), TypeError, "such as torch.optim.SGD"),
+        (lambda: make_task(get_model=Mlp()(torch.ones(1, 12))), TypeError, "get_model is a Tensor"),
+        (lambda: make_task(get_dataloader=[1]), TypeError, "get_dataloader is a list"),
+        (lambda: make_task(loss_function="mse"), TypeError, "loss_function is a str"),
+        (lambda: make_task(loss_weight=1.0), TypeError, "loss_weight is a float"),
+        (lambda: make_task(hparams={"lr": 1}), TypeError, "it must be saturn.HParams(lr=…, …)"),
+        (lambda: make_task(name=""), ValueError, "name is ''; it must be a non-empty string"),
+        (lambda: make_task(gpu_range=[]), ValueError, "gpu_range is empty"),
+        (lambda: make_task(gpu_range=[1, 0]), ValueError, "gpu_range holds 0"),
+        (lambda: make_task(gpu_range=[1.5]), ValueError, "gpu_range holds 1.5"),
+        (lambda: make_task(hints=["is_transformer"]), TypeError, "hints is a list"),
+        (lambda: make_task(seed=-1), ValueError, "seed is -1"),
+        (lambda: make_task(seed="x"), ValueError, "seed is 'x'"),
+    ],
+)
+def test_bad_arguments_are_refused_with_what_would_be_right(
+    make: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+def test_a_task_keeps_what_it_was_given() -> None:
+    task = make_task(gpu_range=range(4, 0, -2), hparams=HParams(0.1, 3, width=5), save_dir="out")
+    assert task.gpu_range == [2, 4] and task.hparams.kwargs == {"width": 5}
+    assert task.hparams.optimizer_cls is torch.optim.AdamW and task.save_dir == Path("out")
+    assert task.strategies == [] and task.selected_strategy is None
+    assert make_task(gpu_range=3).gpu_range == [3]
+    assert repr(task) == "Task('a', HParams(lr=0.1, epochs=3, width=5))"
+    names = {make_task(None).name for _ in range(5)}
+    assert len(names) == 5 and all(name.startswith("task-") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("function", "kwargs", "expected"),
+    [
+        (lambda: "none", {}, "none"),
+        (lambda kwargs: kwargs, {"a": 1}, {"a": 1}),
+        (lambda kwargs: kwargs, {}, {}),
+        (lambda a, b=2: (a, b), {"a": 1}, (1, 2)),
+        (lambda **all: all, {"a": 1, "b": 2}, {"a": 1, "b": 2}),
+        (dict, {"a": 1}, {"a": 1}),
+    ],
+)
+def test_get_model_is_called_as_it_wants_to_be(
+    function: Any, kwargs: dict[str, Any], expected: Any
+) -> None:
+    assert definition.call_get_model(function, kwargs) == expected
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"a": 1}, {}, {"parameters": 3}, [1, 2], "text", 7, {"parameters": 1, "b": 2}]
+)
+def test_parameters_survive_as_knobs(parameters: Any) -> None:
+    knobs = wrap_parameters(parameters)
+    assert all(isinstance(key, str) for key in knobs)
+    assert unwrap_parameters(json.loads(json.dumps(knobs))) == parameters
+
+
+def test_names_are_mapped_as_the_runtime_maps_them() -> None:
+    assert [slug(name, 3) for name in ("gpt2-lr1e-5", "_x", "a b", "é", "", "a" * 129)] == [
+        "gpt2-lr1e-5",
+        *["_task-3"] * 5,
+    ]
+    assert is_path_safe("A.b_c=d+e-f") and not is_path_safe("-a") and not is_path_safe("a\n")
