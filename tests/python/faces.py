@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import saturn
 import torch
 from models import Mlp, shuffled_loader
 from saturn import HParams, Task
+from saturn.core.executors.Technique import BaseTechnique
 
 LOSS = torch.nn.functional.cross_entropy
 
@@ -25,7 +25,7 @@ def make_task(name: str | None = "a", **changes: Any) -> Task:
 
 
 def local_class() -> type[Any]:
-    class Local(saturn.core.executors.Technique.BaseTechnique):  # type: ignore[name-defined,misc]
+    class Local(BaseTechnique):
         def execute(task, gpus, task_id, batch_count):  # type: ignore[no-untyped-def] # noqa: N805
             pass
 
