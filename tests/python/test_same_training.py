@@ -196,3 +196,32 @@ def test_more_ranks_than_samples_leave_some_without_weight(run: Runtime) -> None
     expected, _ = reference.train(task, 6)
     losses = chain(run, task, [("ddp", 3, 3), ("fsdp", 3, 6)])
     assert reference.largest_difference(losses, expected) < TOLERANCE
+
+
+def tiny_gpt2() -> nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    size = {"vocab_size": 32, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    off = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    return GPT2LMHeadModel(GPT2Config(**size, **off, **ends))
+
+
+def rows_of_tokens() -> Any:
+    from torch.utils.data import DataLoader
+
+    rows = torch.randint(0, 32, (20, 16), generator=torch.Generator().manual_seed(0))
+
+    def collate(samples: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        tokens = torch.stack(samples)
+        return {"input_ids": tokens, "labels": tokens}
+
+    return DataLoader(rows, batch_size=7, shuffle=True, collate_fn=collate)
+
+
+def test_a_hugging_face_model_with_its_own_loss_and_tied_embeddings(run: Runtime) -> None:
+    pytest.importorskip("transformers")
+    task = definition(get_model=tiny_gpt2, get_dataloader=rows_of_tokens, loss_function=None)
+    expected, _ = reference.train(task, 7, loss_of=lambda model, batch: model(**batch).loss)
+    moves = [("ddp", 1, 2), ("fsdp", 2, 4), ("ddp", 3, 6), ("fsdp", 3, 7)]
+    assert reference.largest_difference(chain(run, task, moves), expected) < TOLERANCE
