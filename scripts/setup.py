@@ -63,7 +63,7 @@ def missing_prerequisite() -> str | None:
     if not shutil.which("cargo"):
         return "missing: Rust; get it from https://rustup.rs, then open a new shell"
     if not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
-        return "missing: a C++ compiler; get it with: apt install g++ (macOS: xcode-select --install)"
+        return "missing: a C++ compiler; get it with: apt install g++"
     return None
 
 

@@ -1,7 +1,7 @@
 """Runs that are interrupted, killed and resumed, with real processes and real training.
 
-Each is compared, loss by loss, with a run that nothing happened to: on one device the strategy stays
-the same, so the losses must be the same bits.
+Each is compared, loss by loss, with a run that nothing happened to: on one device the strategy
+stays the same, so the losses must be the same bits.
 """
 
 from __future__ import annotations
@@ -71,15 +71,14 @@ class Run:
             # Every process of this run, and no other, has it.
             "SATURN_TEST_MARK": str(directory),
         }
-        self.stderr = directory / "stderr"
-        with self.stderr.open("w") as stderr:
+        self.stdout, self.stderr = directory / "stdout", directory / "stderr"
+        with self.stdout.open("w") as stdout, self.stderr.open("w") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, str(script), *arguments],
                 cwd=directory,
                 env=self.environment,
-                stdout=subprocess.PIPE,
+                stdout=stdout,
                 stderr=stderr,
-                text=True,
             )
 
     def wait_for_step(self, step: int, task: str = "lr0.01") -> None:
@@ -235,5 +234,5 @@ def test_a_task_that_fails_stops_no_other_and_the_exit_code_tells(
     assert "in fail_late" in shown, "the worker's own traceback"
     assert "the twenty-first batch is cursed" in shown
     assert run.losses("lr0.001") == undisturbed.losses("lr0.001")
-    assert run.process.stdout is not None and run.process.stdout.read() == ""
+    assert run.stdout.read_text() == ""
     assert run.saturn("resume").returncode == 1

@@ -134,3 +134,86 @@ fn to_json(path: &Path, value: &impl serde::Serialize) -> Result<String, Runtime
         reason: format!("a record can't be written: {error}"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use saturn_core::Cluster;
+    use saturn_engine::{RunEnd, TaskId};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn settings() -> LaunchSettings {
+        LaunchSettings {
+            python: "python3".to_owned(),
+            python_path: vec!["/somewhere".to_owned()],
+            cwd: PathBuf::from("/"),
+            preload: Vec::new(),
+            devices: Some(2),
+        }
+    }
+
+    /// A journal of three records, and the directory that holds it.
+    fn written() -> (TempDir, PathBuf, Vec<Record>) {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("journal.db");
+        let records = vec![
+            Record::Resumed { cluster: Cluster::default() },
+            Record::Noted { task: TaskId(3), text: "a `word` \"for\" you\n".to_owned() },
+            Record::RunEnded { end: RunEnd::Complete },
+        ];
+        let mut journal = Journal::create(&path, &settings()).unwrap();
+        journal.append(&records[..2], 0.25).unwrap();
+        journal.append(&[], 0.5).unwrap();
+        journal.append(&records[2..], 1.75).unwrap();
+        (dir, path, records)
+    }
+
+    #[test]
+    fn what_was_appended_is_read_back_in_order_with_its_times() {
+        let (_dir, path, records) = written();
+        let journal = Journal::open_existing(&path).unwrap();
+        let times = [0.25, 0.25, 1.75];
+        let expected: Vec<_> = records.into_iter().zip(times).collect();
+        assert_eq!(journal.records().unwrap(), expected);
+        assert_eq!(journal.settings().unwrap().devices, Some(2));
+    }
+
+    #[test]
+    fn a_decision_is_kept_whole_or_not_at_all() {
+        let (_dir, path, _) = written();
+        let mut journal = Journal::open_existing(&path).unwrap();
+        // A second writer holds the journal: as a full disk would, this makes the commit fail.
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        journal.connection.busy_timeout(std::time::Duration::ZERO).unwrap();
+        let decision =
+            [Record::Interrupted { at_once: false }, Record::Interrupted { at_once: true }];
+        assert!(matches!(journal.append(&decision, 2.0), Err(RuntimeError::Journal { .. })));
+        drop(other);
+        assert_eq!(journal.records().unwrap().len(), 3);
+        journal.append(&decision, 2.0).unwrap();
+        assert_eq!(journal.records().unwrap().len(), 5);
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let (_dir, path, _) = written();
+        let tamper = |sql: &str| Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+        tamper("UPDATE record SET record = '{\"record\": \"unheard_of\"}' WHERE seq = 2");
+        let error = Journal::open_existing(&path).unwrap().records().unwrap_err().to_string();
+        assert!(error.contains("record 2") && error.contains("unheard_of"), "{error}");
+        tamper("PRAGMA user_version = 9");
+        let error = Journal::open_existing(&path).unwrap_err().to_string();
+        assert!(error.contains("its version is 9; this program reads 1"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_journal_is_an_error() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("journal.db");
+        std::fs::write(&path, "not a database at all, but long enough to look like one".repeat(9))
+            .unwrap();
+        assert!(matches!(Journal::open_existing(&path), Err(RuntimeError::Journal { .. })));
+    }
+}

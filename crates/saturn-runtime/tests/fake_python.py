@@ -6,6 +6,7 @@ Called as `fake_python.py -m saturn.worker.warm ...` it is a warm parent whose r
 A "step" takes 10 ms; a "checkpoint" is a file `step` in the task's directory.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -40,19 +41,28 @@ def warm_parent():
         launch = json.loads(line)["launch"]
         log = os.open(launch["log"], os.O_WRONLY | os.O_CREAT)
         child = subprocess.Popen(
-            [sys.executable, __file__, "-m", "saturn.worker.rank", launch["spec"],
-             str(launch["rank"]), "--workers-lock", sys.argv[sys.argv.index("--workers-lock") + 1]],
-            env={**os.environ, **launch["env"]}, stdout=log, stderr=log, start_new_session=True,
+            [
+                sys.executable,
+                __file__,
+                "-m",
+                "saturn.worker.rank",
+                launch["spec"],
+                str(launch["rank"]),
+                "--workers-lock",
+                sys.argv[sys.argv.index("--workers-lock") + 1],
+            ],
+            env={**os.environ, **launch["env"]},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
             stdin=subprocess.DEVNULL,
         )
         os.close(log)
         children[launch["key"]] = child
         say({"launched": {"key": launch["key"], "pid": child.pid}})
     for child in children.values():
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def reap(children):
@@ -96,9 +106,18 @@ def rank(spec_path, index):
     if spec["kind"] == "trial":
         if index == 0:
             step_s = STEP_S * (1 if spec["gpus"] == 1 else 0.6)
-            tell("trial", knobs={}, outcome={
-                "outcome": "measured", "step_s": step_s, "setup_s": 0.05,
-                "peak_memory_bytes": 1, "timed_steps": 3, "batches_per_epoch": 50})
+            tell(
+                "trial",
+                knobs={},
+                outcome={
+                    "outcome": "measured",
+                    "step_s": step_s,
+                    "setup_s": 0.05,
+                    "peak_memory_bytes": 1,
+                    "timed_steps": 3,
+                    "batches_per_epoch": 50,
+                },
+            )
         return 0
     train(spec, behaviour, index, tell, stopping)
     return 0
