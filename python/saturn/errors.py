@@ -49,13 +49,19 @@ class TasksFailed(SaturnError):
         self.result = result
 
 
-class RunInterrupted(KeyboardInterrupt):
-    """Ctrl-C: training stopped at checkpoints; `resume_command` finishes the run. Code 130."""
+class RunInterrupted(KeyboardInterrupt, SystemExit):
+    """Ctrl-C: training stopped at checkpoints; `resume_command` finishes the run. Code 130.
+
+    A script that doesn't catch it ends with that code and without a traceback: how to go on has
+    been said already. (Python does so for `KeyboardInterrupt` itself but not for its subclasses,
+    so this is a `SystemExit` too.)
+    """
 
     exit_code: ClassVar[int] = 130
 
     def __init__(self, message: str, *, run_dir: str, resume_command: str) -> None:
         """Keep what is needed to go on."""
         super().__init__(message)
+        self.code = self.exit_code
         self.run_dir = run_dir
         self.resume_command = resume_command

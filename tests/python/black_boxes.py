@@ -179,3 +179,38 @@ class ReadsFresh(BaseTechnique):
         again = [labels.tolist() for _, labels in task.get_fresh_iterator()]
         assert first == again and len(first) == 6
         return {"largest": max(map(len, first))}
+
+
+class SavesBlindly(BaseTechnique):
+    """Reads the loader itself, saves half-way, and dies the first time."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        import os
+        from pathlib import Path
+
+        model = task.get_model()
+        task.save(model.state_dict())
+        marker = Path(task.hints["marker"])
+        if not marker.exists():
+            marker.touch()
+            os._exit(3)
+        assert not task.has_ckpt()
+        task.save(model.state_dict())
+
+
+class IteratesTwice(BaseTechnique):
+    """Asks for the iterator again after each five batches, as loops over epochs do."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        import itertools
+
+        model = task.get_model()
+        optimizer = task.hparams.optimizer_cls(model.parameters(), lr=task.hparams.lr)
+        trained = 0
+        while trained < batch_count:
+            for inputs, labels in itertools.islice(task.get_iterator(), 5):
+                task.loss_function(model(inputs), labels).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                trained += 1
+        task.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import black_boxes
@@ -138,6 +139,28 @@ def test_returning_early_is_an_error(run: Runtime) -> None:
     result = launch(run, black_boxes.Lazy, steps=9)
     assert result.codes == [1]
     assert "execute returned after 2 of the 9 batches" in result.one("failed")["error"]
+
+
+def test_saves_of_a_function_that_cannot_be_followed_count_when_it_returns(
+    run: Runtime, tmp_path: Path
+) -> None:
+    run.write_task(definition(hints={"marker": str(tmp_path / "marker")}))
+    technique = spec_of(black_boxes.SavesBlindly, "black_box")
+    assert run.run("mlp", technique, steps=9).codes == [3]
+    assert run.checkpoints("mlp") == [".pending"]
+    result = run.run("mlp", technique, steps=9)
+    assert result.codes == [0], result.logs
+    assert result.one("started")["step"] == 0 and result.one("finished")["step"] == 9
+    assert run.checkpoints("mlp") == ["step-00000009"]
+    assert run.run("mlp", "ddp", steps=10).one("started")["step"] == 9
+
+
+def test_iterators_go_on_where_the_last_one_stopped(run: Runtime) -> None:
+    result = launch(run, black_boxes.IteratesTwice, steps=13)
+    assert result.codes == [0], result.logs
+    _, expected = reference.train(definition(), 13)
+    saved = torch.load(run.task_dir("mlp") / "checkpoints" / "step-00000013" / "state.pt")
+    torch.testing.assert_close(saved["model"], dict(expected.state_dict()), rtol=0, atol=1e-6)
 
 
 def test_loss_is_watched(run: Runtime) -> None:

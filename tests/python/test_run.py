@@ -312,3 +312,17 @@ def test_importing_saturn_does_not_import_torch() -> None:
 def test_the_version_is_that_of_the_package() -> None:
     project = (PYTHON_DIR.parent / "pyproject.toml").read_text()
     assert f'\nversion = "{saturn.__version__}"\n' in project
+
+
+def test_an_uncaught_interrupt_ends_a_script_with_its_code_and_no_traceback() -> None:
+    script = (
+        "from saturn import RunInterrupted; "
+        "raise RunInterrupted('stopped', run_dir='r', resume_command='saturn resume r')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": str(PYTHON_DIR)},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

@@ -6,7 +6,9 @@ batches, keeps what they save, and times them.
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 import statistics
 import time
 from pathlib import Path
@@ -61,6 +63,7 @@ def _train(
             # It took its batches by `next`, and there were no more because of the stop request.
             if not reporter.stop_requested:
                 raise
+        task.returned()
     reached, saved = _reached(task, spec.checkpoints_dir, start, limit)
     if reached < spec.steps:
         if not reporter.stop_requested:
@@ -131,6 +134,8 @@ def _trial(
             }
         )
         return
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
     outcome: dict[str, Any] = {
         "outcome": "measured",
         "step_s": step_s,
@@ -187,9 +192,7 @@ def _time_execute(
     began = time.monotonic()
     execute(task, gpus, spec.attempt, count)
     if task.iterated:
-        seconds = [
-            later - sooner for sooner, later in zip(task.times, task.times[1:], strict=False)
-        ]
+        seconds = [later - sooner for sooner, later in itertools.pairwise(task.times)]
         if len(seconds) < spec.warmup_steps + 2:
             raise RuntimeError(f"execute took {task.given} of the {count} batches of its trial")
         return statistics.median(seconds[spec.warmup_steps :]), task.times[0]

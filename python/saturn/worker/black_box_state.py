@@ -7,6 +7,7 @@ The file holds whatever `task.save` was given: the model's state dict, or a mapp
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,28 +22,50 @@ from saturn.worker import manifest
 
 #: The one file of such a checkpoint.
 FILE = "state.pt"
+#: Directory of what was saved by a function that hasn't said yet how far it is.
+_PENDING = ".pending"
 #: What `DataParallel` and `DistributedDataParallel` put before every name.
 _WRAPPER_PREFIX = "module."
 
 
-def write_saved(state: Mapping[str, Any], checkpoints_dir: Path, about: Mapping[str, Any]) -> Path:
-    """Write a checkpoint; `about` is its manifest but for the files. Returns its directory."""
-    name = f"{manifest.UNFINISHED}{manifest.step_dir_name(about['step'])}-{os.getpid()}"
-    scratch = checkpoints_dir / name
+def write_pending(state: Mapping[str, Any], checkpoints_dir: Path) -> None:
+    """Write what is saved, durably, in place of what was pending; it doesn't count yet."""
+    scratch = checkpoints_dir / f"{manifest.UNFINISHED}{os.getpid()}"
+    shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     with (scratch / FILE).open("wb") as file:
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
+    drop_pending(checkpoints_dir)
+    scratch.rename(checkpoints_dir / _PENDING)
+
+
+def has_pending(checkpoints_dir: Path) -> bool:
+    """Whether something is saved that doesn't count yet."""
+    return (checkpoints_dir / _PENDING / FILE).is_file()
+
+
+def drop_pending(checkpoints_dir: Path) -> None:
+    """Forget what is pending, if anything is."""
+    shutil.rmtree(checkpoints_dir / _PENDING, ignore_errors=True)
+
+
+def commit_pending(checkpoints_dir: Path, about: Mapping[str, Any]) -> Path:
+    """Make what is pending a checkpoint; `about` is its manifest but for the files.
+
+    Returns its directory.
+    """
+    pending = checkpoints_dir / _PENDING
     content = {
         "version": manifest.VERSION,
         "format": "torch",
         "loss": None,
         **about,
         **manifest.versions(),
-        "files": manifest.digests(scratch, [FILE]),
+        "files": manifest.digests(pending, [FILE]),
     }
-    directory = manifest.commit(scratch, checkpoints_dir, content)
+    directory = manifest.commit(pending, checkpoints_dir, content)
     manifest.prune(checkpoints_dir)
     return directory
 

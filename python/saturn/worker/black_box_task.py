@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,12 +22,21 @@ from torch import nn
 from saturn.definition import TaskDefinition
 from saturn.strategy import Strategy
 from saturn.worker import manifest, seeds
-from saturn.worker.black_box_state import read_into, read_whole, write_saved
+from saturn.worker.black_box_state import (
+    commit_pending,
+    drop_pending,
+    has_pending,
+    read_into,
+    read_whole,
+    write_pending,
+)
 from saturn.worker.data import Data, Position
 from saturn.worker.stepper import build_data, build_model
 
 #: Least seconds between two progress reports.
 _PROGRESS_EVERY_S = 0.25
+#: How many times of late are kept: more than any trial has steps.
+_TIMES = 256
 
 
 class BlackBoxTask:
@@ -59,19 +69,19 @@ class BlackBoxTask:
         self._stop_requested = stop_requested
         self._report = report
         self._data: Data | None = None
+        drop_pending(checkpoints_dir)  # of a function that crashed: nobody knows what it holds
         self._saved = manifest.newest_valid(checkpoints_dir)
         found = None if self._saved is None else self._saved[1]
         self.start_step: int = 0 if found is None else found["step"]
-        self._start = (
+        self._position = (
             Position()
             if found is None
             else Position(found["epoch"], found["batch"], found["samples"])
         )
-        self.saved_step = self.start_step  # steps that a crash can't undo
         self.given = 0  # batches that the iterator has given
         self.iterated = False  # whether `get_iterator` was used at all
-        self.times: list[float] = []  # when each batch was asked for
-        self._position = self._start
+        # When each batch was asked for, of late.
+        self.times: deque[float] = deque(maxlen=_TIMES)
         self._told = 0.0
         self._loss: torch.Tensor | None = None
 
@@ -94,7 +104,7 @@ class BlackBoxTask:
         """
         self.iterated = True
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        slices = self._loader_data().slices(self._start)
+        slices = self._loader_data().slices(self._position)
         while True:
             self.times.append(time.monotonic())
             if self.given >= self._limit or self._stop_requested():
@@ -109,14 +119,12 @@ class BlackBoxTask:
 
     def get_fresh_iterator(self) -> Iterator[Any]:
         """One pass over the data from its beginning, in the order of the first epoch; uncounted."""
-        slices = self._loader_data().slices(Position())
-        count = self.batches_per_epoch
-        while count is None or count > 0:
-            piece = next(slices)
-            if piece.after.epoch > 0 and count is None:
-                return
+        for piece in self._loader_data().slices(Position()):
+            if piece.after.epoch > 0 and piece.after.batch > 0:
+                return  # a stream's next pass has begun: only reading on showed it
             yield piece.batch
-            count = None if count is None else count - 1
+            if piece.after.epoch > 0:
+                return
 
     @property
     def batches_per_epoch(self) -> int | None:
@@ -141,7 +149,8 @@ class BlackBoxTask:
         """Save the model's state, at the position where the iterator stands.
 
         A mapping with a `model` entry may hold more, such as the optimizer's state: `saved()`
-        gives it back.
+        gives it back. A function that doesn't take its batches from `get_iterator` can't be seen
+        to advance: what it saves counts once it has returned.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(
@@ -149,9 +158,18 @@ class BlackBoxTask:
                 "the model's under `model`"
             )
         began = time.monotonic()
-        step, position = self.start_step + self.done, self._standing()
-        directory = write_saved(
-            state_dict,
+        write_pending(state_dict, self._checkpoints_dir)
+        if self.iterated:
+            self._commit(self.given, self._position, began)
+
+    def returned(self) -> None:
+        """To be called when the function has returned: what is still pending counts now."""
+        if not self.iterated and has_pending(self._checkpoints_dir):
+            self._commit(self._limit, self._after_limit(), time.monotonic())
+
+    def _commit(self, done: int, position: Position, began: float) -> None:
+        step = self.start_step + done
+        directory = commit_pending(
             self._checkpoints_dir,
             {
                 "step": step,
@@ -162,14 +180,8 @@ class BlackBoxTask:
             },
         )
         self._saved = (directory, manifest.read(directory) or {})
-        self.saved_step = step
         save_s = time.monotonic() - began
         self._report({"type": "checkpoint", "step": step, "save_s": save_s, "blocked_s": save_s})
-
-    @property
-    def done(self) -> int:
-        """Batches trained in this attempt, so far as can be known: those that were given."""
-        return self.given if self.iterated else self._limit
 
     def _watched(self, loss_function: Callable[..., Any] | None) -> Callable[..., Any] | None:
         """The task's loss function, its last value noted for progress reports."""
@@ -188,16 +200,13 @@ class BlackBoxTask:
             lambda *args, **kwargs: note(loss_function(*args, **kwargs))
         )
 
-    def _standing(self) -> Position:
-        """Where training stands in the data."""
-        per_epoch = self.batches_per_epoch
-        if self.iterated or per_epoch is None:
-            return self._position
-        # It read the loader by itself: only the number of batches is known.
-        epoch, batch = divmod(
-            self._start.epoch * per_epoch + self._start.batch + self.done, per_epoch
-        )
-        return Position(epoch, batch, self._start.samples)
+    def _after_limit(self) -> Position:
+        """Where the data stands after all batches, by their number alone."""
+        per_epoch, start = self.batches_per_epoch, self._position
+        if per_epoch is None:
+            return start
+        epoch, batch = divmod(start.epoch * per_epoch + start.batch + self._limit, per_epoch)
+        return Position(epoch, batch, start.samples)
 
     def __getstate__(self) -> dict[str, Any]:
         """For processes that a function starts itself: all but the lines to the runtime."""
@@ -224,8 +233,7 @@ class BlackBoxTask:
         done = self.given - 1
         if done > 0 and now - self._told >= _PROGRESS_EVERY_S:
             self._told = now
-            recent = self.times[-32:]
-            step_s = (recent[-1] - recent[0]) / max(1, len(recent) - 1)
+            step_s = (self.times[-1] - self.times[0]) / max(1, len(self.times) - 1)
             self._report(
                 {
                     "type": "progress",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -183,18 +183,21 @@ def _only_saved(
     A parameter that had no gradient yet has no state either, in the checkpoint or after loading.
     One that had must be complete: a missing entry then raises in the load.
     """
-    names = {name for name, _ in module.named_parameters()}
-    stateless = {
-        name
-        for name in names
-        if not any(key.startswith(f"optimizer.{_STATE}{name}.") for key in saved)
-    }
+    with_state = {prefix for key in saved for prefix in _prefixes(key)}
+    stateless = []
     for name, parameter in module.named_parameters():
-        if name in stateless:
+        if f"optimizer.{_STATE}{name}" not in with_state:
             optimizer.state.pop(parameter, None)
-    prefixes = tuple(f"{_STATE}{name}." for name in stateless)
+            stateless.append(f"{_STATE}{name}.")
     return {
         key: value
         for key, value in state.items()
-        if key.startswith(_STATE) and not key.startswith(prefixes)
+        if key.startswith(_STATE) and not key.startswith(tuple(stateless))
     }
+
+
+def _prefixes(key: str) -> Iterator[str]:
+    """`a.b.c` → `a.b`, `a`: the names of whatever an entry belongs to."""
+    while key:
+        key = key.rpartition(".")[0]
+        yield key

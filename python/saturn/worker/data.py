@@ -98,7 +98,7 @@ class Data:
         if loader.num_workers > 0:
             workers = {
                 "timeout": loader.timeout,
-                "worker_init_fn": WorkerStart(loader.worker_init_fn, loader.dataset),
+                "worker_init_fn": WorkerStart(loader.worker_init_fn),
                 "multiprocessing_context": loader.multiprocessing_context,
                 "prefetch_factor": loader.prefetch_factor,
             }
@@ -194,7 +194,7 @@ class Data:
         if isinstance(loader, DataLoader):
             loader.pin_memory = loader.pin_memory and self._pin_memory
             if loader.num_workers > 0 and not isinstance(loader.worker_init_fn, WorkerStart):
-                loader.worker_init_fn = WorkerStart(loader.worker_init_fn, None)
+                loader.worker_init_fn = WorkerStart(loader.worker_init_fn)
             if loader.generator is not None:
                 loader.generator.manual_seed(seeds.epoch_seed(self._seed, epoch))
         seeds.seed_fetch(seeds.epoch_seed(self._seed, epoch))

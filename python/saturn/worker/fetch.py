@@ -60,9 +60,8 @@ class SliceDataset(Dataset[Any]):
 class WorkerStart:
     """What a loader's worker process does first: die with its rank, then the task's own start."""
 
-    def __init__(self, worker_init_fn: Callable[[int], Any] | None, dataset: Any) -> None:
+    def __init__(self, worker_init_fn: Callable[[int], Any] | None) -> None:
         self._worker_init_fn = worker_init_fn
-        self._dataset = dataset  # what the task's own function expects to find; None: as it is
 
     def __call__(self, worker_id: int) -> None:
         die_with_parent()

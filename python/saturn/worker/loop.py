@@ -110,23 +110,20 @@ class _Observer:
         if not math.isfinite(loss) and not self._warned:
             self._warned = True
             self._reporter.note(f"the loss is {loss} at step {step}")
-        # The first step of an attempt warms up: it says little about the next.
-        if self._first:
-            self._first = False
+        # The first step of an attempt warms up: its time says little about the next.
+        if not self._first:
             self._recent_s.append(step_s)
-            return
-        if len(self._recent_s) == 1 and self._told == 0.0:
-            self._recent_s.clear()
-        self._recent_s.append(step_s)
+        self._first = False
         now = time.monotonic()
         if now - self._told >= _PROGRESS_EVERY_S:
             self._told = now
+            recent = self._recent_s
             self._reporter.send(
                 {
                     "type": "progress",
                     "step": step,
                     "loss": loss,
-                    "step_s": sum(self._recent_s) / len(self._recent_s),
+                    "step_s": sum(recent) / len(recent) if recent else None,
                 }
             )
 
