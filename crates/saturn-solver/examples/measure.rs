@@ -1,6 +1,7 @@
 //! Solves problem files and prints one line of JSON for each: what `benches/solver` runs.
 //!
-//! usage: measure [--solver S] [--objective O] [--time-limit SECONDS] [--threads N] [--seed N] FILE…
+//! usage: measure [--solver S] [--objective O] [--time-limit SECONDS] [--threads N] [--seed N]
+//!        [--max-moves N] FILE…
 
 #![expect(clippy::disallowed_methods, reason = "measuring takes a clock")]
 
@@ -28,6 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--objective" => options.objective = value()?.parse()?,
             "--time-limit" => options.time_limit_s = value()?.parse()?,
             "--threads" => options.threads = value()?.parse()?,
+            "--max-moves" => options.max_moves = Some(value()?.parse()?),
             "--seed" => options.seed = value()?.parse()?,
             file => measure(file, &options)?,
         }

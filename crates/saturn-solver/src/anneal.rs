@@ -121,21 +121,21 @@ impl<'a> Region<'a> {
     }
 
     /// Latest end in the region, seconds.
-    pub(crate) fn end(&self) -> f64 {
+    fn end(&self) -> f64 {
         self.loads.iter().map(|load| load.end).fold(0.0, f64::max)
-    }
-
-    /// Sum of completion times in the region, seconds.
-    pub(crate) fn sum_of_ends(&self) -> f64 {
-        self.loads.iter().map(|load| load.sum_of_ends).sum()
     }
 
     /// What the region is worth under the objective.
     pub(crate) fn value(&self) -> f64 {
         match self.objective {
             Objective::Makespan => self.end(),
-            Objective::Completion => self.sum_of_ends(),
+            Objective::Completion => self.loads.iter().map(|load| load.sum_of_ends).sum(),
         }
+    }
+
+    /// What annealing makes small.
+    pub(crate) fn total_cost(&self) -> f64 {
+        self.costs.iter().sum()
     }
 
     #[inline]

@@ -1,0 +1,80 @@
+//! Small problems: annealed whole, again and again.
+//!
+//! Each round every thread anneals once, from the best plan or from a greedy one, with a random
+//! target between the bound and the best makespan and a random first temperature; rounds get
+//! longer. A target below what is possible is no waste: different targets make different modes
+//! attractive.
+
+use crate::anneal::{Cooling, Region};
+use crate::greedy::{HASTES, ORDERS, Order, Recipe, greedy};
+use crate::lists::Lists;
+use crate::options::Objective;
+use crate::random::Random;
+use crate::search::{Incumbent, Search, in_threads};
+
+/// Moves of the first rounds; the length doubles every few rounds.
+const FIRST_ROUND: u64 = 50_000;
+const LONGEST_ROUND: u64 = 8_000_000;
+const ROUNDS_PER_LENGTH: u64 = 6;
+
+/// Improves `best` until a limit is reached.
+pub(crate) fn search(search: &Search, best: &mut Incumbent) {
+    let nodes: Vec<usize> = (0..search.model.nodes.len()).collect();
+    let mut randoms: Vec<Random> =
+        (0..search.threads as u64).map(|stream| Random::new(search.seed, stream)).collect();
+    let mut num_moves = 0;
+    let mut round = 0;
+    let mut length = FIRST_ROUND;
+    while !search.is_done(best, num_moves) {
+        round += 1;
+        if round % ROUNDS_PER_LENGTH == 0 {
+            length = (length * 2).min(LONGEST_ROUND);
+        }
+        let share = search
+            .max_moves
+            .map_or(u64::MAX, |limit| (limit - num_moves).div_ceil(search.threads as u64));
+        let results = in_threads(&mut randoms, |random, moves| {
+            anneal(search, best, &nodes, length.min(share), random, moves)
+        });
+        for (found, moves) in results {
+            num_moves += moves;
+            if let Some((_, lists)) = found {
+                search.improve(best, lists);
+            }
+        }
+    }
+}
+
+/// One annealing of the whole problem from a random start.
+fn anneal(
+    search: &Search,
+    best: &Incumbent,
+    nodes: &[usize],
+    num_moves: u64,
+    random: &mut Random,
+    moves: &mut u64,
+) -> Option<(f64, Lists)> {
+    let Search { model, objective, bound, deadline, .. } = *search;
+    let least = bound.makespan;
+    let is_fresh = random.below(2) == 0;
+    let (target, scale, coldest) = match objective {
+        Objective::Makespan => {
+            (least + (best.value - least) * (0.3 + 0.7 * random.unit()), least, 0.001)
+        }
+        Objective::Completion => (f64::INFINITY, best.value / nodes.len() as f64, 0.0002),
+    };
+    let lists = if is_fresh {
+        let order = match objective {
+            Objective::Makespan => ORDERS[random.below(ORDERS.len())],
+            Objective::Completion => Order::Smallest,
+        };
+        let haste = HASTES[random.below(HASTES.len())];
+        greedy(model, &bound.prices, Recipe { target, haste, order })
+    } else {
+        best.lists.clone()
+    };
+    let warmest = random.log_between(if is_fresh { 0.05 } else { 0.03 }, 0.5);
+    let cooling = Cooling { from: scale * warmest, to: scale * coldest, num_moves };
+    let mut region = Region::new(model, objective, &bound.prices, nodes.to_vec(), lists, target);
+    region.run(cooling, Some(best.value), deadline, random, moves)
+}
