@@ -70,6 +70,12 @@ pub enum TrialOutcome {
 pub struct Trial {
     /// Name of the task.
     pub task: String,
+    /// Names all tasks that perform like it by construction, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile_key: Option<String>,
+    /// The type of device that it ran on, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_type: Option<String>,
     /// What was tried; `knobs` are those that the technique chose.
     #[serde(flatten)]
     pub strategy: Strategy,
@@ -165,6 +171,8 @@ struct ProfileFile {
 #[serde(deny_unknown_fields)]
 struct TrialFile {
     task: String,
+    profile_key: Option<String>,
+    gpu_type: Option<String>,
     technique: String,
     #[serde(deserialize_with = "number::gpus")]
     gpus: u32,
@@ -251,7 +259,12 @@ impl TrialFile {
                 traceback: self.traceback.unwrap_or_default(),
             },
         };
-        let strategy = Strategy { technique: self.technique, gpus: self.gpus, knobs: self.knobs };
-        Ok(Trial { task: self.task, strategy, outcome })
+        let strategy = Strategy {
+            technique: self.technique.clone(),
+            gpus: self.gpus,
+            knobs: self.knobs.clone(),
+        };
+        let Self { task, profile_key, gpu_type, .. } = self;
+        Ok(Trial { task, profile_key, gpu_type, strategy, outcome })
     }
 }

@@ -1,6 +1,6 @@
 //! What a run is told at its start: tasks, techniques, devices and policy.
 
-use saturn_core::{Cluster, Trial};
+use saturn_core::{Cluster, Strategy, Trial};
 use serde::{Deserialize, Serialize};
 
 /// How far the run goes.
@@ -127,6 +127,24 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
+    /// The level of a strategy's technique; managed where it isn't in the run.
+    pub fn level_of(&self, strategy: &Strategy) -> Level {
+        self.technique(&strategy.technique).map_or(Level::Managed, |technique| technique.level)
+    }
+
+    /// How many ranks a strategy's gang has.
+    pub fn num_ranks(&self, strategy: &Strategy) -> u32 {
+        match self.level_of(strategy) {
+            Level::Managed => strategy.gpus,
+            Level::BlackBox => 1,
+        }
+    }
+
+    /// Devices of the largest node: no gang is wider.
+    pub fn widest(&self) -> u32 {
+        self.cluster.nodes.iter().map(|node| node.gpus).max().unwrap_or(0)
+    }
+
     /// The registered technique of that name.
     pub fn technique(&self, name: &str) -> Option<&TechniqueRef> {
         self.techniques.iter().find(|technique| technique.name == name)

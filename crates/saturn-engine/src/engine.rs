@@ -12,7 +12,6 @@ use crate::forecast::devices;
 use crate::ids::{AttemptId, TaskId};
 use crate::planning::PendingSolve;
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, StopReason};
-use crate::recovery::ECHO_GRACE_S;
 use crate::state::{Attempt, Phase, State, TaskStatus};
 
 /// What the engine decided on an event.
@@ -68,8 +67,12 @@ impl Engine {
             Event::Begin => {
                 let config = self.state.config.clone();
                 self.commit(Record::Began { config }, now_s);
+                return std::mem::take(&mut self.decision);
             }
-            Event::Resume { cluster } => self.resume(cluster, now_s),
+            Event::Resume { cluster } => {
+                self.resume(cluster, now_s);
+                return std::mem::take(&mut self.decision);
+            }
             Event::LaunchFailed { attempt, error } => self.launch_failed(attempt, error, now_s),
             Event::Reported { attempt, rank, report } => {
                 self.reported(attempt, rank, report, now_s);
@@ -96,16 +99,10 @@ impl Engine {
             .iter()
             .filter(|task| task.status == TaskStatus::Waiting && task.not_before_s > state.now_s)
             .map(|task| task.not_before_s);
-        let stalls =
-            state.live_attempts().filter(|(_, attempt)| !attempt.killing).map(|(_, attempt)| {
-                match attempt.echo_s {
-                    Some(echo_s) => echo_s + ECHO_GRACE_S,
-                    None => attempt.heard_s + state.config.policy.stall_s,
-                }
-            });
+        let kills = state.live_attempts().filter_map(|(_, attempt)| self.overdue_at_s(attempt));
         let solve = (state.phase() == Phase::Training && self.solve.is_none())
             .then_some(self.last_solve_s + state.config.policy.interval_s);
-        retries.chain(stalls).chain(solve).min_by(f64::total_cmp)
+        retries.chain(kills).chain(solve).min_by(f64::total_cmp)
     }
 
     /// Applies a record and hands it out to be stored.
@@ -178,19 +175,14 @@ impl Engine {
     fn advance(&mut self, now_s: f64) {
         match self.state.phase() {
             Phase::Trials => self.launch_trials(now_s),
-            Phase::Planning => self.give_up_hopeless(now_s),
             Phase::Training => self.follow_plan(now_s),
+            Phase::Planning => {
+                self.give_up_hopeless(now_s);
+                self.ask_for_plan(now_s);
+            }
             Phase::Stopping | Phase::Ended(_) => {}
         }
         self.end_if_over(now_s);
-        // The last trial's outcome may open the way to a plan, and its plan to launches.
-        if self.state.phase() == Phase::Planning {
-            self.give_up_hopeless(now_s);
-            self.end_if_over(now_s);
-            if self.state.phase() == Phase::Planning {
-                self.ask_for_plan(now_s);
-            }
-        }
     }
 
     fn end_if_over(&mut self, now_s: f64) {
@@ -264,9 +256,10 @@ impl Engine {
                     self.state.tasks[task.0].loss = loss.or(self.state.tasks[task.0].loss);
                 }
             }
-            Report::Checkpoint { step, .. } => {
-                self.commit(Record::Checkpointed { attempt: id, step }, now_s);
+            Report::Checkpoint { step, save_s, .. } => {
+                self.commit(Record::Checkpointed { attempt: id, step, save_s }, now_s);
             }
+            Report::Alive => {}
             Report::Trial { knobs, outcome } => self.trial_reported(id, knobs, outcome, now_s),
             Report::Finished { step, loss } => {
                 attempt.completed = true;

@@ -20,6 +20,11 @@ pub enum FailureKind {
     NotApplicable,
     /// The process ended without a word.
     Died,
+    /// The process was killed by signal 9 that Saturn did not send: by the kernel where memory has
+    /// run out, or by a person.
+    Killed,
+    /// The machine or Saturn failed under it, not the task.
+    Machine,
     /// Nothing was heard for longer than the policy allows.
     Stalled,
     /// Anything else.
@@ -51,6 +56,8 @@ pub enum Report {
         /// Seconds from launch until now.
         setup_s: f64,
     },
+    /// It works on something that takes long and is no step: building, loading, skipping data.
+    Alive,
     /// Training goes on.
     Progress {
         /// Finished steps.
@@ -119,9 +126,10 @@ pub struct SolveAnswer {
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The run begins.
+    /// The run begins. Nothing is launched before the next event.
     Begin,
-    /// A new process drives a run rebuilt from its journal, on this pool.
+    /// A new process drives a run rebuilt from its journal, on this pool. Nothing is launched before
+    /// the next event.
     Resume {
         /// The devices there are now.
         cluster: Cluster,

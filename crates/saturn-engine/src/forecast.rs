@@ -84,12 +84,12 @@ pub(crate) fn time_left_s(state: &State, task: TaskId, attempt: &Attempt, now_s:
     let step_s = observed.or(attempt.step_s).or(predicted).unwrap_or(0.0);
     let train_s = total.saturating_sub(attempt.step) as f64 * step_s;
     let since_heard = if attempt.started.is_some() { now_s - attempt.heard_s } else { 0.0 };
-    let load_s = if attempt.started.is_some() {
+    let load_left_s = if attempt.started.is_some() {
         0.0
     } else {
-        (setup_s(state, task, &attempt.strategy) - (now_s - attempt.launched_s)).max(0.0)
+        (load_s(state, task, &attempt.strategy) - (now_s - attempt.launched_s)).max(0.0)
     };
-    (train_s - since_heard).max(0.0) + load_s
+    (train_s - since_heard).max(0.0) + load_left_s
 }
 
 /// Seconds that a waiting task needs from launch to end at its place in the plan.
@@ -102,11 +102,19 @@ fn duration_s(state: &State, planned: &PlannedTask) -> f64 {
 pub(crate) fn expected_s(state: &State, task: TaskId, strategy: &Strategy) -> Option<f64> {
     let step_s = state.predicted_step_s(task, strategy)? * state.task(task).correction;
     let left = state.task(task).steps?.saturating_sub(state.task(task).step);
-    Some(setup_s(state, task, strategy) + left as f64 * step_s)
+    Some(load_s(state, task, strategy) + left as f64 * step_s)
+}
+
+/// Seconds from launch to the first step from where a task stands: as it took the last time that it
+/// went on from a checkpoint, else as the trial measured it.
+pub(crate) fn load_s(state: &State, task: TaskId, strategy: &Strategy) -> f64 {
+    let has_checkpoint = state.task(task).checkpoint_step > 0;
+    let observed_s = state.task(task).load_s.filter(|_| has_checkpoint);
+    observed_s.unwrap_or_else(|| setup_s(state, task, strategy))
 }
 
 /// Seconds from launch to the first step, as the trial measured it.
-pub(crate) fn setup_s(state: &State, task: TaskId, strategy: &Strategy) -> f64 {
+fn setup_s(state: &State, task: TaskId, strategy: &Strategy) -> f64 {
     state
         .trials_of(task)
         .filter(|trial| {

@@ -161,6 +161,8 @@ pub enum Record {
         attempt: AttemptId,
         /// Finished steps in it.
         step: u64,
+        /// Seconds that saving it took.
+        save_s: f64,
     },
     /// A trial has its outcome.
     Tried {

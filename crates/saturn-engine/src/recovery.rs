@@ -2,18 +2,21 @@
 //!
 //! - The first failure of any rank kills its whole gang. One that is only an echo of another's
 //!   ([`FailureKind::PeerLost`]) does so after a moment, in which the cause may be heard.
-//! - A strategy that ran out of memory, or that its technique refuses, is excluded for that task,
-//!   and a new plan is made.
+//! - A strategy that ran out of memory, or that its technique refuses, or that was killed from outside
+//!   twice in a row, is excluded for that task, and a new plan is made.
 //! - What the task's own functions raise is not retried, unless the attempt had trained some steps:
 //!   then it may be the data's or the machine's whim.
 //! - Everything else goes back to the last checkpoint after a wait that doubles with each failure,
 //!   until `max_failures` in a row without a new checkpoint.
 
+use saturn_core::Strategy;
+
+use crate::config::Level;
 use crate::engine::Engine;
 use crate::event::{FailureKind, RankFailure};
 use crate::ids::{AttemptId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record, TaskEnd};
-use crate::state::{Phase, TaskStatus};
+use crate::state::{Attempt, Phase, TaskStatus};
 
 /// How long the cause of an echo is waited for, seconds.
 pub(crate) const ECHO_GRACE_S: f64 = 2.0;
@@ -37,18 +40,30 @@ impl Engine {
         }
     }
 
-    /// Kills attempts that have been silent for too long, or whose echo's cause was not heard.
+    /// When an attempt is to be killed unless it is heard of: an echo whose cause stays unknown, or
+    /// silence. A black-box technique may train in processes of its own, of which nothing is heard:
+    /// its silence means nothing.
+    pub(crate) fn overdue_at_s(&self, attempt: &Attempt) -> Option<f64> {
+        let config = &self.state.config;
+        let is_managed = config.level_of(&attempt.strategy) == Level::Managed;
+        let silence_s = is_managed.then_some(attempt.heard_s + config.policy.stall_s);
+        let echo_s = attempt.echo_s.map(|echo_s| echo_s + ECHO_GRACE_S);
+        echo_s.or(silence_s).filter(|_| !attempt.killing)
+    }
+
+    /// Kills attempts that are overdue.
     pub(crate) fn kill_overdue(&mut self, now_s: f64) {
-        let stall_s = self.state.config.policy.stall_s;
-        let live: Vec<_> = self
+        let overdue: Vec<(AttemptId, bool)> = self
             .state
             .live_attempts()
-            .map(|(id, attempt)| (id, attempt.heard_s, attempt.echo_s))
+            .filter(|(_, attempt)| self.overdue_at_s(attempt).is_some_and(|at_s| at_s <= now_s))
+            .map(|(id, attempt)| (id, attempt.echo_s.is_some()))
             .collect();
-        for (id, heard_s, echo_s) in live {
-            if echo_s.is_some_and(|echo_s| now_s - echo_s >= ECHO_GRACE_S) {
+        let stall_s = self.state.config.policy.stall_s;
+        for (id, has_echo) in overdue {
+            if has_echo {
                 self.kill(id);
-            } else if now_s - heard_s >= stall_s {
+            } else {
                 let failure = RankFailure {
                     rank: 0,
                     kind: FailureKind::Stalled,
@@ -61,7 +76,7 @@ impl Engine {
     }
 
     pub(crate) fn launch_failed(&mut self, id: AttemptId, error: String, now_s: f64) {
-        let kind = FailureKind::Error;
+        let kind = FailureKind::Machine;
         let failure = RankFailure { rank: 0, kind, error, traceback: String::new() };
         self.rank_failed(id, failure, now_s);
         self.gang_gone(id, now_s);
@@ -136,6 +151,11 @@ impl Engine {
                 let reason = failure.error.clone();
                 self.commit(Record::Excluded { task, strategy, reason }, now_s);
             }
+            // Once may be a person or a passing shortage; twice is the strategy.
+            FailureKind::Killed if self.was_killed_before(id, task, &strategy) => {
+                let reason = failure.error.clone();
+                self.commit(Record::Excluded { task, strategy, reason }, now_s);
+            }
             FailureKind::Task if !has_trained => self.give_up(task, failure, now_s),
             _ if may_retry => {
                 let doublings = i32::try_from(failures - 1).unwrap_or(i32::MAX).min(10);
@@ -144,6 +164,18 @@ impl Engine {
             }
             _ => self.give_up(task, failure, now_s),
         }
+    }
+
+    /// Whether the attempt before this one was killed too, under the same strategy, and no step was
+    /// saved since.
+    fn was_killed_before(&self, id: AttemptId, task: TaskId, strategy: &Strategy) -> bool {
+        let before = self.state.training_attempts(task).filter(|(other, _)| *other < id).last();
+        let saved_step = self.state.task(task).checkpoint_step;
+        before.is_some_and(|(_, attempt)| {
+            attempt.strategy == *strategy
+                && attempt.was_killed_from_outside()
+                && attempt.ended_at_step() == Some(saved_step)
+        })
     }
 
     fn give_up(&mut self, task: TaskId, failure: &RankFailure, now_s: f64) {

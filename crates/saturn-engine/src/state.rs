@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use saturn_core::{Gang, Knobs, Strategy, TrialOutcome};
 
 use crate::config::{Mode, RunConfig};
-use crate::event::RankFailure;
+use crate::event::{FailureKind, RankFailure};
 use crate::ids::{AttemptId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, RunPlan, StopReason, TaskEnd};
 
@@ -70,8 +70,13 @@ pub struct TaskState {
     pub not_before_s: f64,
     /// Technique and device count that must not be used again, and why.
     pub excluded: Vec<(Strategy, String)>,
-    /// Observed over predicted seconds a step, from the newest training that was long enough.
+    /// Observed over predicted seconds a step, from the newest training that was long enough and
+    /// ended well.
     pub correction: f64,
+    /// Seconds that its newest checkpoint took; 0 before the first.
+    pub save_s: f64,
+    /// Seconds from launch to the first step, checkpoint loaded, when it last went on from one.
+    pub load_s: Option<f64>,
 }
 
 /// One launch of a gang.
@@ -118,6 +123,17 @@ impl Attempt {
     pub fn is_live(&self) -> bool {
         self.ended.is_none()
     }
+
+    /// Whether it ended by signal 9 that Saturn did not send.
+    pub(crate) fn was_killed_from_outside(&self) -> bool {
+        matches!(&self.ended, Some((AttemptEnd::Failed { failure }, _))
+            if failure.kind == FailureKind::Killed)
+    }
+
+    /// Finished steps that it left behind when it ended.
+    pub(crate) fn ended_at_step(&self) -> Option<u64> {
+        self.ended.as_ref().map(|_| self.step)
+    }
 }
 
 /// All that is known of a run.
@@ -159,6 +175,8 @@ impl State {
                 not_before_s: 0.0,
                 excluded: Vec::new(),
                 correction: 1.0,
+                save_s: 0.0,
+                load_s: None,
             })
             .collect();
         let mut state = Self {
@@ -182,7 +200,7 @@ impl State {
             Phase::Ended(end)
         } else if self.interrupted.is_some() {
             Phase::Stopping
-        } else if self.trials.iter().any(|trial| trial.outcome.is_none()) {
+        } else if self.trials.iter().any(|trial| self.is_open(trial)) {
             Phase::Trials
         } else if self.config.mode == Mode::Search || self.plan().is_some() {
             Phase::Training
@@ -194,6 +212,12 @@ impl State {
     /// The plan in force.
     pub fn plan(&self) -> Option<&RunPlan> {
         if self.plan_is_stale { None } else { self.plans.last() }
+    }
+
+    /// Whether a trial is still to be run. One that is wider than the present pool, which may have
+    /// been larger once, waits for no one.
+    pub fn is_open(&self, trial: &TrialSlot) -> bool {
+        trial.outcome.is_none() && trial.strategy.gpus <= self.config.widest()
     }
 
     /// A task's state.
@@ -253,12 +277,11 @@ impl State {
     /// Makes the slots that the present cluster and techniques call for, keeping outcomes that are
     /// known. Wide trials come first, so that narrow ones fill the gaps that they leave.
     fn lay_out_trials(&mut self) {
-        let widest = self.config.cluster.nodes.iter().map(|node| node.gpus).max().unwrap_or(0);
         let groups: Vec<TaskId> =
             self.task_ids().filter(|task| self.group_of(*task) == *task).collect();
         for task in groups {
             let spec = &self.config.tasks[task.0];
-            for gpus in (1..=widest).rev() {
+            for gpus in widths(self.config.widest()) {
                 if spec.gpu_range.as_ref().is_some_and(|range| !range.contains(&gpus)) {
                     continue;
                 }
@@ -308,7 +331,7 @@ impl State {
         let tasks: Vec<TaskId> = self.tasks_like(group).collect();
         for task in tasks {
             if let Some(epochs) = self.config.tasks[task.0].epochs {
-                self.tasks[task.0].steps = Some(epochs * batches);
+                self.tasks[task.0].steps = Some(epochs.saturating_mul(*batches));
             }
         }
     }
@@ -334,7 +357,7 @@ impl State {
             Record::Launched { attempt, task, purpose, strategy, gang } => {
                 self.apply_launch(*attempt, *task, *purpose, strategy, gang, now_s);
             }
-            Record::Started { attempt, step, .. } => {
+            Record::Started { attempt, step, setup_s } => {
                 if let Some(state) = self.attempts.get_mut(attempt) {
                     state.started = Some((*step, now_s));
                     state.step = *step;
@@ -343,10 +366,13 @@ impl State {
                     {
                         task.step = *step;
                         task.checkpoint_step = *step;
+                        if *step > 0 {
+                            task.load_s = Some(*setup_s);
+                        }
                     }
                 }
             }
-            Record::Checkpointed { attempt, step } => {
+            Record::Checkpointed { attempt, step, save_s } => {
                 let task = self.attempts.get(attempt).map(|state| state.task.0);
                 if let Some(task) = task.and_then(|index| self.tasks.get_mut(index)) {
                     if *step > task.checkpoint_step {
@@ -354,6 +380,7 @@ impl State {
                     }
                     task.checkpoint_step = *step;
                     task.step = task.step.max(*step);
+                    task.save_s = *save_s;
                 }
             }
             Record::Tried { trial, strategy, outcome } => {
@@ -414,12 +441,6 @@ impl State {
         if purpose == Purpose::Train {
             task_state.status = TaskStatus::Running(attempt);
         }
-        let is_managed = self
-            .config
-            .techniques
-            .iter()
-            .find(|technique| technique.name == strategy.technique)
-            .is_none_or(|technique| technique.level == crate::config::Level::Managed);
         self.attempts.insert(
             attempt,
             Attempt {
@@ -434,7 +455,7 @@ impl State {
                 step: task_state.checkpoint_step,
                 step_s: None,
                 heard_s: now_s,
-                live_ranks: if is_managed { strategy.gpus } else { 1 },
+                live_ranks: self.config.num_ranks(strategy),
                 failure: None,
                 failed_ranks: BTreeSet::new(),
                 echo_s: None,
@@ -457,9 +478,11 @@ impl State {
             task.status = TaskStatus::Waiting;
         }
         task.step = step;
-        if matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped) {
-            task.checkpoint_step = step;
+        if !matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped) {
+            // Its time ran on to its end, but its steps only to its last checkpoint.
+            return;
         }
+        task.checkpoint_step = step;
         if let (Some((from_step, from_s)), Some(predicted)) = (
             state.started,
             predicted_step_s(&self.trials, &self.config, state.task, &state.strategy),
@@ -475,6 +498,12 @@ impl State {
     pub fn predicted_step_s(&self, task: TaskId, strategy: &Strategy) -> Option<f64> {
         predicted_step_s(&self.trials, &self.config, task, strategy)
     }
+}
+
+/// Device counts to try on nodes of `widest` devices, wide first: all of them up to 8, then powers of
+/// two and the whole node, since neighbours differ little there and every trial costs time.
+fn widths(widest: u32) -> impl Iterator<Item = u32> {
+    (1..=widest).rev().filter(move |gpus| *gpus <= 8 || gpus.is_power_of_two() || *gpus == widest)
 }
 
 /// An attempt shorter than this says too little about its speed.

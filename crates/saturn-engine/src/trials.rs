@@ -9,7 +9,7 @@ use saturn_core::{Knobs, Placement, TrialOutcome};
 use crate::engine::Engine;
 use crate::event::{FailureKind, RankFailure};
 use crate::ids::AttemptId;
-use crate::record::{Purpose, Record};
+use crate::record::{AttemptEnd, Purpose, Record};
 
 /// The signal that the kernel sends when memory has run out.
 const SIGKILL: i32 = 9;
@@ -23,7 +23,7 @@ impl Engine {
                 .state
                 .live_attempts()
                 .any(|(_, attempt)| attempt.purpose == Purpose::Trial(index));
-            if trial.outcome.is_some() || is_running {
+            if is_running || !self.state.is_open(trial) {
                 continue;
             }
             let gpus = trial.strategy.gpus as usize;
@@ -59,7 +59,8 @@ impl Engine {
         }
     }
 
-    /// A trial whose gang is gone without an outcome failed.
+    /// A trial whose gang is gone without an outcome failed. Where that may not be its own doing, it
+    /// is tried once more before it counts.
     pub(crate) fn trial_failed(
         &mut self,
         attempt: AttemptId,
@@ -69,8 +70,24 @@ impl Engine {
     ) {
         let Some(state) = self.state.attempts.get(&attempt) else { return };
         let strategy = state.strategy.clone();
+        let num_failed = self
+            .state
+            .attempts
+            .values()
+            .filter(|attempt| attempt.purpose == Purpose::Trial(trial))
+            .filter(|attempt| matches!(attempt.ended, Some((AttemptEnd::Failed { .. }, _))))
+            .count();
+        let may_be_chance = matches!(
+            failure.kind,
+            FailureKind::Killed | FailureKind::Machine | FailureKind::PeerLost
+        );
+        if may_be_chance && num_failed < 2 {
+            return;
+        }
         let outcome = match failure.kind {
-            FailureKind::OutOfMemory => TrialOutcome::OutOfMemory { detail: failure.error },
+            FailureKind::OutOfMemory | FailureKind::Killed => {
+                TrialOutcome::OutOfMemory { detail: failure.error }
+            }
             FailureKind::NotApplicable => TrialOutcome::NotApplicable { reason: failure.error },
             _ => TrialOutcome::Failed { error: failure.error, traceback: failure.traceback },
         };
@@ -85,7 +102,7 @@ impl crate::state::Attempt {
     pub(crate) fn died(rank: u32, code: i32, last_words: String) -> RankFailure {
         let (kind, error) = if code == -SIGKILL {
             let error = "killed by signal 9, as the kernel does when memory runs out".to_owned();
-            (FailureKind::OutOfMemory, error)
+            (FailureKind::Killed, error)
         } else if code < 0 {
             (FailureKind::Died, format!("the process died of signal {}", -code))
         } else {

@@ -13,7 +13,9 @@ mod virtual_cluster;
 
 use proptest::prelude::*;
 use saturn_core::TrialOutcome;
-use saturn_engine::{Engine, Event, Phase, Purpose, Record, RunEnd, TaskEnd, TaskStatus};
+use saturn_engine::{
+    Engine, Event, Phase, Purpose, Record, Report, RunEnd, StopReason, TaskEnd, TaskId, TaskStatus,
+};
 use virtual_cluster::{Faults, VirtualCluster, config};
 
 fn ends(cluster: &VirtualCluster) -> Vec<bool> {
@@ -78,6 +80,8 @@ fn known_trials_are_not_run_again() {
         .iter()
         .map(|slot| saturn_core::Trial {
             task: "t0".to_owned(),
+            profile_key: None,
+            gpu_type: None,
             strategy: slot.strategy.clone(),
             outcome: slot.outcome.clone().expect("ended"),
         })
@@ -156,7 +160,7 @@ fn a_hung_attempt_is_killed_and_retried_until_it_is_given_up() {
     let mut cluster = VirtualCluster::new(config(1, 1), faults, 5);
     cluster.run();
     assert_eq!(ends(&cluster), [false]);
-    let attempts = cluster.state().training_attempts(saturn_engine::TaskId(0)).count();
+    let attempts = cluster.state().training_attempts(TaskId(0)).count();
     assert_eq!(attempts, 3, "as `max_failures` says");
 }
 
@@ -170,7 +174,7 @@ fn memory_that_runs_out_in_training_excludes_the_strategy() {
         let (id, attempt) = cluster.state().live_attempts().last().expect("it was launched");
         (id, attempt.strategy.clone())
     };
-    let report = saturn_engine::Report::Failed {
+    let report = Report::Failed {
         kind: saturn_engine::FailureKind::OutOfMemory,
         error: "out of memory".to_owned(),
         traceback: String::new(),
@@ -189,7 +193,134 @@ fn epochs_become_steps_by_the_length_of_the_loader() {
     epochs.tasks[0].epochs = Some(2);
     let mut cluster = VirtualCluster::new(epochs, Faults::default(), 5);
     cluster.run();
-    assert_eq!(cluster.disk[&saturn_engine::TaskId(0)], 100);
+    assert_eq!(cluster.disk[&TaskId(0)], 100);
+}
+
+/// Two long tasks side by side beat one after another on two devices each by far, so introspection
+/// must move the running one.
+#[test]
+fn a_better_plan_moves_what_it_must_and_nothing_is_lost() {
+    let mut long = config(2, 2);
+    for task in &mut long.tasks {
+        task.steps = Some(2000);
+    }
+    let mut cluster = VirtualCluster::new(long, Faults::default(), 1);
+    cluster.solves_well_from = 2;
+    assert_eq!(cluster.run(), RunEnd::Complete);
+    let state = cluster.state();
+    let attempts: Vec<_> = state.training_attempts(TaskId(0)).map(|(_, attempt)| attempt).collect();
+    assert_eq!(attempts[0].stopping, Some(StopReason::Replan));
+    assert_eq!((attempts[0].strategy.gpus, attempts[1].strategy.gpus), (2, 1));
+    for pair in attempts.windows(2) {
+        assert_eq!(pair[1].started.expect("it trained").0, pair[0].step, "no step is lost");
+    }
+    let moves = state.attempts.values().filter(|attempt| attempt.stopping.is_some()).count();
+    // Once to stand side by side; once more when the shorter one's end leaves a device idle.
+    assert!(state.plans.len() <= 3 && moves <= 3, "{} plans, {moves} moves", state.plans.len());
+    assert_eq!(cluster.disk.values().copied().collect::<Vec<_>>(), [2000, 2000]);
+}
+
+#[test]
+fn a_plan_in_force_that_is_good_enough_is_kept() {
+    let mut long = config(2, 2);
+    for task in &mut long.tasks {
+        task.steps = Some(2000);
+    }
+    let mut cluster = VirtualCluster::new(long, Faults::default(), 1);
+    cluster.solves_well_from = 1;
+    cluster.run();
+    assert_eq!(cluster.state().plans.len(), 1);
+    let kept =
+        cluster.journal.iter().filter(|(record, _)| matches!(record, Record::PlanKept { .. }));
+    assert!(kept.count() > 3, "each interval asked, and nothing was worth a switch");
+    assert!(cluster.state().attempts.values().all(|attempt| attempt.stopping.is_none()));
+}
+
+#[test]
+fn a_switch_must_gain_more_than_it_costs() {
+    let mut long = config(2, 2);
+    for task in &mut long.tasks {
+        task.steps = Some(2000);
+    }
+    // The same better plan as above, but saving has been seen to take longer than it gains.
+    let mut cluster = VirtualCluster::new(long, Faults::default(), 1);
+    cluster.solves_well_from = 2;
+    cluster.save_s = 1000.0;
+    cluster.run();
+    assert_eq!(cluster.state().plans.len(), 1);
+}
+
+#[test]
+fn an_exclusion_leaves_other_running_tasks_alone() {
+    let mut cluster = VirtualCluster::new(config(3, 2), Faults::default(), 1);
+    cluster.solves_well_from = 1;
+    while cluster.state().live_attempts().filter(|(_, a)| a.purpose == Purpose::Train).count() < 2 {
+        cluster.step();
+    }
+    let running: Vec<_> = cluster.state().live_attempts().map(|(id, _)| id).collect();
+    let report = Report::Failed {
+        kind: saturn_engine::FailureKind::OutOfMemory,
+        error: "out of memory".to_owned(),
+        traceback: String::new(),
+    };
+    cluster.deliver(Event::Reported { attempt: running[0], rank: 0, report });
+    assert_eq!(cluster.run(), RunEnd::Complete);
+    let other = &cluster.state().attempts[&running[1]];
+    assert_eq!(other.stopping, None);
+    assert_eq!(other.ended.as_ref().expect("it ended").0, saturn_engine::AttemptEnd::Finished);
+    assert!(ends(&cluster).iter().all(|done| *done));
+}
+
+#[test]
+fn a_killed_rank_is_retried_and_only_a_second_kill_excludes_its_strategy() {
+    let kill = |cluster: &mut VirtualCluster| {
+        while cluster.state().phase() != Phase::Training
+            || cluster.state().live_attempts().next().is_none()
+        {
+            cluster.step();
+        }
+        let (attempt, strategy) = cluster
+            .state()
+            .live_attempts()
+            .map(|(id, a)| (id, a.strategy.clone()))
+            .last()
+            .expect("one");
+        let last_words = String::new();
+        cluster.deliver(Event::RankExited { attempt, rank: 0, code: -9, last_words });
+        strategy
+    };
+    let mut cluster = VirtualCluster::new(config(1, 1), Faults::default(), 1);
+    let first = kill(&mut cluster);
+    let second = kill(&mut cluster);
+    assert_eq!(first, second, "retried as it was");
+    assert!(!cluster.state().tasks[0].excluded.is_empty());
+    assert_eq!(cluster.run(), RunEnd::Complete);
+    assert_eq!(ends(&cluster), [true]);
+}
+
+#[test]
+fn a_resume_on_a_smaller_pool_goes_on() {
+    let mut cluster = VirtualCluster::new(config(2, 4), Faults::default(), 1);
+    cluster.step();
+    cluster.step();
+    assert_eq!(cluster.state().phase(), Phase::Trials);
+    cluster.shrink_to(2);
+    assert_eq!(cluster.run(), RunEnd::Complete);
+    assert!(ends(&cluster).iter().all(|done| *done));
+    assert!(cluster.state().attempts.values().skip(1).all(|attempt| attempt.strategy.gpus <= 2));
+}
+
+#[test]
+fn time_that_a_failure_wasted_does_not_slow_the_estimate() {
+    let mut cluster = VirtualCluster::new(config(1, 1), Faults::default(), 1);
+    while cluster.disk.is_empty() {
+        cluster.step();
+    }
+    let (attempt, _) = cluster.state().live_attempts().last().expect("it trains");
+    cluster.now_s += 500.0;
+    let last_words = String::new();
+    cluster.deliver(Event::RankExited { attempt, rank: 0, code: -11, last_words });
+    assert!(cluster.state().tasks[0].correction < 2.0);
 }
 
 proptest! {
@@ -209,9 +340,11 @@ proptest! {
         task_error in 0.0..0.2_f64,
         driver_crash in 0.0..0.002_f64,
         prefix in 0.0..1.0_f64,
+        solves_well in any::<bool>(),
     ) {
         let faults = Faults { death, out_of_memory, hang, task_error, driver_crash };
         let mut cluster = VirtualCluster::new(config(num_tasks, gpus), faults, seed);
+        cluster.solves_well_from = if solves_well { 2 } else { u64::MAX };
         prop_assert_eq!(cluster.run(), RunEnd::Complete);
         for (task, done) in cluster.state().task_ids().zip(ends(&cluster)) {
             if done {
@@ -232,6 +365,7 @@ proptest! {
         let pool = engine.state().config.cluster.clone();
         let now_s = engine.state().now_s;
         engine.handle(Event::Resume { cluster: pool }, now_s);
+        engine.handle(Event::Tick, now_s);
         let is_over = matches!(engine.state().phase(), Phase::Ended(_));
         let has_work = engine.state().live_attempts().next().is_some()
             || engine.state().phase() == Phase::Planning;

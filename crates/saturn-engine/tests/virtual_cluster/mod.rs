@@ -11,6 +11,7 @@ use saturn_engine::{
     Policy, Purpose, Record, Report, RunConfig, RunEnd, SolveAnswer, State, TaskId, TaskSpec,
     TaskStatus, TechniqueRef,
 };
+use saturn_solver::{FrozenClock, Options, solve};
 
 /// What may go wrong, as probabilities an attempt.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,6 +45,10 @@ pub(crate) struct VirtualCluster {
     /// Step of each task's newest checkpoint on the virtual disk.
     pub(crate) disk: BTreeMap<TaskId, u64>,
     pub(crate) num_crashes: usize,
+    /// Solves from this one on are answered by the real solver, earlier ones by a poor plan.
+    pub(crate) solves_well_from: u64,
+    /// Seconds that a checkpoint is said to take.
+    pub(crate) save_s: f64,
     events: BTreeMap<(u64, u64), Event>,
     num_events: u64,
     live: BTreeMap<AttemptId, LiveGang>,
@@ -89,6 +94,8 @@ impl VirtualCluster {
             now_s: 0.0,
             disk: BTreeMap::new(),
             num_crashes: 0,
+            solves_well_from: u64::MAX,
+            save_s: 0.1,
             events: BTreeMap::new(),
             num_events: 0,
             live: BTreeMap::new(),
@@ -96,6 +103,7 @@ impl VirtualCluster {
             faults,
         };
         cluster.schedule(0.0, Event::Begin);
+        cluster.schedule(0.0, Event::Tick);
         cluster
     }
 
@@ -136,7 +144,7 @@ impl VirtualCluster {
             }
             _ => panic!("nothing will ever happen again: {:?}", self.state()),
         };
-        if self.is_unlucky(self.faults.driver_crash) {
+        if !self.journal.is_empty() && self.is_unlucky(self.faults.driver_crash) {
             self.crash();
             return;
         }
@@ -169,13 +177,21 @@ impl VirtualCluster {
 
     /// The driver dies with all its workers, and another takes the run over from the journal.
     pub(crate) fn crash(&mut self) {
+        let gpus = self.state().config.cluster.num_gpus();
+        self.shrink_to(gpus);
+    }
+
+    /// The same, on a pool of another size.
+    pub(crate) fn shrink_to(&mut self, gpus: u32) {
         self.num_crashes += 1;
         self.events.clear();
         self.live.clear();
         let records = self.journal.iter().map(|(record, at_s)| (record, *at_s));
         self.engine = Engine::restore(records).expect("the journal begins with the beginning");
-        let cluster = self.state().config.cluster.clone();
+        let mut cluster = self.state().config.cluster.clone();
+        cluster.nodes[0].gpus = gpus;
         self.deliver(Event::Resume { cluster });
+        self.deliver(Event::Tick);
     }
 
     fn schedule(&mut self, at_s: f64, event: Event) {
@@ -213,7 +229,14 @@ impl VirtualCluster {
             Action::Stop { attempt } => self.stop(attempt),
             Action::Kill { attempt } => self.end_ranks(attempt, self.now_s + 0.1, -9),
             Action::Solve { request, problem } => {
-                let answer = SolveAnswer { plan: one_by_one(&problem), current_practice_s: None };
+                let plan = if request >= self.solves_well_from {
+                    let options =
+                        Options { max_moves: Some(2000), threads: 1, ..Options::default() };
+                    solve(&problem, &options, &FrozenClock).expect("a valid problem")
+                } else {
+                    one_by_one(&problem)
+                };
+                let answer = SolveAnswer { plan, current_practice_s: None };
                 let event = Event::Solved { request, answer: Ok(answer) };
                 self.schedule(self.now_s + 0.5, event);
             }
@@ -257,7 +280,7 @@ impl VirtualCluster {
             let progress = Report::Progress { step, loss: Some(1.0), step_s: Some(step_s) };
             self.schedule(at_s, Event::Reported { attempt, rank: 0, report: progress });
             if step % 20 == 0 || step == steps {
-                let saved = Report::Checkpoint { step, save_s: 0.1, blocked_s: 0.1 };
+                let saved = Report::Checkpoint { step, save_s: self.save_s, blocked_s: 0.1 };
                 self.schedule(at_s, Event::Reported { attempt, rank: 0, report: saved });
             }
         }
@@ -304,7 +327,7 @@ impl VirtualCluster {
         }
         let step = self.state().attempts[&attempt].step.max(self.live[&attempt].saved_step);
         self.forget_events_of(attempt);
-        let saved = Report::Checkpoint { step, save_s: 0.1, blocked_s: 0.1 };
+        let saved = Report::Checkpoint { step, save_s: self.save_s, blocked_s: 0.1 };
         self.schedule(self.now_s + 0.3, Event::Reported { attempt, rank: 0, report: saved });
         let stopped = Report::Stopped { step };
         self.schedule(self.now_s + 0.3, Event::Reported { attempt, rank: 0, report: stopped });
