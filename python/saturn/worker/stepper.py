@@ -85,7 +85,12 @@ class Stepper:
         if piece.num_samples:
             with task_function("loss_weight"):
                 weight = float(loss_weight(batch))
-        total = weight if self.parallel.data_size == 1 else self._gang.sum([weight])[0]
+        if self.parallel.data_size == 1:
+            total = weight
+        else:
+            # Ranks that share a slice weigh it once each.
+            ranks_a_slice = self._gang.world_size / self.parallel.data_size
+            total = self._gang.sum([weight])[0] / ranks_a_slice
         if not total > 0:
             raise TaskError(
                 f"loss_weight of the batch of step {number} is {total:g}; it must be positive "
