@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from harness import Runtime, Warm, runtime
 from models import Mlp, definition, shuffled_loader
+from saturn.worker.warm import WarmParent
 from torch.utils.data import DataLoader
 
 
@@ -156,3 +159,21 @@ def test_a_rank_that_cannot_reach_the_runtime_says_so_in_its_log(run: Runtime) -
     run.socket_path += "-elsewhere"
     result = run.run("mlp", "ddp", steps=1)
     assert result.codes == [1] and "FileNotFoundError" in result.logs
+
+
+def test_a_fork_that_fails_costs_the_rank_and_not_the_warm_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", fork)
+    requests, answers = os.pipe(), os.pipe()
+    parent = WarmParent(requests[0], answers[1])
+    for log in (tmp_path / "rank-0.log", tmp_path / "no such directory" / "rank-0.log"):
+        parent._launch({"key": "7/0", "spec": "s", "rank": 0, "env": {}, "log": str(log)})
+        answer = json.loads(os.read(answers[0], 1 << 16))
+        assert answer == {"exited": {"key": "7/0", "pid": 0, "code": 1}}
+    assert "Resource temporarily unavailable" in (tmp_path / "rank-0.log").read_text()
+    for descriptor in (*requests, *answers, parent._wake_read, parent._wake_write):
+        os.close(descriptor)

@@ -5,7 +5,7 @@ how many threads it has, and from then on only forks and waits. It touches no te
 
 Protocol, JSON lines: `{"launch": {key, spec, rank, env, log}}` on stdin; `{"ready": …}` once,
 then `{"launched": {key, pid}}` and `{"exited": {key, pid, code}}` on stdout (a negative code is a
-signal's number). The end of stdin means that the runtime is gone: every rank is killed.
+signal's number; a rank that could not be forked only exits, with pid 0). The end of stdin means that the runtime is gone: every rank is killed.
 """
 
 from __future__ import annotations
@@ -63,11 +63,24 @@ class WarmParent:
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._refuse(request, error)
+            return
         if pid == 0:
             self._become_rank(request, parent)
         self._keys[pid] = request["key"]
         self._answer({"launched": {"key": request["key"], "pid": pid}})
+
+    def _refuse(self, request: dict[str, Any], error: OSError) -> None:
+        """Answer for a rank that could not be forked: it has ended, before it had a process."""
+        try:
+            with Path(request["log"]).open("a") as log:
+                log.write(f"this rank could not be started: {error}\n")
+        except OSError as log_error:
+            sys.stderr.write(f"{request['log']}: {log_error}; wanted to say: {error}\n")
+        self._answer({"exited": {"key": request["key"], "pid": 0, "code": 1}})
 
     def _become_rank(self, request: dict[str, Any], parent: int) -> NoReturn:
         code = 1
