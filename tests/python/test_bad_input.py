@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import saturn._core  # noqa: F401  (these tests are about it: without a build they fail)
 from harness import PYTHON_DIR
 

@@ -5,7 +5,8 @@ how many threads it has, and from then on only forks and waits. It touches no te
 
 Protocol, JSON lines: `{"launch": {key, spec, rank, env, log}}` on stdin; `{"ready": …}` once,
 then `{"launched": {key, pid}}` and `{"exited": {key, pid, code}}` on stdout (a negative code is a
-signal's number; a rank that could not be forked only exits, with pid 0). The end of stdin means that the runtime is gone: every rank is killed.
+signal's number; a rank that could not be forked only exits, with pid 0). The end of stdin means
+that the runtime is gone: every rank is killed.
 """
 
 from __future__ import annotations
