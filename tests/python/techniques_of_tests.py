@@ -51,6 +51,13 @@ class ManyKnobs(Ddp):
         return super().parallelise(module, gang, knobs)
 
 
+class SlowThenFast(ManyKnobs):
+    """The first set takes its time, and loses."""
+
+    def knob_sets(self, module: torch.nn.Module, setting: Setting) -> Sequence[Knobs]:
+        return [{"sleep_s": 1.0}, {"sleep_s": 0.0}]
+
+
 class OnlyBadKnobs(ManyKnobs):
     """Nothing works; the first failure is what is told."""
 

@@ -135,3 +135,13 @@ def test_epochs_need_a_loader_with_a_length(run: Runtime) -> None:
     failed = result.one("failed")
     assert failed["kind"] == "task"
     assert "no length" in failed["error"] and "HParams(batch_count=" in failed["error"]
+
+
+def test_each_knob_sets_setup_is_its_own(run: Runtime) -> None:
+    run.write_task(definition())
+    result = run.run("mlp", techniques.spec_of(techniques.SlowThenFast), kind="trial")
+    assert result.codes == [0], result.logs
+    trial = result.one("trial")
+    assert trial["knobs"] == {"sleep_s": 0.0}
+    # Three steps of the first set took three seconds.
+    assert 0 < trial["outcome"]["setup_s"] < 3.0

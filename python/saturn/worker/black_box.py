@@ -222,7 +222,10 @@ def _task(
             metrics = Metrics(spec.task_dir)
             metrics.add(message["step"], message["loss"])
             metrics.close()
-        reporter.send(message)
+        if message["type"] == "alive":
+            reporter.alive()
+        else:
+            reporter.send(message)
 
     return BlackBoxTask(
         definition,

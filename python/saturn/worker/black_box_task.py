@@ -224,7 +224,12 @@ class BlackBoxTask:
 
     def _loader_data(self) -> Data:
         if self._data is None:
-            self._data = build_data(self._definition, torch.device("cpu"), lambda text: None)
+            self._data = build_data(
+                self._definition,
+                torch.device("cpu"),
+                lambda text: self._report({"type": "note", "text": text}),
+                lambda: self._report({"type": "alive"}),
+            )
         return self._data
 
     def _tell(self) -> None:

@@ -3,7 +3,7 @@
 The order of samples belongs to the task (see `sampling`), so a position is two numbers: epoch, and
 batch in it. Map-style datasets are read from there at once. Streams (iterable datasets, or any
 iterable of batches) are read by every rank in full, cut, and read over again up to the position
-on resume; the person is told what that cost.
+on resume; the person is told how far that is, and what it cost.
 
 Not here: moving a slice to a device, and what a slice counts in the loss beyond its samples.
 """
@@ -22,6 +22,9 @@ from saturn.worker import nested, seeds
 from saturn.worker.failure import TaskError, task_function
 from saturn.worker.fetch import FetchKey, SliceDataset, WorkerStart, same
 from saturn.worker.sampling import epoch_batches, num_batches
+
+#: Seconds between two words on how far a stream has been read again.
+_TELL_EVERY_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,13 @@ class Data:
         seed: int,
         pin_memory: bool = False,
         note: Callable[[str], None] = lambda text: None,
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
         self._get_dataloader = get_dataloader
         self._seed = seed
         self._pin_memory = pin_memory  # whether pinning can help: only where there is a GPU
         self._note = note
+        self._alive = alive  # to be called often where no step is done
         self.loader = self._make_loader()
 
     @property
@@ -159,7 +164,7 @@ class Data:
         self, start: Position, data_rank: int, data_size: int
     ) -> Generator[Slice, None, None]:
         samples = start.samples
-        began = time.monotonic()
+        began = told = time.monotonic()
         number, epoch, iterator = 0, start.epoch, self._open_stream(start.epoch)
         while True:
             batch, found = self._next_of_stream(iterator, epoch, number)
@@ -174,11 +179,19 @@ class Data:
                 continue
             number += 1
             if epoch == start.epoch and number <= start.batch:
+                self._alive()
+                now = time.monotonic()
                 if number == start.batch:
                     self._note(
                         f"read {number} batches of the stream again to reach where training "
-                        f"stands: {time.monotonic() - began:.1f} s (a map-style dataset would "
-                        "start there at once)"
+                        f"stands: {now - began:.1f} s (a map-style dataset would start there at "
+                        "once)"
+                    )
+                elif now - told >= _TELL_EVERY_S:
+                    told = now
+                    self._note(
+                        f"reading the stream again to reach where training stands: {number} of "
+                        f"{start.batch} batches after {now - began:.0f} s"
                     )
                 continue
             piece, counted, size = _cut(batch, data_rank, data_size)

@@ -5,15 +5,17 @@ All ranks of the gang run this in step; rank 0 alone reports and keeps the metri
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 from saturn.definition import TaskDefinition
 from saturn.techniques.interface import Technique
 from saturn.worker.checkpoint import Checkpoints
-from saturn.worker.data import Position
+from saturn.worker.data import Position, Slice
 from saturn.worker.gang import Gang
 from saturn.worker.metrics import Metrics
 from saturn.worker.process import seconds_alive
@@ -32,7 +34,9 @@ def train(
 ) -> None:
     """Run one attempt; returns when all steps are done or a stop was honoured."""
     assert spec.steps is not None  # `spec.load` has checked it
-    stepper = Stepper(definition, technique, gang, spec.knobs or {}, note=reporter.note)
+    stepper = Stepper(
+        definition, technique, gang, spec.knobs or {}, note=reporter.note, alive=reporter.alive
+    )
     checkpoints = Checkpoints(
         spec.checkpoints_dir,
         gang,
@@ -47,7 +51,9 @@ def train(
     done, loss, position = 0, math.nan, Position()
     if (newest := checkpoints.newest()) is not None:
         directory, manifest = newest
+        reporter.alive()
         position = checkpoints.load(directory, manifest, stepper.parallel, stepper.optimizer)
+        reporter.alive()
         done = manifest["step"]
         loss = math.nan if manifest["loss"] is None else manifest["loss"]
         if manifest["format"] != "dcp":
@@ -55,7 +61,10 @@ def train(
                 "the last save came from a black-box technique and holds the model alone: the "
                 "optimizer starts fresh"
             )
-    slices = stepper.slices(position)
+    slices: Iterator[Slice] = stepper.slices(position)
+    if done < spec.steps:
+        # Fetched before training counts as begun: a stream is first read again up to there.
+        slices = itertools.chain([next(slices)], slices)
     observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
     if observer is not None:
         observer.started(done)

@@ -12,8 +12,11 @@ import math
 import os
 import socket
 import threading
+import time
 from typing import Any
 
+#: Least seconds between two signs of life.
+_ALIVE_EVERY_S = 3.0
 #: Exit code of a rank whose runtime is gone. Nobody waits for it; it only shows in a core dump.
 _RUNTIME_GONE = 70
 
@@ -27,6 +30,7 @@ class Reporter:
         self._lock = threading.Lock()
         self._rank = rank
         self._closed = False
+        self._alive_at = -math.inf
         self._stop = threading.Event()
         self.send({"type": "hello", "attempt": attempt, "rank": rank, "pid": os.getpid()})
         threading.Thread(target=self._read, name="saturn-report", daemon=True).start()
@@ -52,6 +56,18 @@ class Reporter:
         """
         if self._rank == 0:
             self.send({"type": "note", "text": text})
+
+    def alive(self) -> None:
+        """Give a sign of life in the midst of something that takes long and is no step.
+
+        Rank 0 speaks for its gang; cheap enough for any loop, since most calls send nothing.
+        """
+        if self._rank != 0:
+            return
+        now = time.monotonic()
+        if now - self._alive_at >= _ALIVE_EVERY_S:
+            self._alive_at = now
+            self.send({"type": "alive"})
 
     def close(self) -> None:
         """Nothing more will be sent; the end of the connection is no longer an alarm."""

@@ -43,14 +43,18 @@ class Stepper:
         *,
         module: nn.Module | None = None,
         note: Callable[[str], None],
+        alive: Callable[[], None],
     ) -> None:
+        """Build all of it; `note` tells the person something, `alive` that this goes on."""
         self._definition = definition
         self._gang = gang
         self._objective = TaskObjective(definition.loss_function)
         module = build_model(definition) if module is None else module
+        alive()
         self.parallel = technique.parallelise(module, gang, knobs)
         self.optimizer = build_optimizer(definition, self.parallel.module)
-        self.data = build_data(definition, gang.device, note)
+        alive()
+        self.data = build_data(definition, gang.device, note, alive)
 
     def slices(self, start: Position) -> Generator[Slice, None, None]:
         """This rank's slices from `start` on."""
@@ -130,7 +134,10 @@ def build_optimizer(definition: TaskDefinition, module: nn.Module) -> torch.opti
 
 
 def build_data(
-    definition: TaskDefinition, device: torch.device, note: Callable[[str], None]
+    definition: TaskDefinition,
+    device: torch.device,
+    note: Callable[[str], None],
+    alive: Callable[[], None],
 ) -> Data:
     """The task's data; raises where `epochs` can't become steps."""
     data = Data(
@@ -138,6 +145,7 @@ def build_data(
         seed=definition.seed,
         pin_memory=device.type == "cuda",
         note=note,
+        alive=alive,
     )
     if definition.epochs is not None and data.batches_per_epoch is None:
         raise TaskError(

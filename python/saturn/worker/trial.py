@@ -34,9 +34,13 @@ def trial(
     spec: Spec, definition: TaskDefinition, technique: Technique, gang: Gang, reporter: Reporter
 ) -> None:
     """Run one trial; rank 0 reports its outcome. The task's own errors are raised."""
+    startup_s = seconds_alive()
     setting = Setting(gpus=spec.gpus, device_kind=spec.device_kind, hints=definition.hints)
     memory = PeakMemory(spec.device_kind)
+    began = time.monotonic()
     built = build_model(definition)
+    built_s = time.monotonic() - began
+    reporter.alive()
     if (reason := technique.not_applicable(built, setting)) is not None:
         _report(gang, reporter, {}, {"outcome": "not_applicable", "reason": reason})
         return
@@ -51,13 +55,18 @@ def trial(
     while pending:
         knobs = pending.pop(0)
         memory.restart()
-        outcome = _measure(spec, definition, technique, gang, reporter, knobs, module, memory)
-        module = None  # each further set builds its own: parallelising changed this one
+        outcome = _measure(
+            *(spec, definition, technique, gang, reporter, knobs, module, memory),
+            before_s=startup_s + built_s,
+        )
+        # Each further set builds its own: parallelising changed this one.
+        module, built_s = None, 0.0
         gc.collect()
         if gang.device.type == "cuda":
             torch.cuda.empty_cache()
         texts = gang.exchange(f"trial-{number}", json.dumps(outcome))
         outcome = _agree([json.loads(text) for text in texts])
+        reporter.alive()
         number += 1
         if outcome["outcome"] == "measured":
             if best is None or outcome["step_s"] < best[1]["step_s"]:
@@ -81,10 +90,15 @@ def _measure(
     knobs: Knobs,
     module: nn.Module | None,
     memory: PeakMemory,
+    *,
+    before_s: float,
 ) -> Outcome:
     """This rank's outcome of one knob set; the process group is closed after it."""
     try:
-        return _run_steps(spec, definition, technique, gang, reporter, knobs, module, memory)
+        return _run_steps(
+            *(spec, definition, technique, gang, reporter, knobs, module, memory),
+            before_s=before_s,
+        )
     except Exception as error:
         failure = describe(error)
         if failure.kind == "task":
@@ -111,16 +125,28 @@ def _run_steps(
     knobs: Knobs,
     module: nn.Module | None,
     memory: PeakMemory,
+    *,
+    before_s: float,
 ) -> Outcome:
-    began, alive_s = time.monotonic(), seconds_alive()
-    stepper = Stepper(definition, technique, gang, knobs, module=module, note=reporter.note)
+    began = time.monotonic()
+    stepper = Stepper(
+        *(definition, technique, gang, knobs),
+        module=module,
+        note=reporter.note,
+        alive=reporter.alive,
+    )
     slices = stepper.slices(Position())
-    setup_s = time.monotonic() - began + alive_s
+    piece = next(slices)
+    # What an attempt with these knobs needs before its first step: not what the trial did between.
+    setup_s = before_s + time.monotonic() - began
     timed_steps = max(2, spec.timed_steps)
     seconds: list[float] = []
     for number in range(spec.warmup_steps + timed_steps):
+        reporter.alive()
         step_began = time.monotonic()
-        stepper.step(number, next(slices), stop=False, save=False)
+        if number > 0:
+            piece = next(slices)
+        stepper.step(number, piece, stop=False, save=False)
         if gang.device.type == "cuda":
             torch.cuda.synchronize(gang.device)
         seconds.append(time.monotonic() - step_began)
