@@ -25,7 +25,9 @@ VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 STAMPS = VENV / "saturn-stamps"
 BUILD_TOOLS = ["cmake>=3.25", "libclang>=16", "maturin>=1.16,<2"]
+EXTENSION = ROOT / "python" / "saturn" / "_core.abi3.so"
 OLDEST_PYTHON = (3, 10)
+OLDEST_RUST = (1, 91)  # as `rust-version` in Cargo.toml
 
 
 def main() -> int:
@@ -60,45 +62,59 @@ def missing_prerequisite() -> str | None:
         import venv  # noqa: F401
     except ImportError:
         return "missing: Python's venv module; get it with: apt install python3-venv"
-    if not shutil.which("cargo"):
+    rust = rust_version()
+    if rust is None:
         return "missing: Rust; get it from https://rustup.rs, then open a new shell"
+    if rust < OLDEST_RUST:
+        have, need = (".".join(map(str, version)) for version in (rust, OLDEST_RUST))
+        return f"missing: Rust {need} or later (this is {have}); get it with: rustup update"
     if not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
         return "missing: a C++ compiler; get it with: apt install g++"
     return None
 
 
+def rust_version() -> tuple[int, ...] | None:
+    """Version of cargo; None where there is none, or only rustup's stand-in for one."""
+    try:
+        said = subprocess.run(["cargo", "--version"], capture_output=True, text=True, check=True)
+        return tuple(int(part) for part in said.stdout.split()[1].split(".")[:2])
+    except (OSError, subprocess.CalledProcessError, IndexError, ValueError):
+        return None
+
+
 def set_up() -> None:
     """Brings `.venv` and what is built into it up to date."""
-    if not (BIN / "python").exists():
-        step("virtual environment", [sys.executable, "-m", "venv", str(VENV)])
-    STAMPS.mkdir(exist_ok=True)
+    if not STAMPS.exists():  # made last: an environment without it was interrupted
+        step("virtual environment", [sys.executable, "-m", "venv", "--clear", str(VENV)])
+        STAMPS.mkdir()
     pip = [str(BIN / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
     pip += ["--quiet", "--progress-bar", "off"]
-    with changed("build-tools", digest_of_text(*BUILD_TOOLS)) as is_changed:
-        if is_changed:
-            step("build tools (cmake, libclang, maturin)", [*pip, *BUILD_TOOLS])
-    with (
-        changed("requirements", digest_of_text(*requirements())) as needs_packages,
-        changed("build", digest_of_files(sources())) as needs_build,
-    ):
-        # The download waits for the network and the build for the processor: they go side by side.
-        tasks = []
-        if needs_packages:
-            label = "Python packages (torch is large: a few minutes)"
-            tasks.append((label, [*pip, *requirements()]))
-        if needs_build:
-            label = "Rust build (the first one compiles HiGHS and SQLite: a few minutes)"
-            tasks.append((label, ["cargo", "build", "--release", "--locked", "--workspace"]))
+    tools = Stamp("build-tools", digest_of_text(*BUILD_TOOLS))
+    if not tools.is_current():
+        step("build tools (cmake, libclang, maturin)", [*pip, *BUILD_TOOLS])
+        tools.set()
+    packages = Stamp("requirements", digest_of_text(*requirements()))
+    build = Stamp("build", digest_of_files(sources()), [BIN / "saturn", EXTENSION])
+    # The download waits for the network and the build for the processor: they go side by side.
+    tasks = []
+    if not packages.is_current():
+        label = "Python packages (torch is large: a few minutes)"
+        tasks.append((label, [*pip, *requirements()]))
+    if not build.is_current():
+        label = "Rust build (the first one compiles HiGHS and SQLite: a few minutes)"
+        tasks.append((label, ["cargo", "build", "--release", "--locked", "--workspace"]))
+    if tasks:
         steps(tasks)
-        if needs_packages or needs_build:
-            install_build()
+        install_build()
+        packages.set()
+        build.set()
 
 
 def install_build() -> None:
     """Puts the `saturn` program and the Python package into the virtual environment."""
     release = ROOT / "target" / "release"
     put(release / "saturn", BIN / "saturn")
-    put(release / "libsaturn_python.so", ROOT / "python" / "saturn" / "_core.abi3.so")
+    put(release / "libsaturn_python.so", EXTENSION)
     # What `pip install --editable` would leave behind, without its build isolation.
     site = next((VENV / "lib").glob("python3.*")) / "site-packages"
     (site / "saturn.pth").write_text(f"{ROOT / 'python'}\n")
@@ -144,18 +160,20 @@ def build_environment() -> dict[str, str]:
     return environment
 
 
-class changed:  # noqa: N801  (reads as a phrase: `with changed(...)`)
-    """Whether a step's inputs differ from when it last succeeded; remembers them on success."""
+class Stamp:
+    """Remembers the inputs of a step that has succeeded."""
 
-    def __init__(self, name: str, digest: str) -> None:
-        self.stamp, self.digest = STAMPS / name, digest
+    def __init__(self, name: str, digest: str, products: list[Path] | None = None) -> None:
+        self.path, self.digest, self.products = STAMPS / name, digest, products or []
 
-    def __enter__(self) -> bool:
-        return not self.stamp.exists() or self.stamp.read_text() != self.digest
+    def is_current(self) -> bool:
+        """Whether the inputs are those of then, and all that the step made is still there."""
+        is_known = self.path.exists() and self.path.read_text() == self.digest
+        return is_known and all(product.exists() for product in self.products)
 
-    def __exit__(self, error: object, *_: object) -> None:
-        if error is None:
-            self.stamp.write_text(self.digest)
+    def set(self) -> None:
+        """The step has succeeded with these inputs."""
+        self.path.write_text(self.digest)
 
 
 def digest_of_text(*texts: str) -> str:

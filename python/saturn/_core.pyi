@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-__all__ = ["__version__", "plan", "run"]
+__all__ = ["__version__", "read_profile", "run"]
 
 __version__: str
 
@@ -18,5 +18,8 @@ def run(
     Raises `saturn.errors.InvalidInput` and `saturn.errors.RunFailed`.
     """
 
-def plan(problem: str, *, time_limit_s: float, objective: str, solver: str, seed: int) -> str:
-    """Solve a planning problem given as JSON and return the plan as JSON."""
+def read_profile(text: str) -> str:
+    """Check the text of a `profile.json` and return it with all fields spelled out.
+
+    Raises `saturn.errors.InvalidInput`, which names the field and says what would be right.
+    """

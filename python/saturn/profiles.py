@@ -1,7 +1,7 @@
 """Trials of an earlier run, for tasks that perform alike.
 
-A run directory holds them twice over: `request.json` says which profile key each task had, and
-`report.json` what was tried for it.
+A profile is the `profile.json` of a run, or a file of that form from anywhere. Its trials say which
+profile key they speak for; one without a key speaks for the task of its name.
 """
 
 from __future__ import annotations
@@ -11,33 +11,43 @@ import os
 from pathlib import Path
 from typing import Any
 
+from saturn import native
 from saturn.errors import InvalidInput
-from saturn.result import strategies_by_task
-from saturn.run_directory import REQUEST
-from saturn.strategy import Strategy
+
+#: The profile's name in a run directory.
+FILE = "profile.json"
 
 
-def load(run_dir: str | os.PathLike[str]) -> dict[str, list[Strategy]]:
-    """Strategies by profile key, from the directory of an earlier search or run."""
-    directory = Path(run_dir)
-    request = _read(directory / REQUEST)
-    report = _read(directory / "report.json")
-    try:
-        keys = [task["profile_key"] for task in request["tasks"]]
+class Profile:
+    """Trials by profile key, and by name where a trial has none."""
+
+    def __init__(self, trials: list[dict[str, Any]]) -> None:
         # What failed then may have been mended since, and is tried again.
-        found = [
-            [strategy for strategy in strategies if strategy.status != "failed"]
-            for strategies in strategies_by_task(report)
-        ]
-        return {key: strategies for key, strategies in zip(keys, found, strict=True) if strategies}
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise InvalidInput(f"profile {directory}: not a run of this version: {error!r}") from error
+        self._trials = [trial for trial in trials if trial["outcome"] != "failed"]
+
+    def of(self, name: str, key: str) -> list[dict[str, Any]]:
+        """The trials that speak for the task `name` with profile key `key`, under that name."""
+        found: dict[tuple[str, int], dict[str, Any]] = {}
+        for trial in self._trials:
+            known = trial.get("profile_key")
+            if known == key or (known is None and trial["task"] == name):
+                found[trial["technique"], trial["gpus"]] = {**trial, "task": name}
+        return list(found.values())
 
 
-def _read(path: Path) -> Any:
+def load(path: str | os.PathLike[str]) -> Profile:
+    """Read a profile: a run directory or a file; raises `InvalidInput` naming file and field."""
+    file = Path(path)
+    if file.is_dir():
+        file = file / FILE
     try:
-        return json.loads(path.read_text())
+        text = file.read_text()
     except (OSError, ValueError) as error:
         raise InvalidInput(
-            f"profile: {path} can't be read ({error}); give the directory of a run that has ended"
+            f"profile: {file} can't be read ({error}); give the directory of a run that has ended, "
+            "or a file like its profile.json"
         ) from error
+    try:
+        return Profile(json.loads(native.read_profile(text))["trials"])
+    except InvalidInput as error:
+        raise InvalidInput(f"profile {file}: {error}") from error

@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from saturn import library, native, profiles, run_directory
-from saturn.errors import InvalidInput, RunInterrupted, TasksFailed
+from saturn.errors import InvalidInput, RunInterrupted, SaturnError, TasksFailed
 from saturn.export import export_checkpoint
 from saturn.library import Entry
 from saturn.pickling import dump_task
 from saturn.preload import functions_of, preload_entries
 from saturn.profile_key import profile_key
+from saturn.profiles import Profile
 from saturn.result import RunResult, strategies_by_task, trial_of
-from saturn.strategy import Strategy
 from saturn.task import Task
+
+#: Beyond this no count means anything.
+_LARGEST = 2**31 - 1
 
 PathLike = str | os.PathLike[str]
 
@@ -46,7 +49,8 @@ def search(
         devices: how many GPUs, or CPU slots where there is no GPU; all by default.
         name: the run's name, unique in `runs_dir`; made from the time by default.
         runs_dir: where the run directory goes.
-        profile: directory of an earlier run, whose trials of tasks that perform alike are reused.
+        profile: directory of an earlier run, or a file like its `profile.json`: trials of tasks
+            that perform alike are reused, if they ran on the same type of device.
         warmup_steps: first steps of a trial, not timed.
         timed_steps: steps that the median is over, at least two.
 
@@ -77,6 +81,7 @@ def orchestrate(
     runs_dir: PathLike = "saturn_runs",
     profile: PathLike | None = None,
     checkpoint_every_s: float = 30.0,
+    stall_s: float = 600.0,
     solver_time_limit_s: float = 2.0,
     seed: int = 0,
     warmup_steps: int = 1,
@@ -94,8 +99,11 @@ def orchestrate(
         devices: how many GPUs, or CPU slots where there is no GPU; all by default.
         name: the run's name, unique in `runs_dir`; made from the time by default.
         runs_dir: where the run directory goes.
-        profile: directory of an earlier run, whose trials of tasks that perform alike are reused.
+        profile: directory of an earlier run, or a file like its `profile.json`: trials of tasks
+            that perform alike are reused, if they ran on the same type of device.
         checkpoint_every_s: seconds of training between two checkpoints of a task.
+        stall_s: seconds of silence after which a task's workers count as hung and are restarted
+            from the last checkpoint; more than the largest model takes to build and load.
         solver_time_limit_s: seconds for one solve.
         seed: of the solver; the tasks have their own.
         warmup_steps: first steps of a trial, not timed.
@@ -115,6 +123,7 @@ def orchestrate(
         profile=profile,
         interval_s=interval,
         checkpoint_every_s=checkpoint_every_s,
+        stall_s=stall_s,
         solver_time_limit_s=solver_time_limit_s,
         seed=seed,
         warmup_steps=warmup_steps,
@@ -136,6 +145,7 @@ def _run(
     timed_steps: int,
     interval_s: float = 1000.0,
     checkpoint_every_s: float = 30.0,
+    stall_s: float = 600.0,
     solver_time_limit_s: float = 2.0,
     seed: int = 0,
 ) -> RunResult:
@@ -145,12 +155,13 @@ def _run(
     _check_whole("seed", seed, least=0)
     _check_seconds("interval", interval_s)
     _check_seconds("checkpoint_every_s", checkpoint_every_s)
+    _check_seconds("stall_s", stall_s)
     _check_seconds("solver_time_limit_s", solver_time_limit_s)
     entries = library.select(techniques)
     # Everything that can be refused is refused before anything is on disk.
     pickles = [dump_task(task.definition()) for task in tasks]
     keys = [profile_key(task) for task in tasks]
-    reused = {} if profile is None else profiles.load(profile)
+    reused = Profile([]) if profile is None else profiles.load(profile)
     run_dir = run_directory.create(runs_dir, name, mode)
     directories = run_directory.write_tasks(run_dir, tasks, pickles)
     request = {
@@ -164,6 +175,7 @@ def _run(
         "devices": devices,
         "interval_s": float(interval_s),
         "checkpoint_every_s": float(checkpoint_every_s),
+        "stall_s": float(stall_s),
         "solver_time_limit_s": float(solver_time_limit_s),
         "seed": seed,
         "warmup_steps": warmup_steps,
@@ -182,10 +194,16 @@ def _run(
             for task, directory, key in zip(tasks, directories, keys, strict=True)
         ],
     }
-    text = run_directory.write_request(run_dir, request)
-    report = json.loads(
-        native.run(text, _write if log else None, is_terminal=log and sys.stderr.isatty())
-    )
+    try:
+        text = native.run(
+            json.dumps(request, allow_nan=False),
+            _write if log else None,
+            is_terminal=log and sys.stderr.isatty(),
+        )
+    except SaturnError:
+        run_directory.remove_unbegun(run_dir)
+        raise
+    report = json.loads(text)
     return _conclude(report, tasks, keys, run_dir)
 
 
@@ -240,14 +258,16 @@ def _checked_tasks(tasks: Iterable[Task]) -> list[Task]:
 
 
 def _measured(
-    task: Task, key: str, reused: dict[str, list[Strategy]], entries: Sequence[Entry]
+    task: Task, key: str, reused: Profile, entries: Sequence[Entry]
 ) -> list[dict[str, Any]]:
     """Trials that need not be run again: the task's own, else those of an earlier run."""
-    strategies = task.strategies if task._measured_as == key else reused.get(key, [])
+    trials = (
+        [trial_of(task.name, strategy) for strategy in task.strategies]
+        if task._measured_as == key
+        else reused.of(task.name, key)
+    )
     techniques = {entry.name for entry in entries}
-    return [
-        trial_of(task.name, strategy) for strategy in strategies if strategy.technique in techniques
-    ]
+    return [trial for trial in trials if trial["technique"] in techniques]
 
 
 def _preload(tasks: Sequence[Task], pickles: Sequence[bytes]) -> list[str]:
@@ -272,6 +292,8 @@ def _check_whole(field: str, value: int | None, *, least: int) -> None:
         raise TypeError(f"{field} is a {type(value).__name__}; it must be a whole number")
     if value < least:
         raise InvalidInput(f"{field} is {value}; it must be at least {least}")
+    if value > _LARGEST:
+        raise InvalidInput(f"{field} is {value}; it must be at most {_LARGEST}")
 
 
 def _check_seconds(field: str, value: float) -> None:

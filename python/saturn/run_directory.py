@@ -1,14 +1,14 @@
 """A fresh run directory: made, and filled with what the run's processes read.
 
 `tasks/<slug>/task.pkl` and `techniques/<name>.pkl` are the pickles; only their owner may look in.
-`request.json` is what the runtime was asked, and lets a later run reuse the profile.
+What the runtime is asked goes into its journal.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,6 @@ from saturn.library import Entry
 from saturn.names import SAFE_RULE, is_path_safe, slug
 from saturn.pickling import dump
 from saturn.task import Task
-
-#: Name of the request's copy in the run directory.
-REQUEST = "request.json"
 
 
 def create(runs_dir: str | os.PathLike[str], name: str | None, verb: str) -> Path:
@@ -82,11 +79,10 @@ def write_techniques(run_dir: Path, entries: Sequence[Entry]) -> list[dict[str, 
     return described
 
 
-def write_request(run_dir: Path, request: Mapping[str, Any]) -> str:
-    """Keep a copy of the request; returns it as JSON."""
-    text = json.dumps(request, indent=1, allow_nan=False)
-    _write_private(run_dir / REQUEST, text.encode())
-    return text
+def remove_unbegun(run_dir: Path) -> None:
+    """Remove the directory of a run that was refused: with a journal, it is a run and stays."""
+    if not (run_dir / "journal.db").exists():
+        shutil.rmtree(run_dir, ignore_errors=True)
 
 
 def _write_private(path: Path, data: bytes) -> None:

@@ -122,7 +122,6 @@ def test_a_run_is_asked_for_in_full_and_its_directory_is_private(
         assert stat.S_IMODE((run_dir / name).stat().st_mode) == 0o600
     loaded = definition.load(run_dir / "tasks/_task-1/task.pkl")
     assert loaded.name == "b c" and loaded.epochs == 2
-    assert json.loads((run_dir / "request.json").read_text()) == request
     assert result.run_dir == run_dir and result.report_path == run_dir / "report.html"
     assert (result.makespan_s, result.current_practice_s) == (5.0, 9.0)
     assert [task.name for task in result.tasks] == ["a", "b c"]
@@ -155,16 +154,55 @@ def test_search_fills_in_the_strategies_and_orchestrate_does_not_measure_again(
 
 
 def test_profiles_of_earlier_runs_are_reused_for_tasks_that_perform_alike(
-    core: FakeCore,
+    core: FakeCore, tmp_path: Path
 ) -> None:
     first = saturn.search([make_task("a")], log=False)
-    (first.run_dir / "report.json").write_text(json.dumps(report_of(core.request)))
-    tasks = [make_task("other name"), make_task("another", get_model=partial(Mlp, 9))]
-    saturn.orchestrate(tasks, log=False, profile=first.run_dir)
-    assert [len(task["measured"]) for task in core.request["tasks"]] == [2, 0]  # not the failed one
-    assert core.request["tasks"][0]["measured"][0]["task"] == "other name"
-    with pytest.raises(saturn.InvalidInput, match="give the directory of a run that has ended"):
-        saturn.orchestrate(tasks, log=False, profile="nowhere")
+    trial = {"task": "a", "technique": "ddp", "gpus": 1, "gpu_type": "cpu", **MEASURED}
+    trial["profile_key"] = core.request["tasks"][0]["profile_key"]
+    by_name = {"task": "another", "technique": "ddp", "gpus": 1, **MEASURED}
+    crashed = {"task": "a", "technique": "fsdp", "gpus": 2, **CRASHED}
+    file = first.run_dir / "profile.json"
+    file.write_text(json.dumps({"trials": [trial, by_name, crashed]}))
+    for profile in (first.run_dir, file):
+        tasks = [make_task("other name"), make_task("another", get_model=partial(Mlp, 9))]
+        saturn.orchestrate(tasks, log=False, profile=profile)
+        measured = [task["measured"] for task in core.request["tasks"]]
+        assert measured == [
+            [{**trial, "task": "other name", "knobs": {}}],
+            [{**by_name, "knobs": {}}],
+        ]
+
+
+@pytest.mark.parametrize(
+    ("trials", "message"),
+    [
+        (None, "can't be read"),
+        ("", "not JSON"),
+        ([{"task": "a", "technique": "ddp", "gpus": 1, **MEASURED, "step_s": -1.0}], "step_s"),
+        ([{"task": "a", "technique": "ddp", "gpus": 1, **MEASURED, "speed": 2}], "speed"),
+        ([{"task": "a", "technique": "ddp", "gpus": 0, **MEASURED}], r"trials\[0\].gpus"),
+    ],
+)
+def test_a_malformed_profile_is_refused_by_file_and_field(
+    core: FakeCore, tmp_path: Path, trials: Any, message: str
+) -> None:
+    file = tmp_path / "mine.json"
+    if trials is not None:
+        file.write_text(json.dumps({"trials": trials}) if trials else "")
+    with pytest.raises(saturn.InvalidInput, match=message) as raised:
+        saturn.orchestrate([make_task("a")], log=False, profile=file)
+    assert "mine.json" in str(raised.value)
+    assert not (tmp_path / "saturn_runs").exists(), "nothing was written"
+
+
+def test_a_refused_run_leaves_no_directory(core: FakeCore, tmp_path: Path) -> None:
+    def refuse(request: dict[str, Any]) -> dict[str, Any]:
+        raise saturn.InvalidInput("`devices` is 9, but this machine has 2 GPUs")
+
+    core.answer = refuse
+    with pytest.raises(saturn.InvalidInput):
+        saturn.orchestrate([make_task("a")], log=False, name="mine", devices=9)
+    assert list((tmp_path / "saturn_runs").iterdir()) == []
 
 
 def test_failed_tasks_are_raised_once_everything_has_ended(core: FakeCore) -> None:

@@ -203,14 +203,30 @@ def test_a_killed_driver_takes_its_workers_along_and_resume_finishes(
     assert_same_training(run, undisturbed)
 
 
-def test_a_killed_rank_goes_back_to_its_checkpoint(tmp_path: Path, undisturbed: Run) -> None:
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
+def test_a_killed_rank_goes_back_to_its_checkpoint(
+    tmp_path: Path, undisturbed: Run, number: signal.Signals
+) -> None:
     run = Run(tmp_path)
     run.wait_for_step(400)
     ranks = [pid for pid in run.processes() if is_rank(pid)]
     assert len(ranks) == 1
-    os.kill(ranks[0], signal.SIGSEGV)
+    os.kill(ranks[0], number)
     assert run.wait() == 0, run.stderr.read_text()
-    assert "signal 11" in run.stderr.read_text()
+    assert f"signal {number.value}" in run.stderr.read_text()
+    assert_same_training(run, undisturbed)
+
+
+def test_a_run_killed_during_its_trials_goes_on(tmp_path: Path, undisturbed: Run) -> None:
+    run = Run(tmp_path)
+    deadline = time.monotonic() + 60
+    while not (run.path / "tasks" / "lr0.01" / "attempts").exists():
+        assert time.monotonic() < deadline, run.stderr.read_text()
+        time.sleep(0.005)
+    run.process.kill()
+    run.wait()
+    resumed = run.saturn("resume")
+    assert resumed.returncode == 0, resumed.stderr
     assert_same_training(run, undisturbed)
 
 

@@ -1,6 +1,7 @@
 //! Exit codes: documented in `docs/reference.md`, tested one by one.
 
 use std::fmt;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Why the program ends.
@@ -26,6 +27,12 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)
     }
+}
+
+/// Prints data on standard output. A reader that has closed it (`| head`) has what it wants.
+pub(crate) fn print_data(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
 /// Says on standard error what went wrong.

@@ -117,6 +117,39 @@ fn bad_input_gets_one_clear_message_each() {
 }
 
 #[test]
+fn every_exit_code_of_the_reference_is_reached() {
+    let exit_code = |arguments: &[&str]| {
+        let shown = saturn(arguments, TWO_TASKS);
+        shown.lines().next().unwrap().to_owned()
+    };
+    // 1 and 130 take a run, and are tested with one in tests/python/test_survival.py.
+    assert_eq!(exit_code(&["plan", "-", "--time-limit", "0.2"]), "exit code 0");
+    assert_eq!(exit_code(&["plan", "nowhere"]), "exit code 2");
+    let milp = ["plan", "-", "--solver", "milp", "--time-limit", "0"];
+    assert_eq!(exit_code(&milp), "exit code 4");
+    let run = tempfile::tempdir().unwrap();
+    std::fs::write(run.path().join("journal.db"), "no journal ".repeat(99)).unwrap();
+    assert_eq!(exit_code(&["resume", run.path().to_str().unwrap()]), "exit code 5");
+    assert_eq!(exit_code(&["report", run.path().to_str().unwrap()]), "exit code 5");
+}
+
+#[test]
+fn a_reader_that_closes_early_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_saturn"))
+        .args(["plan", "-", "--time-limit", "0.2"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    child.stdin.take().unwrap().write_all(TWO_TASKS.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
 fn bad_arguments_get_one_clear_message_each() {
     let run = tempfile::tempdir().unwrap();
     let empty = run.path().to_str().unwrap();

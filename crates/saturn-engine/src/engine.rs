@@ -7,7 +7,7 @@
 use saturn_core::{Cluster, Gang};
 
 use crate::config::{Mode, RunConfig};
-use crate::event::{Action, Event, RankFailure, Report};
+use crate::event::{Action, Event, RankFailure, RankReport};
 use crate::forecast::devices;
 use crate::ids::{AttemptId, TaskId};
 use crate::planning::PendingSolve;
@@ -236,7 +236,7 @@ impl Engine {
         }
     }
 
-    fn reported(&mut self, id: AttemptId, rank: u32, report: Report, now_s: f64) {
+    fn reported(&mut self, id: AttemptId, rank: u32, report: RankReport, now_s: f64) {
         let Some(attempt) = self.state.attempts.get_mut(&id).filter(|attempt| attempt.is_live())
         else {
             return;
@@ -245,10 +245,10 @@ impl Engine {
         let task = attempt.task;
         let is_training = attempt.purpose == Purpose::Train;
         match report {
-            Report::Started { step, setup_s } => {
+            RankReport::Started { step, setup_s } => {
                 self.commit(Record::Started { attempt: id, step, setup_s }, now_s);
             }
-            Report::Progress { step, loss, step_s } => {
+            RankReport::Progress { step, loss, step_s } => {
                 attempt.step = step;
                 attempt.step_s = step_s.filter(|step_s| *step_s > 0.0).or(attempt.step_s);
                 if is_training {
@@ -256,26 +256,26 @@ impl Engine {
                     self.state.tasks[task.0].loss = loss.or(self.state.tasks[task.0].loss);
                 }
             }
-            Report::Checkpoint { step, save_s, .. } => {
+            RankReport::Checkpoint { step, save_s, .. } => {
                 self.commit(Record::Checkpointed { attempt: id, step, save_s }, now_s);
             }
-            Report::Alive => {}
-            Report::Trial { knobs, outcome } => self.trial_reported(id, knobs, outcome, now_s),
-            Report::Finished { step, loss } => {
+            RankReport::Alive => {}
+            RankReport::Trial { knobs, outcome } => self.trial_reported(id, knobs, outcome, now_s),
+            RankReport::Finished { step, loss } => {
                 attempt.completed = true;
                 attempt.step = step;
                 self.state.tasks[task.0].step = step;
                 self.state.tasks[task.0].loss = loss.or(self.state.tasks[task.0].loss);
             }
-            Report::Stopped { step } => {
+            RankReport::Stopped { step } => {
                 attempt.completed = true;
                 attempt.step = step;
                 self.state.tasks[task.0].step = step;
             }
-            Report::Failed { kind, error, traceback } => {
+            RankReport::Failed { kind, error, traceback } => {
                 self.rank_failed(id, RankFailure { rank, kind, error, traceback }, now_s);
             }
-            Report::Note { text } => self.commit(Record::Noted { task, text }, now_s),
+            RankReport::Note { text } => self.commit(Record::Noted { task, text }, now_s),
         }
     }
 

@@ -48,7 +48,7 @@ pub struct RankFailure {
 /// What a rank says while it lives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Report {
+pub enum RankReport {
     /// Model and data are loaded; training goes on after `step` finished steps.
     Started {
         /// Finished steps.
@@ -148,7 +148,7 @@ pub enum Event {
         /// Its rank.
         rank: u32,
         /// What it says.
-        report: Report,
+        report: RankReport,
     },
     /// A rank's process has ended and was reaped.
     RankExited {

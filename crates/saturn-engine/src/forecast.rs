@@ -11,7 +11,7 @@ use saturn_core::{Gang, Strategy, TrialOutcome};
 
 use crate::ids::TaskId;
 use crate::record::PlannedTask;
-use crate::state::{Attempt, State, TaskStatus};
+use crate::state::{Attempt, MIN_STEPS_TO_CORRECT, State, TaskStatus};
 
 /// Expected times on the run's clock, seconds.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -76,12 +76,7 @@ pub(crate) fn time_left_s(state: &State, task: TaskId, attempt: &Attempt, now_s:
     let total = state.task(task).steps.unwrap_or(0);
     let predicted = state.predicted_step_s(task, &attempt.strategy);
     let predicted = predicted.map(|step_s| step_s * state.task(task).correction);
-    let observed = attempt.started.and_then(|(from_step, from_s)| {
-        let trained = attempt.step.saturating_sub(from_step);
-        // The time up to the last word, not up to now: between two words nothing is known.
-        (trained >= 3).then(|| (attempt.heard_s - from_s) / trained as f64)
-    });
-    let step_s = observed.or(attempt.step_s).or(predicted).unwrap_or(0.0);
+    let step_s = observed_step_s(attempt, 3).or(attempt.step_s).or(predicted).unwrap_or(0.0);
     let train_s = total.saturating_sub(attempt.step) as f64 * step_s;
     let since_heard = if attempt.started.is_some() { now_s - attempt.heard_s } else { 0.0 };
     let load_left_s = if attempt.started.is_some() {
@@ -92,6 +87,27 @@ pub(crate) fn time_left_s(state: &State, task: TaskId, attempt: &Attempt, now_s:
     (train_s - since_heard).max(0.0) + load_left_s
 }
 
+/// Seconds a step of a live attempt that has trained at least `least` steps: up to its last word, not
+/// up to now, since between two words nothing is known.
+fn observed_step_s(attempt: &Attempt, least: u64) -> Option<f64> {
+    let (from_step, from_s) = attempt.started?;
+    let trained = attempt.step.saturating_sub(from_step);
+    (trained >= least).then(|| (attempt.heard_s - from_s) / trained as f64)
+}
+
+/// Observed over predicted seconds a step of a task: of what it does now, else of what it did last.
+fn correction(state: &State, task: TaskId) -> f64 {
+    let live = match state.task(task).status {
+        TaskStatus::Running(id) => state.attempts.get(&id),
+        _ => None,
+    };
+    live.and_then(|attempt| {
+        let predicted_s = state.predicted_step_s(task, &attempt.strategy)?;
+        Some(observed_step_s(attempt, MIN_STEPS_TO_CORRECT)? / predicted_s)
+    })
+    .unwrap_or(state.task(task).correction)
+}
+
 /// Seconds that a waiting task needs from launch to end at its place in the plan.
 fn duration_s(state: &State, planned: &PlannedTask) -> f64 {
     expected_s(state, planned.task, &planned.strategy).unwrap_or(planned.end_s - planned.start_s)
@@ -100,7 +116,7 @@ fn duration_s(state: &State, planned: &PlannedTask) -> f64 {
 /// Seconds from launch to end of what is left of a task under a strategy; `None` where no trial
 /// measured it.
 pub(crate) fn expected_s(state: &State, task: TaskId, strategy: &Strategy) -> Option<f64> {
-    let step_s = state.predicted_step_s(task, strategy)? * state.task(task).correction;
+    let step_s = state.predicted_step_s(task, strategy)? * correction(state, task);
     let left = state.task(task).steps?.saturating_sub(state.task(task).step);
     Some(load_s(state, task, strategy) + left as f64 * step_s)
 }

@@ -30,7 +30,7 @@ mod trials;
 
 pub use config::{DeviceKind, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef};
 pub use engine::{Decision, Engine};
-pub use event::{Action, Event, FailureKind, RankFailure, Report, SolveAnswer};
+pub use event::{Action, Event, FailureKind, RankFailure, RankReport, SolveAnswer};
 pub use forecast::{Forecast, forecast};
 pub use ids::{AttemptId, TaskId};
 pub use record::{AttemptEnd, PlannedTask, Purpose, Record, RunEnd, RunPlan, StopReason, TaskEnd};

@@ -507,7 +507,7 @@ fn widths(widest: u32) -> impl Iterator<Item = u32> {
 }
 
 /// An attempt shorter than this says too little about its speed.
-const MIN_STEPS_TO_CORRECT: u64 = 10;
+pub(crate) const MIN_STEPS_TO_CORRECT: u64 = 10;
 
 fn predicted_step_s(
     trials: &[TrialSlot],

@@ -14,7 +14,8 @@ mod virtual_cluster;
 use proptest::prelude::*;
 use saturn_core::TrialOutcome;
 use saturn_engine::{
-    Engine, Event, Phase, Purpose, Record, Report, RunEnd, StopReason, TaskEnd, TaskId, TaskStatus,
+    Engine, Event, Phase, Purpose, RankReport, Record, RunEnd, StopReason, TaskEnd, TaskId,
+    TaskStatus,
 };
 use virtual_cluster::{Faults, VirtualCluster, config};
 
@@ -174,7 +175,7 @@ fn memory_that_runs_out_in_training_excludes_the_strategy() {
         let (id, attempt) = cluster.state().live_attempts().last().expect("it was launched");
         (id, attempt.strategy.clone())
     };
-    let report = Report::Failed {
+    let report = RankReport::Failed {
         kind: saturn_engine::FailureKind::OutOfMemory,
         error: "out of memory".to_owned(),
         traceback: String::new(),
@@ -258,7 +259,7 @@ fn an_exclusion_leaves_other_running_tasks_alone() {
         cluster.step();
     }
     let running: Vec<_> = cluster.state().live_attempts().map(|(id, _)| id).collect();
-    let report = Report::Failed {
+    let report = RankReport::Failed {
         kind: saturn_engine::FailureKind::OutOfMemory,
         error: "out of memory".to_owned(),
         traceback: String::new(),

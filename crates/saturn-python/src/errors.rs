@@ -3,20 +3,14 @@
 use std::error::Error;
 
 use pyo3::prelude::*;
-use saturn_runtime::{PlanError, RuntimeError};
-use saturn_solver::SolveError;
+use saturn_core::ProblemError;
+use saturn_runtime::RuntimeError;
 
 /// Maps an error to an exception of `saturn.errors`, with the causes in its message.
 pub(crate) fn to_python(py: Python<'_>, error: &(dyn Error + 'static)) -> PyErr {
-    let name = if let Some(error) = error.downcast_ref::<RuntimeError>() {
-        if error.is_bad_input() { "InvalidInput" } else { "RunFailed" }
-    } else if error.downcast_ref::<PlanError>().is_some_and(PlanError::is_bad_input)
-        || error.downcast_ref::<SolveError>().is_some()
-    {
-        "InvalidInput"
-    } else {
-        "RunFailed"
-    };
+    let is_bad_input = error.downcast_ref::<RuntimeError>().is_some_and(RuntimeError::is_bad_input)
+        || error.is::<ProblemError>();
+    let name = if is_bad_input { "InvalidInput" } else { "RunFailed" };
     let message = saturn_runtime::with_causes(error);
     let made = py
         .import("saturn.errors")

@@ -6,12 +6,12 @@ mod watch;
 
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
-use saturn_runtime::{RunRequest, Stopwatch};
-use saturn_solver::{Options, SolveError};
+use saturn_core::Profile;
+use saturn_runtime::{RunRequest, Watcher};
 use saturn_view::Console;
 
 use crate::errors::to_python;
-use crate::watch::{CtrlC, python_sink};
+use crate::watch::{python_sink, was_ctrl_c_pressed};
 
 /// Drives a run to its end and returns its report as JSON.
 ///
@@ -33,54 +33,25 @@ fn run(
         }
         None => Console::new(false, Some(Box::new(|_| {})), |_| None),
     };
-    let ctrl_c = CtrlC::default();
     let outcome = py
         .detach(|| {
-            let mut is_interrupted = || ctrl_c.take();
-            saturn_runtime::start(
-                request,
-                saturn_runtime::Watcher { console, is_interrupted: &mut is_interrupted },
-            )
+            let watcher = Watcher { console, is_interrupted: &mut was_ctrl_c_pressed };
+            saturn_runtime::start(request, watcher)
         })
         .map_err(|error| to_python(py, &error))?;
     Ok(outcome.report.to_json())
 }
 
-/// Solves a planning problem given as JSON and returns the plan as JSON.
+/// Checks the text of a `profile.json` and returns it with all fields spelled out.
 #[pyfunction]
-#[pyo3(signature = (problem, *, time_limit_s, objective, solver, seed))]
-fn plan(
-    py: Python<'_>,
-    problem: &str,
-    time_limit_s: f64,
-    objective: &str,
-    solver: &str,
-    seed: u64,
-) -> PyResult<String> {
-    let options = parse_options(objective, solver, time_limit_s, seed)
-        .map_err(|error| to_python(py, &error))?;
-    let ctrl_c = CtrlC::default();
-    let is_interrupted = || ctrl_c.peek();
-    let stopwatch = Stopwatch::start(&is_interrupted);
-    let answer = py.detach(|| saturn_runtime::solve_file(problem, &options, &stopwatch));
-    ctrl_c.raise_if_pressed()?;
-    let answer = answer.map_err(|error| to_python(py, &error))?;
-    Ok(answer.plan.to_json(&answer.problem))
-}
-
-fn parse_options(
-    objective: &str,
-    solver: &str,
-    time_limit_s: f64,
-    seed: u64,
-) -> Result<Options, SolveError> {
-    let (objective, backend) = (objective.parse()?, solver.parse()?);
-    Ok(Options { objective, backend, time_limit_s, seed, ..Options::default() })
+fn read_profile(py: Python<'_>, text: &str) -> PyResult<String> {
+    let profile = Profile::from_json(text).map_err(|error| to_python(py, &error))?;
+    Ok(profile.to_json())
 }
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
-    module.add_function(wrap_pyfunction!(plan, module)?)
+    module.add_function(wrap_pyfunction!(read_profile, module)?)
 }

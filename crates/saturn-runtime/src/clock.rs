@@ -6,30 +6,42 @@ use std::time::{Duration, Instant};
 /// processes of a run does not count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunClock {
-    started: Instant,
+    /// `None`: it stands still.
+    started: Option<Instant>,
     from_s: f64,
 }
 
 impl RunClock {
     /// A clock that shows `from_s` now.
     pub(crate) fn starting_at(from_s: f64) -> Self {
-        Self { started: now(), from_s }
+        Self { started: Some(now()), from_s }
+    }
+
+    /// A clock that shows `from_s` and stands still.
+    pub(crate) fn standing_at(from_s: f64) -> Self {
+        Self { started: None, from_s }
     }
 
     /// What it shows.
     pub(crate) fn now_s(&self) -> f64 {
-        self.from_s + self.started.elapsed().as_secs_f64()
+        self.from_s + self.started.map_or(0.0, |started| started.elapsed().as_secs_f64())
     }
+}
 
-    /// The same moment plus `after_s` as a deadline.
-    pub(crate) fn deadline(after: Duration) -> Instant {
-        now() + after
-    }
+/// The moment that is `after` from now.
+pub(crate) fn deadline(after: Duration) -> Instant {
+    now() + after
 }
 
 /// Whether a deadline has passed.
 pub(crate) fn is_past(deadline: Instant) -> bool {
     now() >= deadline
+}
+
+/// Waits for something that can't be waited for otherwise: a lock, a process.
+#[expect(clippy::disallowed_methods, reason = "the runtime meets the outside world here")]
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
 }
 
 #[expect(clippy::disallowed_methods, reason = "the runtime meets the outside world here")]

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use saturn_engine::{
-    Action, AttemptId, Decision, Engine, Event, FailureKind, Phase, Report, RunEnd, SolveAnswer,
-    TaskId,
+    Action, AttemptId, Decision, Engine, Event, FailureKind, Phase, RankReport, RunEnd,
+    SolveAnswer, TaskId,
 };
 use saturn_view::Console;
 
@@ -23,7 +23,7 @@ use crate::protocol::{ExitedRank, LaunchedRank, parse_rank_key, rank_key};
 use crate::ranks::RankSocket;
 use crate::request::LaunchSettings;
 use crate::run_dir::RunDir;
-use crate::solve;
+use crate::solve::SolverThread;
 use crate::warm::WarmParent;
 
 /// How often Ctrl-C and ended ranks are looked for.
@@ -39,7 +39,7 @@ pub(crate) enum Input {
     Forked(LaunchedRank),
     Exited(ExitedRank),
     Connected { attempt: AttemptId, rank: u32, stream: UnixStream },
-    Reported { attempt: AttemptId, rank: u32, report: Report },
+    Reported { attempt: AttemptId, rank: u32, report: RankReport },
     HungUp { attempt: AttemptId, rank: u32 },
     Solved { request: u64, answer: Result<SolveAnswer, String> },
 }
@@ -63,6 +63,8 @@ struct Workers {
     /// Directories of attempts, for their ranks' logs.
     directories: BTreeMap<AttemptId, std::path::PathBuf>,
     warm: Option<WarmParent>,
+    /// The newest solve: stopped and waited for when dropped.
+    solver: Option<SolverThread>,
     sender: Sender<Input>,
 }
 
@@ -81,14 +83,15 @@ impl Driver<'_> {
             gangs: Gangs::default(),
             directories: BTreeMap::new(),
             warm: Some(WarmParent::start(self.run, &self.settings, sender.clone())?),
+            solver: None,
             sender,
         };
-        let is_interrupted = self.wait_for_warm_parent(&inputs, &mut workers);
-        let clock = RunClock::starting_at(self.engine.state().now_s);
+        let clock = RunClock::standing_at(self.engine.state().now_s);
         self.tell(first, &clock, &mut workers)?;
-        if is_interrupted {
-            self.tell(Event::Interrupt, &clock, &mut workers)?;
-        }
+        let is_interrupted = self.wait_for_warm_parent(&inputs, &mut workers);
+        let clock = RunClock::starting_at(clock.now_s());
+        let second = if is_interrupted { Event::Interrupt } else { Event::Tick };
+        self.tell(second, &clock, &mut workers)?;
         let mut redrawn = clock::now();
         loop {
             if let Phase::Ended(end) = self.engine.state().phase() {
@@ -211,8 +214,8 @@ impl Driver<'_> {
         }
         self.note_warm_parent_gone(workers, clock.now_s());
         for (attempt, rank) in workers.gangs.live_ranks() {
-            let report = Report::Failed {
-                kind: FailureKind::Error,
+            let report = RankReport::Failed {
+                kind: FailureKind::Machine,
                 error: "the warm parent ended unexpectedly".to_owned(),
                 traceback: String::new(),
             };
@@ -249,13 +252,12 @@ impl Driver<'_> {
             Action::Stop { attempt } => workers.gangs.stop(attempt),
             Action::Kill { attempt } => workers.gangs.kill(attempt),
             Action::Solve { request, problem } => {
-                let sender = workers.sender.clone();
                 let policy = self.engine.state().config.policy.clone();
-                std::thread::spawn(move || {
-                    let answer = solve::solve_run(&problem, &policy);
+                let sender = workers.sender.clone();
+                workers.solver = Some(SolverThread::start(problem, policy, move |answer| {
                     // The driver may have ended meanwhile.
                     let _ = sender.send(Input::Solved { request, answer });
-                });
+                }));
             }
             Action::Launch { attempt, task, purpose, strategy, gang, steps } => {
                 let devices = gang.iter().flat_map(|placement| placement.devices.clone()).collect();
@@ -284,18 +286,22 @@ impl Driver<'_> {
         for rank in 0..files.num_ranks {
             let (key, environment) = (rank_key(attempt, rank), files.environment(rank));
             let log = files.log(rank);
-            match &mut workers.warm {
-                Some(warm) => warm.launch(key, &files.spec, rank, &environment, &log),
-                None => cold::launch(
-                    self.run,
-                    &self.settings,
-                    (key, &files.spec, rank),
-                    &environment,
-                    &log,
-                    workers.sender.clone(),
-                )
-                .map(|pid| workers.gangs.forked(attempt, rank, pid)),
+            let is_forked = workers.warm.as_mut().is_some_and(|warm| {
+                // It may have died without our having heard: then the rank starts cold.
+                warm.launch(key.clone(), &files.spec, rank, &environment, &log).is_ok()
+            });
+            if is_forked {
+                continue;
             }
+            cold::launch(
+                self.run,
+                &self.settings,
+                (key, &files.spec, rank),
+                &environment,
+                &log,
+                workers.sender.clone(),
+            )
+            .map(|pid| workers.gangs.forked(attempt, rank, pid))
             .map_err(|error| format!("its worker could not be started: {error}"))?;
         }
         Ok(())

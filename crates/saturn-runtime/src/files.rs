@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use saturn_core::Strategy;
-use saturn_engine::{AttemptId, Level, Purpose, RunConfig, TaskId, TechniqueRef};
+use saturn_engine::{AttemptId, Purpose, RunConfig, TaskId, TechniqueRef};
 
 use crate::devices::Pool;
 use crate::error::RuntimeError;
@@ -69,10 +69,7 @@ impl LaunchFiles {
             pickle: pickle.map(|path| path.to_string_lossy().into_owned()),
             ..technique.clone()
         };
-        let num_ranks = match technique.level {
-            Level::Managed => strategy.gpus,
-            Level::BlackBox => 1,
-        };
+        let num_ranks = config.num_ranks(strategy);
         let (cores, visible) = match pool {
             Pool::Cpu { slots, .. } => {
                 let cores = order.devices.iter().map(|device| vec![slots[*device as usize]]);

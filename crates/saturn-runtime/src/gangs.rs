@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use saturn_engine::AttemptId;
 
-use crate::clock::{RunClock, is_past};
+use crate::clock::{deadline, is_past};
 use crate::protocol::STOP_LINE;
 
 /// How long a rank's last words are waited for after its process has ended.
@@ -88,7 +88,7 @@ impl Gangs {
         if let Some(rank) = self.rank(attempt, rank) {
             // Whatever it left behind in its process group goes with it.
             rank.pid.take().into_iter().for_each(kill_group);
-            rank.exited = Some((code, RunClock::deadline(LAST_WORDS)));
+            rank.exited = Some((code, deadline(LAST_WORDS)));
         }
     }
 
@@ -97,7 +97,7 @@ impl Gangs {
         let mut ended = Vec::new();
         for (attempt, gang) in &mut self.0 {
             gang.ranks.retain(|index, rank| match rank.exited {
-                Some((code, deadline)) if rank.has_hung_up || is_past(deadline) => {
+                Some((code, until)) if rank.has_hung_up || is_past(until) => {
                     ended.push((*attempt, *index, code));
                     false
                 }

@@ -52,7 +52,7 @@ pub(crate) struct ExitedRank {
     pub(crate) code: i32,
 }
 
-/// A rank's first line on its socket; every later one is a [`saturn_engine::Report`].
+/// A rank's first line on its socket; every later one is a [`saturn_engine::RankReport`].
 #[derive(Debug, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) attempt: AttemptId,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
-use saturn_engine::{FailureKind, Report};
+use saturn_engine::{FailureKind, RankReport};
 
 use crate::driver::Input;
 use crate::error::RuntimeError;
@@ -83,7 +83,7 @@ fn read_rank(stream: UnixStream, inputs: &Sender<Input>) {
     }
     for line in lines {
         let Ok(line) = line else { break };
-        let report = serde_json::from_str(&line).unwrap_or_else(|error| Report::Failed {
+        let report = serde_json::from_str(&line).unwrap_or_else(|error| RankReport::Failed {
             kind: FailureKind::Error,
             error: format!("its worker sent a line that can't be read ({error}): {line:.200}"),
             traceback: String::new(),

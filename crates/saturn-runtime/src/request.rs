@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use saturn_core::Trial;
+use saturn_core::{Profile, Trial};
 use saturn_engine::{Mode, Policy, RunConfig, TaskSpec, TechniqueRef};
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,9 @@ pub struct RunRequest {
     checkpoint_every_s: f64,
     solver_time_limit_s: f64,
     seed: u64,
+    /// Silence after which an attempt counts as hung.
+    #[serde(default)]
+    stall_s: Option<f64>,
     warmup_steps: u32,
     timed_steps: u32,
     techniques: Vec<TechniqueRef>,
@@ -71,6 +74,7 @@ impl RunRequest {
             ("interval_s", request.interval_s),
             ("checkpoint_every_s", request.checkpoint_every_s),
             ("solver_time_limit_s", request.solver_time_limit_s),
+            ("stall_s", request.stall_s.unwrap_or(1.0)),
         ];
         for (name, value) in numbers {
             if !(value.is_finite() && value > 0.0) {
@@ -83,22 +87,39 @@ impl RunRequest {
     }
 
     /// Splits into what the engine and what the launchers need.
-    pub(crate) fn into_parts(self, pool: &Pool) -> (RunConfig, LaunchSettings) {
-        let tasks = self.tasks.into_iter().map(|task| TaskSpec {
-            name: task.name,
-            dir: task.dir,
-            steps: task.steps,
-            epochs: task.epochs,
-            gpu_range: task.gpu_range,
-            profile_key: task.profile_key,
-            measured: task.measured,
-        });
+    ///
+    /// Trials that were measured on another type of device are left out.
+    pub(crate) fn into_parts(
+        self,
+        pool: &Pool,
+    ) -> Result<(RunConfig, LaunchSettings), RuntimeError> {
+        let mut tasks = Vec::new();
+        for task in self.tasks {
+            let known = Profile { trials: task.measured };
+            known.validate().map_err(|error| {
+                let reason = format!("known trials of task `{}`: {error}", task.name);
+                RuntimeError::Request { reason }
+            })?;
+            let holds_here = |trial: &Trial| {
+                trial.gpu_type.as_ref().is_none_or(|gpu_type| gpu_type == pool.gpu_type())
+            };
+            tasks.push(TaskSpec {
+                name: task.name,
+                dir: task.dir,
+                steps: task.steps,
+                epochs: task.epochs,
+                gpu_range: task.gpu_range,
+                profile_key: task.profile_key,
+                measured: known.trials.into_iter().filter(holds_here).collect(),
+            });
+        }
+        let defaults = Policy::default();
         let config = RunConfig {
             mode: self.mode,
             device_kind: pool.kind(),
             cluster: pool.cluster(),
             techniques: self.techniques,
-            tasks: tasks.collect(),
+            tasks,
             policy: Policy {
                 interval_s: self.interval_s,
                 checkpoint_every_s: self.checkpoint_every_s,
@@ -106,10 +127,11 @@ impl RunRequest {
                 seed: self.seed,
                 warmup_steps: self.warmup_steps,
                 timed_steps: self.timed_steps,
-                ..Policy::default()
+                stall_s: self.stall_s.unwrap_or(defaults.stall_s),
+                ..defaults
             },
         };
-        (config, self.launch)
+        Ok((config, self.launch))
     }
 
     /// The device count that the user asked for.

@@ -38,7 +38,7 @@ pub struct Outcome {
 pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, RuntimeError> {
     let pool = Pool::discover(request.devices())?;
     let run = RunDir::claim(&request.run_dir)?;
-    let (config, settings) = request.into_parts(&pool);
+    let (config, settings) = request.into_parts(&pool)?;
     let journal = Journal::create(&run.journal(), &settings)?;
     let engine = Engine::new(config);
     drive(&run, engine, (journal, settings, pool), Event::Begin, watcher)
@@ -68,7 +68,8 @@ pub fn resume(path: &Path, watcher: Watcher<'_>) -> Result<Outcome, RuntimeError
 pub fn report(path: &Path) -> Result<Report, RuntimeError> {
     let journal = Journal::open_existing(&journal_of(path))?;
     let engine = restore(&journal_of(path), &journal)?;
-    write_reports(path, engine.state())
+    let path = path.canonicalize().map_err(RuntimeError::file("find", path))?;
+    write_reports(&path, engine.state())
 }
 
 fn restore(path: &Path, journal: &Journal) -> Result<Engine, RuntimeError> {
@@ -87,7 +88,7 @@ fn drive(
     first: Event,
     mut watcher: Watcher<'_>,
 ) -> Result<Outcome, RuntimeError> {
-    if let Some(warning) = pool.warning() {
+    for warning in pool.warnings() {
         watcher.console.note(&warning, engine.state().now_s);
     }
     let driver = Driver {
@@ -144,10 +145,14 @@ fn write_reports(run: &Path, state: &State) -> Result<Report, RuntimeError> {
 
 /// Every task's trials under its own name, those included that another task's trial spoke for.
 fn profile(state: &State) -> Profile {
+    let gpu_type = state.config.cluster.nodes.first().map(|node| node.gpu_type.clone());
+    let gpu_type = &gpu_type;
     let trials = state.task_ids().flat_map(|task| {
         state.trials_of(task).filter_map(move |trial| {
             Some(Trial {
                 task: state.name(task).to_owned(),
+                profile_key: Some(state.config.tasks[task.0].profile_key.clone()),
+                gpu_type: gpu_type.clone(),
                 strategy: trial.strategy.clone(),
                 outcome: trial.outcome.clone()?,
             })
@@ -158,7 +163,8 @@ fn profile(state: &State) -> Profile {
 
 /// Writes a file in one piece: a reader sees the old one or the new one.
 fn replace(path: &Path, content: &str) -> Result<(), RuntimeError> {
-    let fresh = path.with_extension("tmp");
+    // Of this process alone: `saturn report` may write while a run ends.
+    let fresh = path.with_added_extension(format!("{}.tmp", std::process::id()));
     std::fs::write(&fresh, content).map_err(RuntimeError::file("write", &fresh))?;
     std::fs::rename(&fresh, path).map_err(RuntimeError::file("replace", path))
 }

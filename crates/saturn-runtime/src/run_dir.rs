@@ -3,12 +3,11 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use nix::sys::statfs;
 
-use crate::clock::{RunClock, is_past};
+use crate::clock::{deadline, is_past, pause};
 use crate::error::RuntimeError;
 
 /// A run directory that this process drives.
@@ -45,21 +44,17 @@ impl RunDir {
     /// Workers hold a shared lock as long as they live; they die soon after their driver.
     fn wait_for_workers(&self) -> Result<(), RuntimeError> {
         let lock = open_lock(&self.workers_lock())?;
-        let deadline = RunClock::deadline(Duration::from_secs(20));
-        // Nothing is ever sent: the channel serves as a sleep that needs no clock.
-        let (_sender, receiver) = mpsc::channel::<()>();
+        let until = deadline(Duration::from_secs(20));
         loop {
             match lock.try_lock() {
                 Ok(()) => return Ok(()),
                 Err(TryLockError::Error(error)) => {
                     return Err(RuntimeError::file("lock", self.workers_lock())(error));
                 }
-                Err(TryLockError::WouldBlock) if is_past(deadline) => {
+                Err(TryLockError::WouldBlock) if is_past(until) => {
                     return Err(RuntimeError::WorkersAlive { path: self.path.clone() });
                 }
-                Err(TryLockError::WouldBlock) => {
-                    let _ = receiver.recv_timeout(Duration::from_millis(50));
-                }
+                Err(TryLockError::WouldBlock) => pause(Duration::from_millis(50)),
             }
         }
     }
@@ -95,9 +90,12 @@ fn open_lock(path: &Path) -> Result<File, RuntimeError> {
 /// `SQLite`'s locks and syncs can't be trusted there (<https://sqlite.org/faq.html#q5>).
 fn refuse_network_file_system(path: &Path) -> Result<(), RuntimeError> {
     let Ok(stat) = statfs::statfs(path) else { return Ok(()) };
-    let kind = match stat.filesystem_type() {
-        statfs::NFS_SUPER_MAGIC => "NFS",
-        statfs::SMB_SUPER_MAGIC => "SMB",
+    // From linux/magic.h; nix names only some.
+    let kind = match stat.filesystem_type().0 & 0xFFFF_FFFF {
+        0x6969 => "NFS",
+        0xFF53_4D42 | 0xFE53_4D42 => "SMB",
+        0x0BD0_0BD0 => "Lustre",
+        0x0102_1997 => "9p",
         _ => return Ok(()),
     };
     Err(RuntimeError::NetworkFileSystem { path: path.to_owned(), kind })

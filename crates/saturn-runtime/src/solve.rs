@@ -1,6 +1,10 @@
 //! Solves, on a clock: the solver itself never reads one.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use saturn_core::{Problem, ProblemError};
@@ -81,9 +85,49 @@ pub fn solve_file(text: &str, options: &Options, clock: &dyn Clock) -> Result<So
     Ok(Solved { problem, plan, current_practice_s })
 }
 
-/// Solves what is left of a run.
-pub(crate) fn solve_run(problem: &Problem, policy: &Policy) -> Result<SolveAnswer, String> {
-    let clock = Stopwatch::start(&|| false);
+/// A solve of what is left of a run, in a thread of its own. Dropping it stops and joins the thread.
+#[derive(Debug)]
+pub(crate) struct SolverThread {
+    is_stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SolverThread {
+    /// Starts solving; the answer goes to `done`.
+    pub(crate) fn start(
+        problem: Problem,
+        policy: Policy,
+        done: impl FnOnce(Result<SolveAnswer, String>) + Send + 'static,
+    ) -> Self {
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&is_stopped);
+        let thread = std::thread::spawn(move || {
+            let solve = AssertUnwindSafe(|| solve_run(&problem, &policy, &flag));
+            // The run must hear of a fault in the solver, or it would wait for its plan for ever.
+            let answer = catch_unwind(solve)
+                .unwrap_or_else(|_| Err("the solver panicked, which is a fault in Saturn".into()));
+            done(answer);
+        });
+        Self { is_stopped, thread: Some(thread) }
+    }
+}
+
+impl Drop for SolverThread {
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn solve_run(
+    problem: &Problem,
+    policy: &Policy,
+    is_stopped: &AtomicBool,
+) -> Result<SolveAnswer, String> {
+    let is_interrupted = || is_stopped.load(Ordering::Relaxed);
+    let clock = Stopwatch::start(&is_interrupted);
     let options = Options {
         time_limit_s: policy.solver_time_limit_s,
         seed: policy.seed,

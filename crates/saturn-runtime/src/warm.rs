@@ -11,12 +11,17 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use crate::clock::{deadline, is_past, pause};
 use crate::driver::Input;
 use crate::error::RuntimeError;
 use crate::protocol::{FromWarm, ToWarm};
 use crate::request::LaunchSettings;
 use crate::run_dir::RunDir;
+
+/// How long it may take to end when its input closes.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// A running warm parent.
 #[derive(Debug)]
@@ -85,8 +90,16 @@ impl WarmParent {
 impl Drop for WarmParent {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        // It kills its ranks first, and has nothing else to wait for.
-        let _ = self.child.wait();
+        // It kills its ranks first. One that hangs in an import does not see that its input closed.
+        let until = deadline(GRACE);
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if is_past(until) {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                break;
+            }
+            pause(Duration::from_millis(5));
+        }
         if let Some(reading) = self.reading.take() {
             let _ = reading.join();
         }
@@ -104,6 +117,8 @@ pub(crate) fn python_command(settings: &LaunchSettings) -> Command {
     for variable in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
         command.env(variable, "1");
     }
+    // `python -m` would put the working directory first, which a script's own path does not.
+    command.env("PYTHONSAFEPATH", "1");
     // Counting GPUs must not initialise CUDA in a process that forks.
     command.env("PYTORCH_NVML_BASED_CUDA_CHECK", "1");
     command.env("PYTHONUNBUFFERED", "1");

@@ -2,8 +2,10 @@
 """Stands in for the user's interpreter in the runtime's tests: real processes, no torch.
 
 Called as `fake_python.py -m saturn.worker.warm ...` it is a warm parent whose ranks do what
-`behaviour.json` in their task's directory says; called as `-m saturn.worker.rank` it is one rank.
-A "step" takes 10 ms; a "checkpoint" is a file `step` in the task's directory.
+`behaviour.json` in their task's directory says; called as `-m saturn.worker.rank` it is one rank. A
+"step" takes 10 ms; a "checkpoint" is a file `step` in the task's directory. In the working
+directory, a file `hang` makes the warm parent hang as an import may, and `threads` gives it a
+second thread.
 """
 
 import contextlib
@@ -22,8 +24,6 @@ STEP_S = 0.01
 
 
 def main():
-    if os.environ.get("FAKE_NO_WARM_PARENT") and "saturn.worker.warm" in sys.argv:
-        sys.exit("this interpreter has no warm parent")
     lock_path = sys.argv[sys.argv.index("--workers-lock") + 1]
     lock = os.open(lock_path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_SH)
@@ -35,7 +35,9 @@ def main():
 
 def warm_parent():
     children = {}
-    say({"ready": True, "import_s": 0.0, "threads": int(os.environ.get("FAKE_THREADS", "1"))})
+    if Path("hang").exists():
+        time.sleep(1000)
+    say({"ready": True, "import_s": 0.0, "threads": 2 if Path("threads").exists() else 1})
     threading.Thread(target=reap, args=(children,), daemon=True).start()
     for line in sys.stdin:
         launch = json.loads(line)["launch"]

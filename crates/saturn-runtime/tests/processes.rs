@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use saturn_runtime::{Outcome, RunRequest, RuntimeError, Watcher};
 use saturn_view::Console;
@@ -167,6 +168,37 @@ fn ranks_start_cold_when_the_warm_parent_has_died() {
     let run = Run::new(1, &[behaviour]);
     assert_eq!(run.start().unwrap().num_failed, 0);
     assert_eq!((run.saved_step("t0"), run.attempts(0)), (60, 2));
+}
+
+#[test]
+fn ranks_start_cold_when_forking_is_not_safe() {
+    let run = Run::new(2, &[GOOD, GOOD]);
+    std::fs::write(run.dir.path().join("threads"), "").unwrap();
+    let shown = Arc::new(Mutex::new(String::new()));
+    let sink = Arc::clone(&shown);
+    let console = Console::new(
+        false,
+        Some(Box::new(move |text| sink.lock().unwrap().push_str(text))),
+        |_| None,
+    );
+    let watcher = Watcher { console, is_interrupted: &mut || false };
+    let request = RunRequest::from_json(&run.request()).unwrap();
+    assert_eq!(saturn_runtime::start(request, watcher).unwrap().num_failed, 0);
+    run.assert_no_process_lives();
+    assert!(shown.lock().unwrap().contains("the warm parent has 2 threads"));
+}
+
+#[test]
+fn an_interrupt_ends_a_run_whose_imports_hang() {
+    let run = Run::new(1, &[GOOD]);
+    let hang = run.dir.path().join("hang");
+    std::fs::write(&hang, "").unwrap();
+    let outcome = run.start_interrupted(&mut || true).unwrap();
+    assert_eq!(outcome.end, saturn_engine::RunEnd::Interrupted);
+    // Nothing was lost: there is a run to go on with.
+    std::fs::remove_file(hang).unwrap();
+    assert_eq!(run.resume().unwrap().num_failed, 0);
+    assert_eq!(run.saved_step("t0"), 60);
 }
 
 #[test]

@@ -269,12 +269,8 @@ fn trials_left_s(state: &State, now_s: f64) -> Option<f64> {
         return None;
     }
     let mean_s = taken_s.iter().sum::<f64>() / taken_s.len() as f64;
-    let to_do: u32 = state
-        .trials
-        .iter()
-        .filter(|slot| slot.outcome.is_none())
-        .map(|slot| slot.strategy.gpus)
-        .sum();
+    let to_do: u32 =
+        state.trials.iter().filter(|slot| state.is_open(slot)).map(|slot| slot.strategy.gpus).sum();
     let in_hand_s: f64 = state
         .live_attempts()
         .filter(|(_, attempt)| is_trial(attempt))

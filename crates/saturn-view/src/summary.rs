@@ -55,7 +55,7 @@ fn search_line(state: &State, is_interrupted: bool, paint: Paint) -> String {
         .filter(|(number, _)| *number > 0)
         .map(|(number, what)| format!("{number} {what}"))
         .collect();
-    let num_left = state.trials.iter().filter(|slot| slot.outcome.is_none()).count();
+    let num_left = state.trials.iter().filter(|slot| state.is_open(slot)).count();
     let left = if num_left > 0 { format!(", {num_left} left") } else { String::new() };
     let text = format!("{}: {}{left}", count(state.trials.len(), "trial"), counts.join(", "));
     if is_interrupted { paint.warn(&format!("interrupted: {text}")) } else { paint.bold(&text) }

@@ -112,6 +112,8 @@ pub fn failure_kind(kind: FailureKind) -> &'static str {
         FailureKind::PeerLost => "another rank went away",
         FailureKind::NotApplicable => "not applicable",
         FailureKind::Died => "the process died",
+        FailureKind::Killed => "killed",
+        FailureKind::Machine => "not the task's fault",
         FailureKind::Stalled => "hung",
         FailureKind::Error => "error",
     }

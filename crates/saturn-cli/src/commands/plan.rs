@@ -8,7 +8,7 @@ use saturn_solver::Options;
 use saturn_view::{Paint, plan_text};
 
 use crate::args::PlanArgs;
-use crate::exit::{Exit, fail};
+use crate::exit::{Exit, fail, print_data};
 use crate::interrupt::Interrupt;
 use crate::waiting::with_progress;
 
@@ -43,13 +43,13 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
         }
     };
     if args.json {
-        print!("{}", solved.plan.to_json(&solved.problem));
+        print_data(&solved.plan.to_json(&solved.problem));
     } else {
         let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
         let paint = Paint::from_env(is_terminal, |name| std::env::var(name).ok());
         let text =
             plan_text(&solved.problem, &solved.plan, solved.current_practice_s, TEXT_WIDTH, paint);
-        println!("{text}");
+        print_data(&(text + "\n"));
     }
     match solved.plan.status {
         PlanStatus::Optimal | PlanStatus::Feasible => Exit::Ok,

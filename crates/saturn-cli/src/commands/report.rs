@@ -2,7 +2,7 @@
 
 use super::run_failed;
 use crate::args::ReportArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, print_data};
 
 pub(crate) fn run(args: &ReportArgs) -> Exit {
     let report = match saturn_runtime::report(&args.run) {
@@ -10,9 +10,9 @@ pub(crate) fn run(args: &ReportArgs) -> Exit {
         Err(error) => return run_failed(&error),
     };
     if args.json {
-        print!("{}", report.to_json());
+        print_data(&report.to_json());
     } else {
-        println!("{}", args.run.join("report.html").display());
+        print_data(&format!("{}\n", args.run.join("report.html").display()));
     }
     Exit::Ok
 }

@@ -6,7 +6,7 @@ use saturn_view::Console;
 
 use super::run_failed;
 use crate::args::ResumeArgs;
-use crate::exit::Exit;
+use crate::exit::{Exit, print_data};
 use crate::interrupt::Interrupt;
 
 pub(crate) fn run(args: &ResumeArgs) -> Exit {
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
         Err(error) => return run_failed(&error),
     };
     if args.json {
-        print!("{}", outcome.report.to_json());
+        print_data(&outcome.report.to_json());
     }
     match outcome.end {
         RunEnd::Interrupted => Exit::Interrupted,

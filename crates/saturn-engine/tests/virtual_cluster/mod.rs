@@ -8,7 +8,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::{Cluster, Gang, Knobs, Node, Plan, PlanStatus, Problem, TrialOutcome};
 use saturn_engine::{
     Action, AttemptId, Decision, DeviceKind, Engine, Event, FailureKind, Level, Mode, Phase,
-    Policy, Purpose, Record, Report, RunConfig, RunEnd, SolveAnswer, State, TaskId, TaskSpec,
+    Policy, Purpose, RankReport, Record, RunConfig, RunEnd, SolveAnswer, State, TaskId, TaskSpec,
     TaskStatus, TechniqueRef,
 };
 use saturn_solver::{FrozenClock, Options, solve};
@@ -161,7 +161,7 @@ impl VirtualCluster {
                 self.live.remove(attempt);
             }
         }
-        if let Event::Reported { attempt, report: Report::Checkpoint { step, .. }, .. } = &event
+        if let Event::Reported { attempt, report: RankReport::Checkpoint { step, .. }, .. } = &event
             && let Some(gang) = self.live.get_mut(attempt)
         {
             gang.saved_step = *step;
@@ -254,7 +254,7 @@ impl VirtualCluster {
             timed_steps: 3,
             batches_per_epoch: Some(50),
         };
-        let report = Report::Trial { knobs: Knobs::new(), outcome };
+        let report = RankReport::Trial { knobs: Knobs::new(), outcome };
         self.schedule(self.now_s + 1.0, Event::Reported { attempt, rank: 0, report });
         self.end_ranks(attempt, self.now_s + 1.1, 0);
     }
@@ -264,7 +264,7 @@ impl VirtualCluster {
         let task = self.live[&attempt].task;
         let step_s = true_step_s(task, gpus);
         let begin_s = self.now_s + 0.5;
-        let started = Report::Started { step: from, setup_s: 0.5 };
+        let started = RankReport::Started { step: from, setup_s: 0.5 };
         self.schedule(begin_s, Event::Reported { attempt, rank: 0, report: started });
         let fails_after = begin_s + step_s * (1.0 + 30.0 * self.rng.random::<f64>());
         if self.is_unlucky(self.faults.hang) {
@@ -277,15 +277,15 @@ impl VirtualCluster {
             if fails && at_s >= fails_after {
                 return;
             }
-            let progress = Report::Progress { step, loss: Some(1.0), step_s: Some(step_s) };
+            let progress = RankReport::Progress { step, loss: Some(1.0), step_s: Some(step_s) };
             self.schedule(at_s, Event::Reported { attempt, rank: 0, report: progress });
             if step % 20 == 0 || step == steps {
-                let saved = Report::Checkpoint { step, save_s: self.save_s, blocked_s: 0.1 };
+                let saved = RankReport::Checkpoint { step, save_s: self.save_s, blocked_s: 0.1 };
                 self.schedule(at_s, Event::Reported { attempt, rank: 0, report: saved });
             }
         }
         let end_s = begin_s + step_s * (steps - from) as f64 + 0.1;
-        let finished = Report::Finished { step: steps, loss: Some(0.5) };
+        let finished = RankReport::Finished { step: steps, loss: Some(0.5) };
         self.schedule(end_s, Event::Reported { attempt, rank: 0, report: finished });
         self.end_ranks(attempt, end_s + 0.1, 0);
     }
@@ -306,7 +306,7 @@ impl VirtualCluster {
         };
         // Its peers notice, and may be heard first.
         if gpus > 1 && self.rng.random::<bool>() {
-            let echo = Report::Failed {
+            let echo = RankReport::Failed {
                 kind: FailureKind::PeerLost,
                 error: "connection closed by peer".to_owned(),
                 traceback: String::new(),
@@ -315,7 +315,7 @@ impl VirtualCluster {
             self.schedule(at_s, Event::Reported { attempt, rank: peer, report: echo });
         }
         let (error, traceback) = (format!("{kind:?}"), "Traceback …".to_owned());
-        let report = Report::Failed { kind, error, traceback };
+        let report = RankReport::Failed { kind, error, traceback };
         self.schedule(at_s, Event::Reported { attempt, rank, report });
         true
     }
@@ -327,9 +327,9 @@ impl VirtualCluster {
         }
         let step = self.state().attempts[&attempt].step.max(self.live[&attempt].saved_step);
         self.forget_events_of(attempt);
-        let saved = Report::Checkpoint { step, save_s: self.save_s, blocked_s: 0.1 };
+        let saved = RankReport::Checkpoint { step, save_s: self.save_s, blocked_s: 0.1 };
         self.schedule(self.now_s + 0.3, Event::Reported { attempt, rank: 0, report: saved });
-        let stopped = Report::Stopped { step };
+        let stopped = RankReport::Stopped { step };
         self.schedule(self.now_s + 0.3, Event::Reported { attempt, rank: 0, report: stopped });
         self.end_ranks(attempt, self.now_s + 0.4, 0);
     }

@@ -43,7 +43,7 @@ impl Transcript {
             state.tasks.len() - num_ended - num_begun,
         );
         let mut lines = vec![self.line(now_s, &self.paint.bold("resume"), &text)];
-        if state.trials.iter().any(|trial| trial.outcome.is_none()) {
+        if state.trials.iter().any(|trial| state.is_open(trial)) {
             lines.push(more(&to_measure(state)));
         }
         lines

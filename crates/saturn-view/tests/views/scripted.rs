@@ -194,7 +194,7 @@ impl Script {
         self.tell(17.9, Record::Started { attempt: second, step: 0, setup_s: 0.5 });
         let text = "the loader is iterable: resuming reads 0 batches again".to_owned();
         self.tell(18.0, Record::Noted { task: TaskId(0), text });
-        self.tell(23.0, Record::Checkpointed { attempt: second, step: 100 });
+        self.tell(23.0, Record::Checkpointed { attempt: second, step: 100, save_s: 0.5 });
         let failure = RankFailure {
             rank: 0,
             kind: FailureKind::Died,
