@@ -179,6 +179,7 @@ def test_the_manifest_says_what_it_holds(run: Runtime) -> None:
         "gpus": 3,
         "knobs": {},
         "step": 8,
+        "optimizer_groups": [{}],
         "samples": 44 + 16,
         "epoch": 1,
         "batch": 2,

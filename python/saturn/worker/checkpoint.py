@@ -2,7 +2,8 @@
 
 State is the model's and the optimizer's tensors by unsplit parameter names, in PyTorch's
 distributed checkpoint format (DCP), so any technique loads any other's. Learning rates and other
-group settings are the task's, and are rebuilt, not stored; so are random streams (see `seeds`).
+group settings are the task's, and are rebuilt, not stored, but for those that the optimizer
+changes itself (see `optimizer_groups`); random streams are seeded anew (see `seeds`).
 Non-persistent buffers stay as the model built them.
 
 Which directories count, and how one is committed, is in `manifest`.
@@ -36,6 +37,7 @@ from saturn.worker import manifest
 from saturn.worker.black_box_state import saved_model
 from saturn.worker.data import Position
 from saturn.worker.gang import Gang
+from saturn.worker.optimizer_groups import OptimizerGroups
 
 #: One flat key for each tensor, so layouts that hold different parameters can share a checkpoint.
 _OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
@@ -46,9 +48,12 @@ _STATE = "state."
 class Checkpoints:
     """The checkpoints of one task, as one rank of a gang writes and reads them."""
 
-    def __init__(self, directory: Path, gang: Gang, about: Mapping[str, Any]) -> None:
+    def __init__(
+        self, directory: Path, gang: Gang, about: Mapping[str, Any], groups: OptimizerGroups
+    ) -> None:
         self._directory = directory
         self._gang = gang
+        self._groups = groups  # of the optimizer that is saved and loaded here
         self._about = dict(about)  # what else the manifest says: task, technique, gpus, knobs
 
     def save(
@@ -103,6 +108,7 @@ class Checkpoints:
                     "epoch": position.epoch,
                     "batch": position.batch,
                     "loss": loss if math.isfinite(loss) else None,
+                    "optimizer_groups": self._groups.changed(),
                     **self._about,
                     **manifest.versions(),
                     "files": files,
@@ -159,15 +165,22 @@ class Checkpoints:
                     no_dist=not dist.is_initialized(),
                 )
             set_model_state_dict(module, model_state, options=_OPTIONS)
-            groups = {k: v for k, v in optimizer_state.items() if not k.startswith(_STATE)}
-            set_optimizer_state_dict(
-                module, optimizer, optim_state_dict={**groups, **present}, options=_OPTIONS
-            )
+            if optimizer.state:
+                groups = {k: v for k, v in optimizer_state.items() if not k.startswith(_STATE)}
+                set_optimizer_state_dict(
+                    module, optimizer, optim_state_dict={**groups, **present}, options=_OPTIONS
+                )
+            # DCP lets an optimizer without state take a step on zero gradients whenever it asks
+            # for it or sets it. Such a step may decay the weights, so there is none once they are
+            # loaded; where the optimizer has counted one, that is undone here.
+            self._groups.restore(content["optimizer_groups"])
         return Position(content["epoch"], content["batch"], content["samples"])
 
 
 def _tensors_of(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """The optimizer's state without its group settings."""
+    if not optimizer.state:
+        return {}  # asked for it, DCP would have the optimizer take a step to make some
     state = get_optimizer_state_dict(module, optimizer, options=_OPTIONS)
     return {key: value for key, value in state.items() if key.startswith(_STATE)}
 

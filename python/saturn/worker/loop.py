@@ -18,6 +18,7 @@ from saturn.worker.checkpoint import Checkpoints
 from saturn.worker.data import Position, Slice
 from saturn.worker.gang import Gang
 from saturn.worker.metrics import Metrics
+from saturn.worker.optimizer_groups import OptimizerGroups
 from saturn.worker.process import seconds_alive
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
@@ -47,6 +48,7 @@ def train(
             "knobs": spec.knobs or {},
             "attempt": spec.attempt,
         },
+        OptimizerGroups(stepper.optimizer),
     )
     done, loss, position = 0, math.nan, Position()
     if (newest := checkpoints.newest()) is not None:
