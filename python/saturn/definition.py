@@ -31,6 +31,7 @@ class TaskDefinition:
     kwargs: Mapping[str, Any]
     hints: Mapping[str, Any]
     seed: int
+    save_dir: Path | None = None  # absolute; where a copy of the last checkpoint goes
 
     def dumps(self) -> bytes:
         """Pickle it by cloudpickle; raises whatever a part that can't be pickled raises."""

@@ -13,7 +13,6 @@ from typing import Any
 
 from saturn import library, native, profiles, run_directory
 from saturn.errors import InvalidInput, RunInterrupted, SaturnError, TasksFailed
-from saturn.export import export_checkpoint
 from saturn.library import Entry
 from saturn.pickling import dump_task
 from saturn.preload import functions_of, preload_entries
@@ -219,8 +218,6 @@ def _conclude(
             task._measured_as = key
         outcome = result.tasks[index]
         task.selected_strategy = outcome.strategy or task.selected_strategy
-        if outcome.status == "done" and task.save_dir is not None:
-            export_checkpoint(run_dir / report["tasks"][index]["dir"], task.save_dir)
     if report["status"] == "interrupted":
         command = f"saturn resume {shlex.quote(str(run_dir))}"
         raise RunInterrupted(

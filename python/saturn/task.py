@@ -86,7 +86,8 @@ class Task:
         gpu_range: device counts that the plan may choose; all by default.
         name: unique among the tasks planned together; `task-<n>` by default.
         hints: what techniques may know about the model, such as `is_transformer`.
-        save_dir: where a copy of the last checkpoint goes when training is done.
+        save_dir: where a copy of the last checkpoint goes when training is done, as
+            `<save_dir>/<task>/step-<n>/`.
         seed: decides model weights, order of data, and every other random number.
         loss_weight: `loss_weight(batch)` → what a slice of a batch counts in the loss (its tokens,
             say), where that is not its number of samples.
@@ -158,6 +159,7 @@ class Task:
             kwargs=self.hparams.kwargs,
             hints=self.hints,
             seed=self.seed,
+            save_dir=None if self.save_dir is None else self.save_dir.absolute(),
         )
 
     def __repr__(self) -> str:

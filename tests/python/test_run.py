@@ -229,19 +229,10 @@ def test_an_interrupt_says_how_to_go_on(core: FakeCore, tmp_path: Path) -> None:
     assert caught.value.resume_command == f"saturn resume '{tmp_path / 'my runs' / 'it'}'"
 
 
-def test_trained_models_are_copied_where_the_task_says(core: FakeCore, tmp_path: Path) -> None:
-    def with_checkpoints(request: dict[str, Any]) -> dict[str, Any]:
-        for name in ("step-00000009", "step-00000010"):
-            directory = Path(request["run_dir"]) / "tasks/a/checkpoints" / name
-            directory.mkdir(parents=True)
-            (directory / "file").write_text(name)
-        return report_of(request)
-
-    core.answer = with_checkpoints
-    for _ in range(2):
-        saturn.orchestrate([make_task(save_dir=tmp_path / "models")], log=False)
-    found = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "models").rglob("file"))
-    assert found == ["models/a/step-00000010.2/file", "models/a/step-00000010/file"]
+def test_workers_are_told_where_trained_models_go(core: FakeCore, tmp_path: Path) -> None:
+    result = saturn.orchestrate([make_task(save_dir="models"), make_task("b")], log=False)
+    told = [definition.load(result.run_dir / "tasks" / name / "task.pkl").save_dir for name in "ab"]
+    assert told == [tmp_path / "models", None]
 
 
 def test_two_runs_in_one_second_do_not_share_a_directory(core: FakeCore) -> None:

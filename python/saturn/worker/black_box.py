@@ -20,6 +20,7 @@ from saturn.techniques.black_box import BaseTechnique, bound_function
 from saturn.techniques.interface import NotApplicable
 from saturn.worker import manifest
 from saturn.worker.black_box_task import BlackBoxTask
+from saturn.worker.export import export
 from saturn.worker.failure import describe
 from saturn.worker.load_technique import load_class
 from saturn.worker.memory import PeakMemory
@@ -86,6 +87,8 @@ def _train(
         metrics = Metrics(spec.task_dir)
         metrics.add(reached, task.loss)
         metrics.close()
+    if saved > 0 and definition.save_dir is not None:
+        export(spec, definition.save_dir, saved, reporter)
     reporter.send({"type": "finished", "step": reached, "loss": task.loss})
 
 

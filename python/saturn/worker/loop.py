@@ -16,6 +16,7 @@ from saturn.definition import TaskDefinition
 from saturn.techniques.interface import Technique
 from saturn.worker.checkpoint import Checkpoints
 from saturn.worker.data import Position, Slice
+from saturn.worker.export import export
 from saturn.worker.gang import Gang
 from saturn.worker.metrics import Metrics
 from saturn.worker.optimizer_groups import OptimizerGroups
@@ -98,6 +99,10 @@ def train(
             save()
     if saved_at != done:
         save()
+    if definition.save_dir is not None:
+        if gang.rank == 0:
+            export(spec, definition.save_dir, done, reporter)
+        gang.sum([0.0])  # the others stay until the model is where it should be
     if observer is not None:
         observer.ended({"type": "finished", "step": done, "loss": loss})
 
