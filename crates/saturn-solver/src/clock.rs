@@ -1,5 +1,7 @@
 //! How a solve learns of time and interruption: from its caller, never by itself.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 /// Elapsed time and a wish to stop, as the caller of a solve supplies them.
 ///
 /// Both are asked from several threads, some thousand times a second.
@@ -25,6 +27,22 @@ impl Clock for FrozenClock {
     }
 }
 
+/// A clock that another thread can stop.
+pub(crate) struct StoppableClock<'a> {
+    clock: &'a dyn Clock,
+    flag: &'a AtomicBool,
+}
+
+impl Clock for StoppableClock<'_> {
+    fn elapsed_s(&self) -> f64 {
+        self.clock.elapsed_s()
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.flag.load(Ordering::Relaxed) || self.clock.is_interrupted()
+    }
+}
+
 /// When to stop: the limits of one solve, against its clock.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline<'a> {
@@ -41,6 +59,19 @@ impl<'a> Deadline<'a> {
     /// The same clock with at most `seconds` from now.
     pub(crate) fn within(&self, seconds: f64) -> Self {
         Self { clock: self.clock, at_s: self.at_s.min(self.clock.elapsed_s() + seconds) }
+    }
+
+    /// The same deadline on a clock that can also be stopped.
+    pub(crate) fn stopped_by<'b>(&self, flag: &'b AtomicBool) -> StoppableClock<'b>
+    where
+        'a: 'b,
+    {
+        StoppableClock { clock: self.clock, flag }
+    }
+
+    /// The same deadline on another clock.
+    pub(crate) fn on<'b>(&self, clock: &'b dyn Clock) -> Deadline<'b> {
+        Deadline { clock, at_s: self.at_s }
     }
 
     pub(crate) fn is_over(&self) -> bool {

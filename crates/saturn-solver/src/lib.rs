@@ -27,6 +27,7 @@
 #![expect(clippy::similar_names, reason = "a model has modes")]
 
 mod anneal;
+mod auto;
 mod baselines;
 mod bounds;
 mod clock;
@@ -38,6 +39,7 @@ mod milp;
 mod model;
 mod options;
 mod program;
+mod proof;
 mod random;
 mod schedule;
 mod search;

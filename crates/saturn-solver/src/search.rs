@@ -28,6 +28,8 @@ pub(crate) struct Search<'a> {
     pub(crate) max_moves: Option<u64>,
     pub(crate) seed: u64,
     pub(crate) threads: usize,
+    /// A value under the objective that is reason to stop when beaten; 0 for none.
+    pub(crate) enough: f64,
 }
 
 /// The best lists so far and what they are worth under the objective.
@@ -114,6 +116,7 @@ impl Search<'_> {
         let is_optimal = self.objective == Objective::Makespan
             && best.value <= self.bound.makespan * (1.0 + 1e-9);
         is_optimal
+            || best.value < self.enough
             || self.deadline.is_over()
             || self.max_moves.is_some_and(|limit| num_moves >= limit)
     }

@@ -223,7 +223,7 @@ pub(crate) fn anneal(
     let mut player = Player::new(model, objective, &bound.prices);
     let mut best = (player.value(&start), start);
     let mut num_moves = 0;
-    let mut length = 20_000;
+    let mut length = 10_000;
     let is_done = |value: f64, num_moves: u64| {
         deadline.is_over()
             || max_moves.is_some_and(|limit| num_moves >= limit)

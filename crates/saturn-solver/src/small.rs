@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::search::{Incumbent, Search, in_threads};
 
 /// Moves of the first rounds; the length doubles every few rounds.
-const FIRST_ROUND: u64 = 50_000;
+const FIRST_ROUND: u64 = 20_000;
 const LONGEST_ROUND: u64 = 8_000_000;
 const ROUNDS_PER_LENGTH: u64 = 6;
 

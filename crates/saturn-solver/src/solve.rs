@@ -2,9 +2,9 @@
 
 use saturn_core::{Assignment, Plan, PlanStatus, Problem, check};
 
+use crate::auto;
 use crate::baselines::{self, Baseline};
 use crate::bounds::area::{AreaBound, area_bound};
-use crate::bounds::dual_feasible;
 use crate::clock::{Clock, Deadline};
 use crate::error::SolveError;
 use crate::lists::{self, Lists};
@@ -15,13 +15,10 @@ use crate::random::Random;
 use crate::schedule::{Pace, Schedule, assignments};
 use crate::search::Search;
 use crate::sequence::{self, Player, Sequence};
+use crate::warm;
 
 /// A gap that counts as proven.
 const OPTIMAL_GAP: f64 = 1e-6;
-/// The share of the time limit for lower bounds beyond the area bound.
-const BOUND_SHARE: f64 = 0.3;
-/// Up to this many tasks `auto` looks for proofs by linear programs.
-const PROOF_TASKS: usize = 120;
 
 /// Plans `problem`: the best plan found within the limits of `options`, with what is proven of it.
 ///
@@ -53,18 +50,19 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     Ok(plan)
 }
 
-struct Solve<'a> {
-    problem: &'a Problem,
-    options: &'a Options,
-    model: &'a Model,
-    bound: AreaBound,
-    deadline: Deadline<'a>,
+/// One solve at work.
+pub(crate) struct Solve<'a> {
+    pub(crate) problem: &'a Problem,
+    pub(crate) options: &'a Options,
+    pub(crate) model: &'a Model,
+    pub(crate) bound: AreaBound,
+    pub(crate) deadline: Deadline<'a>,
 }
 
 impl Solve<'_> {
     fn run(&self, plan: &mut Plan) -> Result<(), SolveError> {
         match self.options.backend {
-            Backend::Auto => self.auto(plan),
+            Backend::Auto => auto::solve(self, plan),
             Backend::Search => {
                 let schedule = self.search(self.deadline, self.bound.makespan);
                 self.adopt(plan, &schedule, Pace::Packed);
@@ -101,32 +99,6 @@ impl Solve<'_> {
 
     fn scheduled(&self, sequence: &Sequence) -> Schedule {
         Player::new(self.model, self.options.objective, &self.bound.prices).schedule(sequence)
-    }
-
-    /// Search, with a share of the time for bounds where they are within reach.
-    fn auto(&self, plan: &mut Plan) -> Result<(), SolveError> {
-        let seeks_proof = self.options.objective == Objective::Makespan
-            && self.model.tasks.len() <= PROOF_TASKS
-            && self.options.max_moves.is_none();
-        if !seeks_proof {
-            let schedule = self.search(self.deadline, self.bound.makespan);
-            self.adopt(plan, &schedule, Pace::Packed);
-            return Ok(());
-        }
-        let first = self.deadline.within(self.deadline.left_s() * 0.1);
-        let schedule = self.search(first, self.bound.makespan);
-        self.adopt(plan, &schedule, Pace::Packed);
-        if plan.status != PlanStatus::Optimal {
-            let bounding = self.deadline.within(self.deadline.left_s() * BOUND_SHARE);
-            plan.lower_bound_s =
-                dual_feasible::raise(self.model, plan.lower_bound_s, plan.makespan_s, bounding)?;
-            grade(plan, self.options.objective);
-        }
-        if plan.status != PlanStatus::Optimal {
-            let schedule = self.search(self.deadline, plan.lower_bound_s);
-            self.adopt(plan, &schedule, Pace::Packed);
-        }
-        Ok(())
     }
 
     /// The exact program, from a heuristic plan.
@@ -167,22 +139,54 @@ impl Solve<'_> {
     }
 
     /// The anytime search: over lists, then over sequences where wide gangs may help.
-    fn search(&self, deadline: Deadline, low: f64) -> Schedule {
+    pub(crate) fn search(&self, deadline: Deadline, low: f64) -> Schedule {
+        let warm = self.options.warm_start.as_ref();
+        let warm = warm.and_then(|plan| warm::lists(self.problem, self.model, plan));
+        self.search_from(deadline, low, warm)
+    }
+
+    /// The same from given lists.
+    pub(crate) fn search_from(
+        &self,
+        deadline: Deadline,
+        low: f64,
+        warm: Option<Lists>,
+    ) -> Schedule {
+        if !self.model.is_separable() {
+            return self.search_sequences(deadline, low);
+        }
+        let best = self.search_lists(deadline, low, self.options.threads, 0.0, warm);
+        lists::schedule(self.model, &best)
+    }
+
+    /// The search over lists, on so many threads, until a plan is better than `enough`.
+    pub(crate) fn search_lists(
+        &self,
+        deadline: Deadline,
+        low: f64,
+        threads: usize,
+        enough: f64,
+        warm: Option<Lists>,
+    ) -> Lists {
+        let bound = AreaBound { makespan: low, prices: self.bound.prices.clone() };
+        let Options { objective, max_moves, seed, .. } = *self.options;
+        let search = Search {
+            model: self.model,
+            objective,
+            bound: &bound,
+            deadline,
+            max_moves,
+            seed,
+            threads,
+            enough,
+        };
+        search.run(warm).lists
+    }
+
+    /// For problems with wide gangs: those first, lists for the rest, then one sequence of all.
+    fn search_sequences(&self, deadline: Deadline, low: f64) -> Schedule {
         let bound = AreaBound { makespan: low, prices: self.bound.prices.clone() };
         let Options { objective, max_moves, seed, threads, .. } = *self.options;
-        if self.model.is_separable() {
-            let search = Search {
-                model: self.model,
-                objective,
-                bound: &bound,
-                deadline,
-                max_moves,
-                seed,
-                threads,
-            };
-            let best = search.run(self.warm_lists(self.model));
-            return lists::schedule(self.model, &best.lists);
-        }
         let mut player = Player::new(self.model, objective, &bound.prices);
         let mut best: Option<(f64, Sequence)> = None;
         let half = deadline.within(deadline.left_s() * 0.5);
@@ -190,44 +194,32 @@ impl Solve<'_> {
         for (round, target) in targets.iter().enumerate() {
             let wide = sequence::wide_first(self.model, low * target);
             let rest = sequence::rest_after(self.model, &wide);
-            let share = half.within(half.left_s() / (targets.len() - round) as f64);
             let search = Search {
                 model: &rest,
                 objective,
                 bound: &bound,
-                deadline: share,
+                deadline: half.within(half.left_s() / (targets.len() - round) as f64),
                 max_moves: max_moves.map(|moves| moves / 6),
                 seed,
                 threads,
+                enough: 0.0,
             };
-            let lists = search.run(None).lists;
-            let candidate = sequence::with_lists(&wide, &lists);
+            let candidate = sequence::with_lists(&wide, &search.run(None).lists);
             let value = player.value(&candidate);
             if best.as_ref().is_none_or(|(least, _)| value < *least) {
                 best = Some((value, candidate));
             }
         }
         let start = best.map(|(_, sequence)| sequence).unwrap_or_default();
-        let (_, sequence) = sequence::anneal(
-            self.model,
-            objective,
-            &bound,
-            start,
-            deadline,
-            max_moves.map(|moves| moves / 2),
-            &mut Random::new(seed, 0),
-        );
+        let moves = max_moves.map(|moves| moves / 2);
+        let mut random = Random::new(seed, 0);
+        let (_, sequence) =
+            sequence::anneal(self.model, objective, &bound, start, deadline, moves, &mut random);
         player.schedule(&sequence)
     }
 
-    /// The warm start as lists, as far as it fits the problem.
-    fn warm_lists(&self, model: &Model) -> Option<Lists> {
-        let warm = self.options.warm_start.as_ref()?;
-        crate::warm::lists(self.problem, model, warm)
-    }
-
     /// Takes a schedule into the plan if it is better than what is there.
-    fn adopt(&self, plan: &mut Plan, schedule: &Schedule, pace: Pace) {
+    pub(crate) fn adopt(&self, plan: &mut Plan, schedule: &Schedule, pace: Pace) {
         let assignments = assignments(self.problem, schedule, pace);
         let value = |assignments: &[Assignment]| match self.options.objective {
             Objective::Makespan => latest_end(assignments),
@@ -242,7 +234,7 @@ impl Solve<'_> {
 }
 
 /// Sets the status of a plan that exists.
-fn grade(plan: &mut Plan, objective: Objective) {
+pub(crate) fn grade(plan: &mut Plan, objective: Objective) {
     plan.lower_bound_s = plan.lower_bound_s.min(plan.makespan_s);
     let is_optimal = objective == Objective::Makespan && plan.gap() <= OPTIMAL_GAP;
     plan.status = if is_optimal { PlanStatus::Optimal } else { PlanStatus::Feasible };
