@@ -214,3 +214,21 @@ class IteratesTwice(BaseTechnique):
                 optimizer.zero_grad()
                 trained += 1
         task.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+
+
+class SearchesThrough(BaseTechnique):
+    """Tries two settings on all that the iterator gives."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        train(task, batch_count)
+
+    def search(task, gpus, task_id):  # noqa: N805
+        return {"batches": [sum(1 for _ in task.get_iterator()) for _ in range(2)]}
+
+
+class SearchesTooFar(SearchesThrough):
+    """Counts its own batches, more than there are."""
+
+    def search(task, gpus, task_id):  # noqa: N805
+        batches = task.get_iterator()
+        return [next(batches) for _ in range(1000)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 import reference
 import torch
 from harness import Result, Runtime
-from models import Mlp, definition
+from models import Mlp, definition, shuffled_loader
 from techniques_of_tests import spec_of
 
 
@@ -76,6 +78,27 @@ def test_a_function_that_reads_the_loader_itself_is_timed_as_a_whole(run: Runtim
     assert 0.008 < outcome(run, black_boxes.OwnLoader)["outcome"]["step_s"] < 0.5
 
 
+def endless() -> Any:
+    return itertools.cycle(list(shuffled_loader()))
+
+
+@pytest.mark.parametrize(
+    ("get_dataloader", "batches"),
+    # An epoch; ten times the warm-up step and the two timed ones.
+    [(shuffled_loader, 6), (endless, 30)],
+)
+def test_the_iterator_of_search_ends(
+    run: Runtime, get_dataloader: Callable[[], Any], batches: int
+) -> None:
+    run.write_task(definition(get_dataloader=get_dataloader))
+    technique = spec_of(black_boxes.SearchesThrough, "black_box")
+    result = run.run("mlp", technique, kind="trial")
+    assert result.codes == [0], result.logs
+    trial = result.one("trial")
+    assert trial["outcome"]["outcome"] == "measured"
+    assert trial["knobs"] == {"batches": [batches, batches]}
+
+
 def test_search_can_say_that_it_cannot(run: Runtime) -> None:
     result = launch(run, black_boxes.OfClass, kind="trial")
     assert result.one("failed")["kind"] == "not_applicable"
@@ -87,13 +110,15 @@ def test_search_can_say_that_it_cannot(run: Runtime) -> None:
         (black_boxes.Objects, "parameters that are not plain data"),
         (black_boxes.Crashes, "my own bug"),
         (black_boxes.Lazy, "execute took 2 of the 4 batches of its trial"),
+        (black_boxes.SearchesTooFar, "task.get_iterator() gives one epoch at a time"),
     ],
 )
 def test_a_trial_that_raises_is_an_outcome(run: Runtime, technique: type[Any], words: str) -> None:
     found = outcome(run, technique)["outcome"]
     assert found["outcome"] == "failed" and words in found["error"]
     # What Saturn itself raises has no frames to show but Saturn's.
-    assert ("black_boxes.py" in found["traceback"]) == (technique is black_boxes.Crashes)
+    raises_itself = technique in (black_boxes.Crashes, black_boxes.SearchesTooFar)
+    assert ("black_boxes.py" in found["traceback"]) == raises_itself
 
 
 def test_a_crash_goes_back_to_the_last_save(run: Runtime) -> None:

@@ -37,6 +37,8 @@ class BaseTechnique:
     def search(self, task: Any, gpus: list[int], task_id: int) -> Any:
         """Choose parameters for `task` on `gpus`.
 
+        Each `task.get_iterator()` gives one epoch here, or a few dozen batches of a loader without
+        length; what is saved is forgotten.
         Return the parameters (plain data: they are kept with the task), or a pair of parameters
         and seconds a batch, or (None, None) where the technique can't run the task. Without a
         time, Saturn times `execute`.

@@ -29,8 +29,9 @@ from saturn.worker.process import seconds_alive
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
 
-#: How many batches the iterator gives while `search` runs: as many as it likes.
-_NO_LIMIT = 2**62
+#: Batches that an iterator gives while `search` runs, for each step of a trial, where the loader
+#: has no length.
+_SEARCH_BATCHES_A_STEP = 10
 
 
 def run(spec: Spec, definition: TaskDefinition, reporter: Reporter) -> None:
@@ -110,11 +111,14 @@ def _trial(
     memory = PeakMemory(spec.device_kind)
     memory.restart()
     scratch = spec.attempt_dir / "scratch"
-    task = _task(spec, definition, {}, scratch / "search", _NO_LIMIT, reporter)
+    limit = _SEARCH_BATCHES_A_STEP * (spec.warmup_steps + max(2, spec.timed_steps))
+    task = _task(
+        *(spec, definition, {}, scratch / "search", limit, reporter), each_iterator_an_epoch=True
+    )
     batches_per_epoch = task.batches_per_epoch
     setup_s = seconds_alive()
     try:
-        parameters, step_s = _answer(search(task, gpus, spec.attempt))
+        parameters, step_s = _answer(_search(search, task, gpus, spec.attempt))
         knobs = wrap_parameters(parameters)
         _check_plain(knobs)
         if step_s is None:
@@ -149,6 +153,17 @@ def _trial(
     if batches_per_epoch is not None:
         outcome["batches_per_epoch"] = batches_per_epoch
     reporter.send({"type": "trial", "knobs": knobs, "outcome": outcome})
+
+
+def _search(search: Any, task: BlackBoxTask, gpus: list[int], task_id: int) -> Any:
+    """What `search` returns."""
+    try:
+        return search(task, gpus, task_id)
+    except StopIteration as error:
+        raise RuntimeError(
+            "search raised StopIteration: while it runs, task.get_iterator() gives one epoch at a "
+            "time, or a few dozen batches of a loader without length"
+        ) from error
 
 
 def _answer(found: Any) -> tuple[Any, float | None]:
@@ -217,6 +232,8 @@ def _task(
     checkpoints_dir: Path,
     limit: int,
     reporter: Reporter,
+    *,
+    each_iterator_an_epoch: bool = False,
 ) -> BlackBoxTask:
     is_training = spec.kind == "train"
 
@@ -242,6 +259,7 @@ def _task(
         },
         strategy=Strategy(technique=spec.technique.name, gpus=spec.gpus, knobs=knobs),
         limit=limit,
+        each_iterator_an_epoch=each_iterator_an_epoch,
         stop_requested=lambda: is_training and reporter.stop_requested,
         report=report if is_training else lambda message: None,
     )

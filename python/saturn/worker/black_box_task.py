@@ -42,8 +42,9 @@ _TIMES = 256
 class BlackBoxTask:
     """One task, in one process, from where its last save stands.
 
-    `step` is the number of done steps, `strategy` what runs it; `limit` is how many batches the
-    iterator gives at most.
+    `strategy` is what runs it; `limit` is how many batches its iterators give at most, together.
+    With `each_iterator_an_epoch`, as `search` gets it, each gives one epoch instead, or `limit`
+    batches where the loader has no length.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class BlackBoxTask:
         *,
         strategy: Strategy,
         limit: int,
+        each_iterator_an_epoch: bool = False,
         stop_requested: Callable[[], bool],
         report: Callable[[dict[str, Any]], None],
     ) -> None:
@@ -66,6 +68,7 @@ class BlackBoxTask:
         self._checkpoints_dir = checkpoints_dir
         self._about = dict(about)
         self._limit = limit
+        self._each_iterator_an_epoch = each_iterator_an_epoch
         self._stop_requested = stop_requested
         self._report = report
         self._data: Data | None = None
@@ -100,14 +103,20 @@ class BlackBoxTask:
     def get_iterator(self) -> Iterator[Any]:
         """Batches from where training stands; ends with the last to train, or on a stop request.
 
+        While `search` runs it ends after one epoch, or, where the loader has no length, after ten
+        times as many batches as a trial has steps.
+
         Every batch is preceded by seeding, so that dropout is the same after a resume.
         """
         self.iterated = True
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         slices = self._loader_data().slices(self._position)
+        end = self._limit
+        if self._each_iterator_an_epoch:
+            end = self.given + (self.batches_per_epoch or self._limit)
         while True:
             self.times.append(time.monotonic())
-            if self.given >= self._limit or self._stop_requested():
+            if self.given >= end or self._stop_requested():
                 return
             piece = next(slices)
             step = self.start_step + self.given
