@@ -76,7 +76,7 @@ pub(crate) fn time_left_s(state: &State, task: TaskId, attempt: &Attempt, now_s:
     let total = state.task(task).steps.unwrap_or(0);
     let predicted = state.predicted_step_s(task, &attempt.strategy);
     let predicted = predicted.map(|step_s| step_s * state.task(task).correction);
-    let step_s = observed_step_s(attempt, 3).or(attempt.step_s).or(predicted).unwrap_or(0.0);
+    let step_s = observed_step_s(attempt).or(predicted).unwrap_or(0.0);
     let train_s = total.saturating_sub(attempt.step) as f64 * step_s;
     let since_heard = if attempt.started.is_some() { now_s - attempt.heard_s } else { 0.0 };
     let load_left_s = if attempt.started.is_some() {
@@ -87,12 +87,14 @@ pub(crate) fn time_left_s(state: &State, task: TaskId, attempt: &Attempt, now_s:
     (train_s - since_heard).max(0.0) + load_left_s
 }
 
-/// Seconds a step of a live attempt that has trained at least `least` steps: up to its last word, not
-/// up to now, since between two words nothing is known.
-fn observed_step_s(attempt: &Attempt, least: u64) -> Option<f64> {
+/// Seconds a step of a live attempt that has trained for long enough: up to its last word, not up to
+/// now, since between two words nothing is known. What a task needs under its present strategy and
+/// what it would need under another are both scaled by it, or neither: else the first, slow steps of
+/// an attempt would make every other strategy look better.
+fn observed_step_s(attempt: &Attempt) -> Option<f64> {
     let (from_step, from_s) = attempt.started?;
     let trained = attempt.step.saturating_sub(from_step);
-    (trained >= least).then(|| (attempt.heard_s - from_s) / trained as f64)
+    (trained >= MIN_STEPS_TO_CORRECT).then(|| (attempt.heard_s - from_s) / trained as f64)
 }
 
 /// Observed over predicted seconds a step of a task: of what it does now, else of what it did last.
@@ -103,7 +105,7 @@ fn correction(state: &State, task: TaskId) -> f64 {
     };
     live.and_then(|attempt| {
         let predicted_s = state.predicted_step_s(task, &attempt.strategy)?;
-        Some(observed_step_s(attempt, MIN_STEPS_TO_CORRECT)? / predicted_s)
+        Some(observed_step_s(attempt)? / predicted_s)
     })
     .unwrap_or(state.task(task).correction)
 }
