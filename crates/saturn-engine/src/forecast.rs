@@ -133,14 +133,8 @@ pub(crate) fn load_s(state: &State, task: TaskId, strategy: &Strategy) -> f64 {
 
 /// Seconds from launch to the first step, as the trial measured it.
 fn setup_s(state: &State, task: TaskId, strategy: &Strategy) -> f64 {
-    state
-        .trials_of(task)
-        .filter(|trial| {
-            trial.strategy.technique == strategy.technique && trial.strategy.gpus == strategy.gpus
-        })
-        .find_map(|trial| match trial.outcome {
-            Some(TrialOutcome::Measured { setup_s, .. }) => Some(setup_s),
-            _ => None,
-        })
-        .unwrap_or(0.0)
+    match state.trial_of(task, strategy).and_then(|trial| trial.outcome.as_ref()) {
+        Some(TrialOutcome::Measured { setup_s, .. }) => *setup_s,
+        _ => 0.0,
+    }
 }

@@ -23,6 +23,7 @@ pub mod ids;
 pub mod record;
 pub mod state;
 
+mod apply;
 mod dispatch;
 mod planning;
 mod recovery;

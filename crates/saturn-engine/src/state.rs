@@ -1,16 +1,13 @@
-//! The state of a run, and how each record changes it.
-//!
-//! [`State::apply`] is the only way in which a run's durable state changes. It never fails: a record
-//! that names something unknown (a damaged journal) changes nothing.
+//! The state of a run as data, and the questions that it answers. How it changes: `apply`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use saturn_core::{Gang, Knobs, Strategy, TrialOutcome};
+use saturn_core::{Gang, Strategy, TrialOutcome};
 
 use crate::config::{Mode, RunConfig};
 use crate::event::{FailureKind, RankFailure};
 use crate::ids::{AttemptId, TaskId};
-use crate::record::{AttemptEnd, Purpose, Record, RunEnd, RunPlan, StopReason, TaskEnd};
+use crate::record::{AttemptEnd, Purpose, RunEnd, RunPlan, StopReason, TaskEnd};
 
 /// Where a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,256 +271,21 @@ impl State {
         AttemptId(self.attempts.keys().next_back().map_or(1, |last| last.0 + 1))
     }
 
-    /// Makes the slots that the present cluster and techniques call for, keeping outcomes that are
-    /// known. Wide trials come first, so that narrow ones fill the gaps that they leave.
-    fn lay_out_trials(&mut self) {
-        let groups: Vec<TaskId> =
-            self.task_ids().filter(|task| self.group_of(*task) == *task).collect();
-        for task in groups {
-            let spec = &self.config.tasks[task.0];
-            for gpus in widths(self.config.widest()) {
-                if spec.gpu_range.as_ref().is_some_and(|range| !range.contains(&gpus)) {
-                    continue;
-                }
-                for technique in &self.config.techniques {
-                    let is_known = self.trials.iter().any(|trial| {
-                        trial.task == task
-                            && trial.strategy.technique == technique.name
-                            && trial.strategy.gpus == gpus
-                    });
-                    if is_known {
-                        continue;
-                    }
-                    let measured = spec.measured.iter().find(|trial| {
-                        trial.strategy.technique == technique.name && trial.strategy.gpus == gpus
-                    });
-                    self.trials.push(TrialSlot {
-                        task,
-                        strategy: measured.map_or_else(
-                            || Strategy {
-                                technique: technique.name.clone(),
-                                gpus,
-                                knobs: Knobs::new(),
-                            },
-                            |trial| trial.strategy.clone(),
-                        ),
-                        outcome: measured.map(|trial| trial.outcome.clone()),
-                        reused: measured.is_some(),
-                    });
-                }
-            }
-        }
-        let learned: Vec<(TaskId, TrialOutcome)> = self
-            .trials
-            .iter()
-            .filter_map(|trial| Some((trial.task, trial.outcome.clone()?)))
-            .collect();
-        for (group, outcome) in learned {
-            self.learn_steps(group, &outcome);
-        }
-    }
-
-    /// Takes the number of steps of tasks that are given in epochs from a trial.
-    fn learn_steps(&mut self, group: TaskId, outcome: &TrialOutcome) {
-        let TrialOutcome::Measured { batches_per_epoch: Some(batches), .. } = outcome else {
-            return;
-        };
-        let tasks: Vec<TaskId> = self.tasks_like(group).collect();
-        for task in tasks {
-            if let Some(epochs) = self.config.tasks[task.0].epochs {
-                self.tasks[task.0].steps = Some(epochs.saturating_mul(*batches));
-            }
-        }
-    }
-
-    /// Applies a record that was made at `now_s`.
-    pub fn apply(&mut self, record: &Record, now_s: f64) {
-        self.now_s = self.now_s.max(now_s);
-        match record {
-            Record::Began { .. } | Record::PlanKept { .. } | Record::Noted { .. } => {}
-            Record::Resumed { cluster } => {
-                self.config.cluster = cluster.clone();
-                self.lay_out_trials();
-                self.interrupted = None;
-                self.plan_is_stale = true;
-                if self.ended == Some(RunEnd::Interrupted) {
-                    self.ended = None;
-                }
-                for task in &mut self.tasks {
-                    task.failures = 0;
-                    task.not_before_s = 0.0;
-                }
-            }
-            Record::Launched { attempt, task, purpose, strategy, gang } => {
-                self.apply_launch(*attempt, *task, *purpose, strategy, gang, now_s);
-            }
-            Record::Started { attempt, step, setup_s } => {
-                if let Some(state) = self.attempts.get_mut(attempt) {
-                    state.started = Some((*step, now_s));
-                    state.step = *step;
-                    if state.purpose == Purpose::Train
-                        && let Some(task) = self.tasks.get_mut(state.task.0)
-                    {
-                        task.step = *step;
-                        task.checkpoint_step = *step;
-                        if *step > 0 {
-                            task.load_s = Some(*setup_s);
-                        }
-                    }
-                }
-            }
-            Record::Checkpointed { attempt, step, save_s } => {
-                let task = self.attempts.get(attempt).map(|state| state.task.0);
-                if let Some(task) = task.and_then(|index| self.tasks.get_mut(index)) {
-                    if *step > task.checkpoint_step {
-                        task.failures = 0;
-                    }
-                    task.checkpoint_step = *step;
-                    task.step = task.step.max(*step);
-                    task.save_s = *save_s;
-                }
-            }
-            Record::Tried { trial, strategy, outcome } => {
-                if let Some(slot) = self.trials.get_mut(*trial) {
-                    slot.strategy = strategy.clone();
-                    slot.outcome = Some(outcome.clone());
-                    let group = slot.task;
-                    self.learn_steps(group, outcome);
-                }
-            }
-            Record::Planned { plan } => {
-                self.plans.push(plan.clone());
-                self.plan_is_stale = false;
-            }
-            Record::Stopping { attempt, reason } => {
-                if let Some(state) = self.attempts.get_mut(attempt) {
-                    state.stopping = Some(*reason);
-                }
-            }
-            Record::Ended { attempt, end, step } => {
-                self.apply_end(*attempt, end, *step, now_s);
-            }
-            Record::Retrying { task, not_before_s } => {
-                if let Some(task) = self.tasks.get_mut(task.0) {
-                    task.failures += 1;
-                    task.not_before_s = *not_before_s;
-                }
-            }
-            Record::Excluded { task, strategy, reason } => {
-                if let Some(task) = self.tasks.get_mut(task.0) {
-                    task.excluded.push((strategy.clone(), reason.clone()));
-                    self.plan_is_stale = true;
-                }
-            }
-            Record::TaskEnded { task, end } => {
-                if let Some(task) = self.tasks.get_mut(task.0) {
-                    task.status = TaskStatus::Ended(end.clone());
-                    if let TaskEnd::Done { loss } = end {
-                        task.loss = loss.or(task.loss);
-                    }
-                }
-            }
-            Record::Interrupted { at_once } => self.interrupted = Some(*at_once),
-            Record::RunEnded { end } => self.ended = Some(*end),
-        }
-    }
-
-    fn apply_launch(
-        &mut self,
-        attempt: AttemptId,
-        task: TaskId,
-        purpose: Purpose,
-        strategy: &Strategy,
-        gang: &Gang,
-        now_s: f64,
-    ) {
-        let Some(task_state) = self.tasks.get_mut(task.0) else { return };
-        if purpose == Purpose::Train {
-            task_state.status = TaskStatus::Running(attempt);
-        }
-        self.attempts.insert(
-            attempt,
-            Attempt {
-                task,
-                purpose,
-                strategy: strategy.clone(),
-                gang: gang.clone(),
-                launched_s: now_s,
-                started: None,
-                stopping: None,
-                ended: None,
-                step: task_state.checkpoint_step,
-                step_s: None,
-                heard_s: now_s,
-                live_ranks: self.config.num_ranks(strategy),
-                failure: None,
-                failed_ranks: BTreeSet::new(),
-                echo_s: None,
-                killing: false,
-                completed: false,
-            },
-        );
-    }
-
-    fn apply_end(&mut self, attempt: AttemptId, end: &AttemptEnd, step: u64, now_s: f64) {
-        let Some(state) = self.attempts.get_mut(&attempt) else { return };
-        state.ended = Some((end.clone(), now_s));
-        state.step = step;
-        state.live_ranks = 0;
-        if state.purpose != Purpose::Train {
-            return;
-        }
-        let Some(task) = self.tasks.get_mut(state.task.0) else { return };
-        if task.status == TaskStatus::Running(attempt) {
-            task.status = TaskStatus::Waiting;
-        }
-        task.step = step;
-        if !matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped) {
-            // Its time ran on to its end, but its steps only to its last checkpoint.
-            return;
-        }
-        task.checkpoint_step = step;
-        if let (Some((from_step, from_s)), Some(predicted)) = (
-            state.started,
-            predicted_step_s(&self.trials, &self.config, state.task, &state.strategy),
-        ) {
-            let trained = step.saturating_sub(from_step);
-            if trained >= MIN_STEPS_TO_CORRECT && predicted > 0.0 {
-                task.correction = (now_s - from_s) / trained as f64 / predicted;
-            }
-        }
+    /// The trial that speaks for a task under a strategy, whatever its knobs.
+    pub fn trial_of(&self, task: TaskId, strategy: &Strategy) -> Option<&TrialSlot> {
+        self.trials_of(task).find(|trial| {
+            trial.strategy.technique == strategy.technique && trial.strategy.gpus == strategy.gpus
+        })
     }
 
     /// Seconds a step that the trials predict for a task under a strategy.
     pub fn predicted_step_s(&self, task: TaskId, strategy: &Strategy) -> Option<f64> {
-        predicted_step_s(&self.trials, &self.config, task, strategy)
+        match self.trial_of(task, strategy)?.outcome {
+            Some(TrialOutcome::Measured { step_s, .. }) => Some(step_s),
+            _ => None,
+        }
     }
-}
-
-/// Device counts to try on nodes of `widest` devices, wide first: all of them up to 8, then powers of
-/// two and the whole node, since neighbours differ little there and every trial costs time.
-fn widths(widest: u32) -> impl Iterator<Item = u32> {
-    (1..=widest).rev().filter(move |gpus| *gpus <= 8 || gpus.is_power_of_two() || *gpus == widest)
 }
 
 /// An attempt shorter than this says too little about its speed.
 pub(crate) const MIN_STEPS_TO_CORRECT: u64 = 10;
-
-fn predicted_step_s(
-    trials: &[TrialSlot],
-    config: &RunConfig,
-    task: TaskId,
-    strategy: &Strategy,
-) -> Option<f64> {
-    let key = &config.tasks.get(task.0)?.profile_key;
-    trials
-        .iter()
-        .filter(|trial| config.tasks[trial.task.0].profile_key == *key)
-        .filter(|trial| {
-            trial.strategy.technique == strategy.technique && trial.strategy.gpus == strategy.gpus
-        })
-        .find_map(|trial| match trial.outcome {
-            Some(TrialOutcome::Measured { step_s, .. }) => Some(step_s),
-            _ => None,
-        })
-}
