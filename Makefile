@@ -45,6 +45,7 @@ lint: setup
 	@$(bin)/ruff format --check .
 	@$(bin)/ruff check .
 	@$(bin)/mypy
+	@$(bin)/python -m mypy.stubtest saturn._core
 
 format: setup
 	@$(PYTHON) $(setup) --run cargo fmt --all
