@@ -9,7 +9,6 @@ It installs nothing outside the checkout.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import shutil
@@ -32,16 +31,17 @@ OLDEST_RUST = (1, 91)  # as `rust-version` in Cargo.toml
 
 def main() -> int:
     """Sets up, or runs one command in the build environment."""
-    parser = argparse.ArgumentParser(description="Sets up this checkout.")
-    parser.add_argument("--run", nargs=argparse.REMAINDER, metavar="COMMAND")
-    arguments = parser.parse_args()
+    command = sys.argv[2:] if sys.argv[1:2] == ["--run"] else []
+    if sys.argv[1:] and not command:
+        print(__doc__, file=sys.stderr)
+        return 2
     os.chdir(ROOT)
     problem = missing_prerequisite()
     if problem:
         print(problem, file=sys.stderr)
         return 1
-    if arguments.run:
-        return subprocess.call(arguments.run, env=build_environment())
+    if command:
+        return subprocess.call(command, env=build_environment())
     try:
         set_up()
     except StepFailed as failure:
