@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness import PYTHON_DIR
 
-CELLS = '''
+CELLS = """
 import io, sys
 real, sys.stderr = sys.stderr, io.StringIO()
 
@@ -36,7 +36,7 @@ shown, sys.stderr = sys.stderr.getvalue(), real
 assert "1 of 1 task done" in shown, shown
 assert "\\x1b" not in shown and "\\r" not in shown, "plain lines where there is no terminal"
 print(result.tasks[0].status, result.tasks[0].steps)
-'''
+"""
 
 
 @pytest.mark.timeout(120)
