@@ -3,10 +3,10 @@
 //! A move takes a gang to another node, swaps two gangs of two nodes, changes a mode, or changes
 //! the order on one node. For a makespan the cost of a node is how far it ends beyond a target T,
 //! plus a square of that so that one bad node is worse than two half bad, plus a share of its
-//! priced area: area is what makes room on other nodes. For completion times it is the sum of
-//! ends. Two things make it fast: the acceptance threshold is drawn before a move is made, and a
-//! move whose area alone already exceeds it is dropped without playing a list (exact: a node ends
-//! no earlier than its area over its width).
+//! area, which is what makes room on other nodes; all at the price of the node's devices. For
+//! completion times it is the sum of ends. Two things make it fast: the acceptance threshold is
+//! drawn before a move is made, and a move whose area alone already exceeds it is dropped without
+//! playing a list (exact: a node ends no earlier than its area over its width).
 
 use crate::clock::Deadline;
 use crate::lists::{Entry, Load, play};
@@ -33,8 +33,10 @@ pub(crate) struct Cooling {
 pub(crate) struct Region<'a> {
     model: &'a Model,
     objective: Objective,
-    /// Prices of GPU-seconds by kind.
-    prices: &'a [f64],
+    /// What a second of each node of the region is worth: its devices at the prices of their kind,
+    /// relative to the mean node. Otherwise work would flow from slow nodes, where it is many
+    /// seconds, to fast ones, where it is few.
+    weights: Vec<f64>,
     /// Indices into the model's nodes.
     pub(crate) nodes: Vec<usize>,
     /// One list for each node of the region.
@@ -69,17 +71,19 @@ impl<'a> Region<'a> {
     pub(crate) fn new(
         model: &'a Model,
         objective: Objective,
-        prices: &'a [f64],
+        prices: &[f64],
         nodes: Vec<usize>,
         lists: Vec<Vec<Entry>>,
         target: f64,
     ) -> Self {
         let widest = nodes.iter().map(|node| model.nodes[*node].gpus as usize).max().unwrap_or(0);
         let scratch = Scratch { free: vec![0.0; widest], ..Scratch::default() };
+        let worth = |node: &crate::model::Node| prices[node.kind] * f64::from(node.gpus);
+        let mean = model.nodes.iter().map(worth).sum::<f64>() / model.nodes.len() as f64;
         let mut region = Self {
             model,
             objective,
-            prices,
+            weights: nodes.iter().map(|node| worth(&model.nodes[*node]) / mean).collect(),
             loads: vec![Load::default(); nodes.len()],
             costs: vec![0.0; nodes.len()],
             late: Vec::new(),
@@ -143,10 +147,9 @@ impl<'a> Region<'a> {
         if self.objective == Objective::Completion {
             return sum_of_ends;
         }
-        let node = self.model.nodes[self.nodes[local]];
         let excess = (end - self.target).max(0.0);
-        let priced = self.prices[node.kind] * area / f64::from(node.gpus);
-        excess + SQUARE * excess * excess / self.target + AREA * priced
+        let even = area / self.gpus(local) as f64;
+        self.weights[local] * (excess + SQUARE * excess * excess / self.target + AREA * even)
     }
 
     /// The least that a node with this area can cost.
@@ -399,8 +402,8 @@ impl<'a> Region<'a> {
         let Move { first, second } = proposal;
         let ready = &self.model.ready[self.nodes[first]];
         let load = play(&mut self.scratch.free, ready, &self.scratch.first);
-        let mut change =
-            self.cost(first, load.end, load.area, load.sum_of_ends) - self.costs[first];
+        let cost = self.cost(first, load.end, load.area, load.sum_of_ends);
+        let mut change = cost - self.costs[first];
         let mut other = Load::default();
         if let Some(second) = second {
             if change - self.costs[second] > threshold {
@@ -408,8 +411,8 @@ impl<'a> Region<'a> {
             }
             let ready = &self.model.ready[self.nodes[second]];
             other = play(&mut self.scratch.free, ready, &self.scratch.second);
-            change +=
-                self.cost(second, other.end, other.area, other.sum_of_ends) - self.costs[second];
+            let cost = self.cost(second, other.end, other.area, other.sum_of_ends);
+            change += cost - self.costs[second];
         }
         if change > threshold {
             return false;

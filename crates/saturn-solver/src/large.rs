@@ -80,7 +80,11 @@ fn anneal(
     let Search { model, objective, bound, deadline, .. } = *search;
     let begun_s = deadline.elapsed_s();
     // Few nodes have fewer ways around a bad one, and need more heat.
-    let warmest = if model.nodes.len() <= 16 { 0.006 } else { 0.003 };
+    let warmest = match model.nodes.len() {
+        0..=16 if model.num_kinds > 1 => 0.02,
+        0..=16 => 0.006,
+        _ => 0.003,
+    };
     let (hot, cold) = match objective {
         Objective::Makespan => (bound.makespan * warmest, bound.makespan * 0.0003),
         Objective::Completion => {
@@ -120,6 +124,7 @@ fn mend(
     num_moves: &mut u64,
 ) {
     let least = search.bound.makespan;
+    target = target.max(end_of_most(search, &current));
     let mut patience = 1;
     let mut least_late = usize::MAX;
     while !search.is_done(best, *num_moves) {
@@ -151,6 +156,13 @@ fn mend(
             least_late = usize::MAX;
         }
     }
+}
+
+/// When all but a twentieth of the nodes have ended, seconds: a target that few nodes miss.
+fn end_of_most(search: &Search, current: &Lists) -> f64 {
+    let mut ends: Vec<f64> = loads(search.model, current).iter().map(|load| load.end).collect();
+    ends.sort_by(f64::total_cmp);
+    ends[(ends.len() - 1) * 19 / 20]
 }
 
 /// The nodes that one thread works on, with their lists.

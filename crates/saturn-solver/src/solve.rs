@@ -19,6 +19,8 @@ use crate::warm;
 
 /// A gap that counts as proven.
 const OPTIMAL_GAP: f64 = 1e-6;
+/// With wide gangs about and more tasks than this, most of the time goes to lists.
+const MANY_TASKS: usize = 80;
 
 /// Plans `problem`: the best plan found within the limits of `options`, with what is proven of it.
 ///
@@ -189,22 +191,30 @@ impl Solve<'_> {
         let Options { objective, max_moves, seed, threads, .. } = *self.options;
         let mut player = Player::new(self.model, objective, &bound.prices);
         let mut best: Option<(f64, Sequence)> = None;
-        let half = deadline.within(deadline.left_s() * 0.5);
-        let targets = [1.02, 1.1, 1.3];
-        for (round, target) in targets.iter().enumerate() {
+        // Playing a sequence takes time in proportion to the tasks: many are better off as lists.
+        let share = if self.model.tasks.len() > MANY_TASKS { 0.9 } else { 0.5 };
+        let for_lists = deadline.within(deadline.left_s() * share);
+        let mut sets: Vec<Sequence> = Vec::new();
+        for target in [1.02, 1.1, 1.3] {
             let wide = sequence::wide_first(self.model, low * target);
-            let rest = sequence::rest_after(self.model, &wide);
+            if !sets.contains(&wide) {
+                sets.push(wide);
+            }
+        }
+        for (round, wide) in sets.iter().enumerate() {
+            let rest = sequence::rest_after(self.model, wide);
+            let num_left = sets.len() - round;
             let search = Search {
                 model: &rest,
                 objective,
                 bound: &bound,
-                deadline: half.within(half.left_s() / (targets.len() - round) as f64),
-                max_moves: max_moves.map(|moves| moves / 6),
+                deadline: for_lists.within(for_lists.left_s() / num_left as f64),
+                max_moves: max_moves.map(|moves| moves / 2 / sets.len() as u64),
                 seed,
                 threads,
                 enough: 0.0,
             };
-            let candidate = sequence::with_lists(&wide, &search.run(None).lists);
+            let candidate = sequence::with_lists(wide, &search.run(None).lists);
             let value = player.value(&candidate);
             if best.as_ref().is_none_or(|(least, _)| value < *least) {
                 best = Some((value, candidate));

@@ -9,14 +9,26 @@ use saturn_core::{Plan, PlanStatus, Problem};
 use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
 use support::{MEDIUM, TINY, brute_force, problems};
 
+/// Enough to find the optimum of a tiny problem.
 const ENOUGH_MOVES: u64 = 300_000;
+/// Enough to exercise every part of the search.
+const SOME_MOVES: u64 = 20_000;
+
+fn limited(backend: Backend, max_moves: u64) -> Options {
+    Options { backend, max_moves: Some(max_moves), time_limit_s: 60.0, ..Options::default() }
+}
 
 fn options(backend: Backend) -> Options {
-    Options { backend, max_moves: Some(ENOUGH_MOVES), time_limit_s: 60.0, ..Options::default() }
+    limited(backend, ENOUGH_MOVES)
 }
 
 fn run(problem: &Problem, backend: Backend) -> Plan {
     solve(problem, &options(backend), &FrozenClock).unwrap()
+}
+
+/// A short solve.
+fn glance(problem: &Problem, backend: Backend) -> Plan {
+    solve(problem, &limited(backend, SOME_MOVES), &FrozenClock).unwrap()
 }
 
 fn sum_of_ends(plan: &Plan) -> f64 {
@@ -80,10 +92,10 @@ proptest! {
 
     #[test]
     fn every_backend_is_checked_and_bounded(problem in problems(MEDIUM), seed in any::<u64>()) {
-        let search = run(&problem, Backend::Search);
+        let search = glance(&problem, Backend::Search);
         for &backend in Backend::ALL.iter().filter(|one| **one != Backend::Milp) {
             for &objective in Objective::ALL {
-                let options = Options { objective, seed, ..options(backend) };
+                let options = Options { objective, seed, ..limited(backend, SOME_MOVES) };
                 let plan = solve(&problem, &options, &FrozenClock).unwrap();
                 prop_assert!(plan.is_usable());
                 prop_assert!(plan.lower_bound_s > 0.0);
@@ -96,7 +108,7 @@ proptest! {
     #[test]
     fn equal_options_give_equal_plans(problem in problems(MEDIUM), seed in any::<u64>()) {
         for backend in [Backend::Auto, Backend::Search, Backend::Random] {
-            let options = Options { seed, ..options(backend) };
+            let options = Options { seed, ..limited(backend, SOME_MOVES) };
             let first = solve(&problem, &options, &FrozenClock).unwrap();
             let second = solve(&problem, &options, &FrozenClock).unwrap();
             prop_assert_eq!(first, second);
@@ -109,7 +121,7 @@ proptest! {
         for strategy in slow.tasks.iter_mut().flat_map(|task| &mut task.strategies) {
             strategy.runtime_s *= 4.0;
         }
-        let (fast, slow) = (run(&problem, Backend::Search), run(&slow, Backend::Search));
+        let (fast, slow) = (glance(&problem, Backend::Search), glance(&slow, Backend::Search));
         prop_assert!(is_close(slow.makespan_s, 4.0 * fast.makespan_s));
         prop_assert!(is_close(slow.lower_bound_s, 4.0 * fast.lower_bound_s));
     }
@@ -119,7 +131,7 @@ proptest! {
         let mut turned = problem.clone();
         turned.tasks.reverse();
         turned.cluster.nodes.reverse();
-        let (first, second) = (run(&problem, Backend::Min), run(&turned, Backend::Min));
+        let (first, second) = (glance(&problem, Backend::Min), glance(&turned, Backend::Min));
         prop_assert!((first.lower_bound_s / second.lower_bound_s - 1.0).abs() < 0.02);
     }
 
@@ -131,7 +143,7 @@ proptest! {
             worse.runtime_s *= 1.5;
             task.strategies.push(worse);
         }
-        let (first, second) = (run(&problem, Backend::Search), run(&padded, Backend::Search));
+        let (first, second) = (glance(&problem, Backend::Search), glance(&padded, Backend::Search));
         prop_assert_eq!(first.makespan_s.to_bits(), second.makespan_s.to_bits());
         prop_assert_eq!(first.lower_bound_s.to_bits(), second.lower_bound_s.to_bits());
     }

@@ -29,18 +29,78 @@ pub(crate) fn longest_task(model: &Model) -> f64 {
     model.tasks.iter().map(crate::model::Task::shortest).fold(0.0, f64::max)
 }
 
+/// The modes of every task, flat: (kind, least area held, runtime).
+struct Shapes {
+    modes: Vec<(usize, f64, f64)>,
+    /// Where each task's modes begin; one more than there are tasks.
+    first: Vec<usize>,
+}
+
+impl Shapes {
+    fn new(model: &Model) -> Self {
+        let mut shapes = Self { modes: Vec::new(), first: vec![0] };
+        for task in &model.tasks {
+            let modes = task
+                .shapes()
+                .map(|(kind, held, runtime)| (kind, f64::from(held) * runtime, runtime));
+            shapes.modes.extend(modes);
+            shapes.first.push(shapes.modes.len());
+        }
+        shapes
+    }
+
+    /// The cheapest mode of runtime ≤ `makespan` of each task: (kind, area).
+    fn cheapest<'a>(
+        &'a self,
+        prices: &'a [f64],
+        makespan: f64,
+    ) -> impl Iterator<Item = Option<(usize, f64)>> + 'a {
+        self.first.windows(2).map(move |range| {
+            let mut least = f64::INFINITY;
+            let mut best = None;
+            for &(kind, area, runtime) in &self.modes[range[0]..range[1]] {
+                let cost = prices[kind] * area;
+                if runtime <= makespan && cost < least {
+                    least = cost;
+                    best = Some((kind, area));
+                }
+            }
+            best
+        })
+    }
+
+    /// Whether the priced work fits into `makespan` seconds of `budget`, the priced devices.
+    fn fits(&self, prices: &[f64], makespan: f64, budget: f64) -> bool {
+        let mut work = 0.0;
+        for cheapest in self.cheapest(prices, makespan) {
+            let Some((kind, area)) = cheapest else { return false };
+            work += prices[kind] * area;
+        }
+        work <= budget * makespan
+    }
+}
+
+/// Modes looked at while raising and lowering prices, roughly.
+const EFFORT: usize = 2_000_000;
+/// Rounds of trying single changes of prices afterwards.
+const TRIALS: u32 = 40;
+
 /// The area bound under the best prices found. Every task must have a mode.
 pub(crate) fn area_bound(model: &Model) -> AreaBound {
+    let shapes = Shapes::new(model);
     let mut prices = vec![1.0; model.num_kinds];
     let longest = longest_task(model);
-    let mut best = AreaBound { makespan: priced(model, &prices, longest), prices: prices.clone() };
+    let mut best = AreaBound { makespan: longest, prices: prices.clone() };
+    raise(model, &shapes, &prices, &mut best);
     if model.num_kinds == 1 {
         return best;
     }
-    let num_shapes: usize = model.tasks.iter().map(|task| task.shapes().count()).sum();
-    let num_rounds = (6_000_000 / num_shapes.max(1)).clamp(60, 600);
+    let num_rounds = (EFFORT / shapes.modes.len().max(1)).clamp(60, 1500);
     for round in 0..num_rounds {
-        let load = loads(model, &prices, best.makespan * 1.002);
+        let mut load = vec![0.0; model.num_kinds];
+        for (kind, area) in shapes.cheapest(&prices, best.makespan * 1.002).flatten() {
+            load[kind] += area;
+        }
         let relative: Vec<f64> =
             load.iter().zip(&model.capacity).map(|(load, capacity)| load / capacity).collect();
         let mean = relative.iter().sum::<f64>() / relative.len() as f64;
@@ -48,60 +108,52 @@ pub(crate) fn area_bound(model: &Model) -> AreaBound {
         for (price, relative) in prices.iter_mut().zip(&relative) {
             *price *= (relative / mean).clamp(0.3, 3.0).powf(stride);
         }
-        if round % 5 == 4 {
-            let makespan = priced(model, &prices, longest);
-            if makespan > best.makespan {
-                best = AreaBound { makespan, prices: prices.clone() };
+        raise(model, &shapes, &prices, &mut best);
+    }
+    let mut stride = 0.05;
+    for trial in 0..TRIALS {
+        let before = best.makespan;
+        for kind in 0..model.num_kinds {
+            for factor in [1.0 + stride, 1.0 / (1.0 + stride)] {
+                let mut prices = best.prices.clone();
+                prices[kind] *= factor;
+                raise(model, &shapes, &prices, &mut best);
             }
         }
+        if best.makespan <= before * (1.0 + 1e-6) {
+            stride *= 0.5;
+        }
+        if stride < 1e-4 || trial + 1 == TRIALS {
+            break;
+        }
     }
-    normalise(model, &mut best.prices);
+    let scale = model.num_gpus() / budget(model, &best.prices);
+    best.prices.iter_mut().for_each(|price| *price *= scale);
     best
 }
 
-/// GPU-seconds that each kind is given when every task takes its cheapest mode of runtime ≤ T.
-fn loads(model: &Model, prices: &[f64], makespan: f64) -> Vec<f64> {
-    let mut load = vec![0.0; model.num_kinds];
-    for task in &model.tasks {
-        let cheapest = task
-            .shapes()
-            .filter(|(_, _, runtime)| *runtime <= makespan)
-            .map(|(kind, held, runtime)| (kind, f64::from(held) * runtime))
-            .min_by(|left, right| {
-                (prices[left.0] * left.1).total_cmp(&(prices[right.0] * right.1))
-            });
-        if let Some((kind, area)) = cheapest {
-            load[kind] += area;
-        }
-    }
-    load
+fn budget(model: &Model, prices: &[f64]) -> f64 {
+    prices.iter().zip(&model.capacity).map(|(price, capacity)| price * capacity).sum()
 }
 
-/// The least T ≥ `longest` at which the priced work fits, by bisection.
-fn priced(model: &Model, prices: &[f64], longest: f64) -> f64 {
-    let budget: f64 =
-        prices.iter().zip(&model.capacity).map(|(price, capacity)| price * capacity).sum();
-    let fits = |makespan: f64| {
-        let mut work = 0.0;
-        for task in &model.tasks {
-            work += task
-                .shapes()
-                .filter(|(_, _, runtime)| *runtime <= makespan)
-                .map(|(kind, held, runtime)| prices[kind] * f64::from(held) * runtime)
-                .fold(f64::INFINITY, f64::min);
-        }
-        work <= budget * makespan
-    };
-    if fits(longest) {
-        return longest;
+/// Takes these prices into `best` if they refute its makespan: then the least T at which the priced
+/// work fits is found by bisection.
+fn raise(model: &Model, shapes: &Shapes, prices: &[f64], best: &mut AreaBound) {
+    let budget = budget(model, prices);
+    let fits = |makespan: f64| shapes.fits(prices, makespan, budget);
+    if fits(best.makespan) {
+        return;
     }
-    let mut low = longest;
-    let mut high = longest * 2.0;
+    let mut low = best.makespan;
+    let mut stride = 1e-3;
+    let mut high = low * (1.0 + stride);
     while !fits(high) {
         low = high;
-        high *= 2.0;
+        stride *= 4.0;
+        high *= 1.0 + stride;
     }
-    while high - low > 1e-10 * high {
+    let precision = if model.num_kinds == 1 { 1e-10 } else { 1e-6 };
+    while high - low > precision * high {
         let middle = f64::midpoint(low, high);
         if fits(middle) {
             high = middle;
@@ -109,15 +161,9 @@ fn priced(model: &Model, prices: &[f64], longest: f64) -> f64 {
             low = middle;
         }
     }
-    (low * (1.0 - SAFETY)).max(longest)
-}
-
-/// Scales prices to a mean of 1 over the GPUs.
-fn normalise(model: &Model, prices: &mut [f64]) {
-    let budget: f64 =
-        prices.iter().zip(&model.capacity).map(|(price, capacity)| price * capacity).sum();
-    let scale = model.num_gpus() / budget;
-    for price in prices {
-        *price *= scale;
+    // Rounding must not lift the bound above a true makespan.
+    let makespan = low * (1.0 - SAFETY);
+    if makespan > best.makespan {
+        *best = AreaBound { makespan, prices: prices.to_vec() };
     }
 }

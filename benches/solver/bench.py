@@ -1,0 +1,116 @@
+"""Saturn's solver beside CP-SAT and the exact program, on fresh problems of every size.
+
+usage: bench.py [--seeds N] [--first-seed N] [--times 0.1,1,10] [--cp-sat SECONDS]
+                [--classes SUBSTRING] [--measure PATH] [--out FILE]
+
+Needs `ortools`, and `cargo build --release -p saturn-solver --example measure`. Every figure is a
+makespan over the best lower bound that any solve of that problem proved (the optimum, where one
+proved it). Every solver gets two threads. Plans of Saturn have passed the checker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from cp_sat import solve as cp_sat
+from problems import CLASSES
+
+CP_SAT_TASKS = 100
+MILP_TASKS = 14
+
+
+def measured(program: Path, file: Path, solver: str, seconds: float) -> dict[str, Any]:
+    """What Saturn finds in `seconds`, with the peak memory of its process in MB."""
+    command = [str(program), "--solver", solver, "--time-limit", str(seconds), str(file)]
+    timed = ["/usr/bin/time", "-f", "%M", *command] if Path("/usr/bin/time").exists() else command
+    done = subprocess.run(timed, capture_output=True, text=True, check=True)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    answer["memory_mb"] = int(done.stderr.split()[-1]) / 1024 if timed is not command else None
+    return answer
+
+
+def shown(ratios: list[float | None]) -> str:
+    """Mean and worst of the ratios; how many are missing."""
+    known = [ratio for ratio in ratios if ratio is not None]
+    if not known:
+        return "no plan"
+    missing = f", {len(ratios) - len(known)} without" if len(known) < len(ratios) else ""
+    return f"{statistics.mean(known):.4f} ({max(known):.4f}{missing})"
+
+
+def bench_class(name: str, options: argparse.Namespace) -> list[str]:
+    """One row of the table."""
+    times = [float(text) for text in options.times.split(",")]
+    ratios: dict[str, list[float | None]] = {}
+    proven = optimal_at = 0
+    memory = 0.0
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        problem = CLASSES[name](f"{name}/{seed}")
+        num_tasks = len(problem["tasks"])  # type: ignore[arg-type]
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "problem.json"
+            file.write_text(json.dumps(problem))
+            answers = {
+                f"{limit:g} s": measured(options.measure, file, "auto", limit) for limit in times
+            }
+            if num_tasks <= MILP_TASKS:
+                answers["MILP"] = measured(options.measure, file, "milp", max(times))
+            answers["current practice"] = measured(options.measure, file, "current-practice", 1)
+        if options.cp_sat > 0 and num_tasks <= CP_SAT_TASKS:
+            answers["CP-SAT"] = cp_sat(problem, options.cp_sat, 2)
+        bound = max(answer.get("lower_bound_s", 0.0) for answer in answers.values())
+        for column, answer in answers.items():
+            makespan = answer["makespan_s"]
+            ratios.setdefault(column, []).append(makespan / bound if makespan else None)
+        last = answers[f"{times[-1]:g} s"]
+        proven += last["status"] == "optimal"
+        if len(times) > 1:
+            best = min(one["makespan_s"] for one in answers.values() if one["makespan_s"])
+            optimal_at += answers[f"{times[-2]:g} s"]["makespan_s"] <= best * (1 + 1e-6)
+        memory = max(memory, max((one.get("memory_mb") or 0) for one in answers.values()))
+        print(f"{name} seed {seed}: {last['makespan_s'] / bound:.4f}", file=sys.stderr, flush=True)
+    columns = [f"{limit:g} s" for limit in times] + ["MILP", "CP-SAT", "current practice"]
+    cells = [shown(ratios[column]) if column in ratios else "–" for column in columns]
+    share = f"{proven}/{options.seeds}"
+    return [name, *cells, share, f"{optimal_at}/{options.seeds}", f"{memory:.0f}"]
+
+
+def main() -> None:
+    """Prints the table, and writes it to `--out`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=100)
+    parser.add_argument("--times", default="0.1,1,10")
+    parser.add_argument("--cp-sat", type=float, default=10.0, help="seconds; 0 leaves it out")
+    parser.add_argument("--classes", default="", help="only those whose name contains this")
+    parser.add_argument("--measure", type=Path, default=Path("target/release/examples/measure"))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    begun = time.perf_counter()
+    times = [f"{float(text):g} s" for text in options.times.split(",")]
+    last, before = times[-1], times[-2] if len(times) > 1 else times[-1]
+    header = ["problems", *times, f"MILP {last}", f"CP-SAT {options.cp_sat:g} s"]
+    header += ["current practice", f"proven at {last}", f"best known at {before}", "peak MB"]
+    rows = [bench_class(name, options) for name in CLASSES if options.classes in name]
+    lines = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows]]
+    command = "python benches/solver/bench.py " + " ".join(sys.argv[1:])
+    text = (
+        "# The solver measured\n\n"
+        f"`{command}` ({time.perf_counter() - begun:.0f} s): mean (worst) makespan over the best "
+        "lower bound that any of the solves proved.\n\n" + "\n".join(lines) + "\n"
+    )
+    print(text)
+    if options.out:
+        options.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
