@@ -78,7 +78,7 @@ def bench_class(name: str, options: argparse.Namespace) -> list[str]:
         memory = max(memory, max((one.get("memory_mb") or 0) for one in answers.values()))
         print(f"{name} seed {seed}: {last['makespan_s'] / bound:.4f}", file=sys.stderr, flush=True)
     columns = [f"{limit:g} s" for limit in times] + ["MILP", "CP-SAT", "current practice"]
-    cells = [shown(ratios[column]) if column in ratios else "–" for column in columns]
+    cells = [shown(ratios[column]) if column in ratios else "-" for column in columns]
     share = f"{proven}/{options.seeds}"
     return [name, *cells, share, f"{optimal_at}/{options.seeds}", f"{memory:.0f}"]
 

@@ -1,5 +1,6 @@
 //! A plan: which strategy, devices and start each task gets, and what is proven about it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
@@ -76,6 +77,35 @@ impl Plan {
     /// Whether there is something to run: an optimal or a feasible plan.
     pub fn is_usable(&self) -> bool {
         matches!(self.status, PlanStatus::Optimal | PlanStatus::Feasible)
+    }
+
+    /// This plan of `old` as a start for a solve of `new`: tasks and nodes are matched by name,
+    /// strategies by technique, GPU count and type. What has no match is left out, so the result
+    /// is no valid plan by itself.
+    pub fn carried_over(&self, old: &Problem, new: &Problem) -> Self {
+        let task_index: BTreeMap<&str, usize> =
+            new.tasks.iter().enumerate().map(|(index, task)| (task.name.as_str(), index)).collect();
+        let node_index: BTreeMap<&str, usize> = (0..)
+            .zip(&new.cluster.nodes)
+            .map(|(index, node)| (node.name.as_str(), index))
+            .collect();
+        let carry = |one: &Assignment| {
+            let old_task = old.tasks.get(one.task)?;
+            let strategy = old_task.strategies.get(one.strategy)?;
+            let task = *task_index.get(old_task.name.as_str())?;
+            let strategy = new.tasks[task].strategies.iter().position(|other| {
+                other.technique == strategy.technique
+                    && other.gpus == strategy.gpus
+                    && other.gpu_type == strategy.gpu_type
+            })?;
+            let carry_part = |part: &Placement| {
+                let name = old.cluster.nodes.get(part.node)?.name.as_str();
+                Some(Placement { node: *node_index.get(name)?, devices: part.devices.clone() })
+            };
+            let gang = one.gang.iter().map(carry_part).collect::<Option<Gang>>()?;
+            Some(Assignment { task, strategy, gang, ..*one })
+        };
+        Self { assignments: self.assignments.iter().filter_map(carry).collect(), ..self.clone() }
     }
 
     /// The plan as a file, with the names of `problem`, which must be the problem that was solved;

@@ -145,6 +145,20 @@ fn an_overlap_with_a_task_that_is_not_the_last_is_seen() {
 }
 
 #[test]
+fn a_plan_is_carried_over_by_names() {
+    let old = problem();
+    let plan = plan(0, &[(0, &[1, 3])]);
+    assert_eq!(plan.carried_over(&old, &old), plan);
+    let mut new = problem();
+    new.tasks.remove(0);
+    new.cluster.nodes.remove(1);
+    let carried = plan.carried_over(&old, &new);
+    assert_eq!(carried.assignments, [assignment(0, 0, &[(1, &[0, 1])], 0.0, 5.0)]);
+    new.cluster.nodes.remove(1);
+    assert_eq!(plan.carried_over(&old, &new).assignments, []);
+}
+
+#[test]
 fn plans_are_written_with_names() {
     let mut optimal = plan(0, &[(0, &[0, 1])]);
     optimal.status = PlanStatus::Optimal;

@@ -23,6 +23,8 @@ const FIRST_SEARCH_S: f64 = 0.05;
 const PROOF: f64 = 0.85;
 /// The share of what is left then for lower bounds by linear programs.
 const BOUNDS: f64 = 0.2;
+/// With fewer seconds than this one linear program may be too many.
+const LEAST_FOR_BOUNDS_S: f64 = 0.2;
 /// Up to this many tasks `auto` raises the bound by linear programs.
 const BOUND_TASKS: usize = 120;
 /// A plan is proven optimal by refuting this much of its makespan.
@@ -54,7 +56,7 @@ pub(crate) fn solve(solve: &Solve, plan: &mut Plan) -> Result<(), SolveError> {
             prove_in_turn(solve, plan, proving);
         }
     }
-    if plan.status != PlanStatus::Optimal {
+    if plan.status != PlanStatus::Optimal && solve.deadline.left_s() >= LEAST_FOR_BOUNDS_S {
         let bounding = solve.deadline.within(solve.deadline.left_s() * BOUNDS);
         plan.lower_bound_s =
             dual_feasible::raise(solve.model, plan.lower_bound_s, plan.makespan_s, bounding)?;

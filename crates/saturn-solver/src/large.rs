@@ -22,7 +22,9 @@ const MOVES_PER_SECOND: f64 = 4e6;
 const PIECES: usize = 24;
 
 /// Improves `best` until a limit is reached.
-pub(crate) fn search(search: &Search, best: &mut Incumbent) {
+///
+/// A warm start is mended only: annealing the whole would lose what it has.
+pub(crate) fn search(search: &Search, best: &mut Incumbent, is_warm: bool) {
     let mut threads: Vec<Random> = (0..search.threads.min(search.model.nodes.len()) as u64)
         .map(|stream| Random::new(search.seed, stream))
         .collect();
@@ -44,7 +46,9 @@ pub(crate) fn search(search: &Search, best: &mut Incumbent) {
     };
     let target = first_target(search, best);
     let mut current = best.lists.clone();
-    anneal(&whole, best, &mut current, target, &mut threads, &mut dealer, &mut num_moves);
+    if !(is_warm && is_makespan) {
+        anneal(&whole, best, &mut current, target, &mut threads, &mut dealer, &mut num_moves);
+    }
     if is_makespan {
         mend(search, best, current, target, &mut threads, &mut dealer, &mut num_moves);
     }

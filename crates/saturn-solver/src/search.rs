@@ -45,15 +45,17 @@ impl Search<'_> {
     /// Every task must have a narrow mode, but for those that `Model::ready` accounts for.
     pub(crate) fn run(&self, warm: Option<Lists>) -> Incumbent {
         let mut best = self.construct();
+        let cold = best.value;
         if let Some(lists) = warm {
             self.improve(&mut best, lists);
         }
+        let is_warm = best.value < cold;
         let is_small =
             self.model.tasks.len() <= SMALL_TASKS && self.model.nodes.len() <= SMALL_NODES;
         if is_small {
             small::search(self, &mut best);
         } else {
-            large::search(self, &mut best);
+            large::search(self, &mut best, is_warm);
         }
         best
     }
