@@ -108,14 +108,16 @@ def test_signs_of_life_are_few_and_rank_0s(
         server.bind("s")
         server.listen()
         reporter = Reporter("s", attempt=7, rank=rank)
-        clock(1.0)
-        for _ in range(7):
-            reporter.alive()
-        reporter.send({"type": "finished"})
         connection, _ = server.accept()
+        try:
+            clock(1.0)
+            for _ in range(7):
+                reporter.alive()
+        finally:
+            reporter.send({"type": "finished"})
+            reporter.close()  # else the end of the connection ends this process
         with connection, connection.makefile() as lines:
-            said = [json.loads(next(lines))["type"]]
-            while said[-1] != "finished":
+            said = []
+            while "finished" not in said:
                 said.append(json.loads(next(lines))["type"])
-            reporter.close()
     assert said == ["hello", *["alive"] * (3 if rank == 0 else 0), "finished"]
