@@ -48,6 +48,9 @@ pub(crate) struct PlanArgs {
     /// Print the plan as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Also draw the plan on a page that opens without a network.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 /// `saturn resume`.

@@ -134,6 +134,19 @@ fn every_exit_code_of_the_reference_is_reached() {
 }
 
 #[test]
+fn a_plan_is_drawn_on_a_page_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("plan.html");
+    let shown = plan_with(&["--html", page.to_str().unwrap()], TWO_TASKS);
+    assert!(shown.starts_with("exit code 0"), "{shown}");
+    let text = std::fs::read_to_string(page).unwrap();
+    assert!(text.contains("<svg") && !text.contains("http://") && !text.contains("https://"));
+    let nowhere = dir.path().join("no/such/plan.html");
+    let shown = plan_with(&["--html", nowhere.to_str().unwrap()], TWO_TASKS);
+    assert!(shown.starts_with("exit code 5") && shown.contains("failed to write"), "{shown}");
+}
+
+#[test]
 fn a_reader_that_closes_early_is_no_failure() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_saturn"))
         .args(["plan", "-", "--time-limit", "0.2"])

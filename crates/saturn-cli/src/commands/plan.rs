@@ -5,7 +5,7 @@ use std::io::Read;
 use saturn_core::PlanStatus;
 use saturn_runtime::{Stopwatch, solve_file};
 use saturn_solver::Options;
-use saturn_view::{Paint, plan_text};
+use saturn_view::{Paint, plan_html, plan_text};
 
 use crate::args::PlanArgs;
 use crate::exit::{Exit, fail, print_data};
@@ -42,6 +42,15 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
             return fail(exit, format!("{}: {error}", file_name(args)));
         }
     };
+    if let Some(path) = &args.html
+        && solved.plan.is_usable()
+    {
+        let name = args.file.file_stem().unwrap_or_default().to_string_lossy();
+        let page = plan_html(&solved.problem, &solved.plan, solved.current_practice_s, &name);
+        if let Err(error) = std::fs::write(path, page) {
+            return fail(Exit::Machine, format!("failed to write `{}`: {error}", path.display()));
+        }
+    }
     if args.json {
         print_data(&solved.plan.to_json(&solved.problem));
     } else {
