@@ -82,6 +82,7 @@ impl Plan {
     /// This plan of `old` as a start for a solve of `new`: tasks and nodes are matched by name,
     /// strategies by technique, GPU count and type. What has no match is left out, so the result
     /// is no valid plan by itself.
+    #[must_use]
     pub fn carried_over(&self, old: &Problem, new: &Problem) -> Self {
         let task_index: BTreeMap<&str, usize> =
             new.tasks.iter().enumerate().map(|(index, task)| (task.name.as_str(), index)).collect();

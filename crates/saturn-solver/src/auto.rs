@@ -8,7 +8,7 @@ use saturn_core::{Plan, PlanStatus};
 use crate::bounds::dual_feasible;
 use crate::clock::Deadline;
 use crate::error::SolveError;
-use crate::lists;
+use crate::lists::{self, makespan};
 use crate::options::Objective;
 use crate::proof::{self, Verdict};
 use crate::schedule::Pace;
@@ -76,7 +76,7 @@ fn prove_in_turn(solve: &Solve, plan: &mut Plan, deadline: Deadline) {
     while plan.status != PlanStatus::Optimal && !deadline.is_over() {
         let limit = plan.makespan_s * REFUTED;
         let prices = &solve.bound.prices;
-        let verdict = proof::decide(solve.model, prices, limit, deadline, max_steps);
+        let verdict = proof::decide(solve.model, prices, limit, deadline, max_steps, 1);
         if !take(solve, plan, limit, verdict) {
             return;
         }
@@ -95,16 +95,29 @@ fn prove_beside_search(solve: &Solve, plan: &mut Plan, deadline: Deadline) {
             let prover = scope.spawn(|| {
                 let prices = &solve.bound.prices;
                 let until = deadline.on(&proof_clock);
-                let verdict = proof::decide(solve.model, prices, limit, until, u64::MAX);
+                let verdict = proof::decide(
+                    solve.model,
+                    prices,
+                    limit,
+                    until,
+                    u64::MAX,
+                    solve.options.threads,
+                );
                 is_decided.store(true, Ordering::Relaxed);
                 verdict
             });
-            let until = deadline.on(&search_clock);
+            // The proof of a single node uses every thread: the search leaves it alone after a while.
+            let share = if solve.model.nodes.len() == 1 { 0.2 } else { 1.0 };
+            let until = deadline.on(&search_clock).within(deadline.left_s() * share);
             let threads = solve.options.threads - 1;
             let warm = warm::lists(solve.problem, solve.model, plan);
             let low = plan.lower_bound_s;
             let found = solve.search_lists(until, low, threads, plan.makespan_s * REFUTED, warm);
-            is_found.store(true, Ordering::Relaxed);
+            if solve.model.nodes.len() > 1
+                || makespan(solve.model, &found) < plan.makespan_s * REFUTED
+            {
+                is_found.store(true, Ordering::Relaxed);
+            }
             match prover.join() {
                 Ok(verdict) => (verdict, found),
                 Err(panic) => std::panic::resume_unwind(panic),

@@ -1,13 +1,24 @@
 //! What must hold of every solve: bound ≤ exact ≤ heuristic, and the symmetries of the problem.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::disallowed_methods, reason = "proofs on threads run against a clock")]
 
 mod support;
 
+use std::time::Instant;
+
 use proptest::prelude::*;
 use saturn_core::{Plan, PlanStatus, Problem};
-use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
-use support::{MEDIUM, TINY, brute_force, problems};
+use saturn_solver::{Backend, Clock, FrozenClock, Objective, Options, solve};
+use support::{MEDIUM, Sizes, TINY, brute_force, problems};
+
+struct WallClock(Instant);
+
+impl Clock for WallClock {
+    fn elapsed_s(&self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+}
 
 /// Enough to find the optimum of a tiny problem.
 const ENOUGH_MOVES: u64 = 300_000;
@@ -59,6 +70,15 @@ proptest! {
         if problem.tasks.iter().flat_map(|task| &task.strategies).all(is_narrow) {
             prop_assert_eq!(run(&problem, Backend::Auto).status, PlanStatus::Optimal);
         }
+    }
+
+    #[test]
+    fn proofs_on_several_threads_equal_brute_force(problem in problems(Sizes { nodes: 1..=1, ..TINY })) {
+        let (least, _) = brute_force(&problem);
+        let options = Options { time_limit_s: 20.0, threads: 3, ..Options::default() };
+        let plan = solve(&problem, &options, &WallClock(Instant::now())).unwrap();
+        prop_assert!(is_close(plan.makespan_s, least), "{} {least}", plan.makespan_s);
+        prop_assert_eq!(plan.status, PlanStatus::Optimal);
     }
 
     #[test]

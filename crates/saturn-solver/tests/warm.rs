@@ -30,7 +30,7 @@ fn problem() -> Problem {
             format!(r#"{{"name": "t{task}", "strategies": [{}]}}"#, strategies.join(","))
         })
         .collect();
-    let nodes = vec![r#"{"gpus": 8}"#; 8].join(",");
+    let nodes = [r#"{"gpus": 8}"#; 8].join(",");
     let text = format!(r#"{{"cluster": {{"nodes": [{nodes}]}}, "tasks": [{}]}}"#, tasks.join(","));
     Problem::from_json(&text).unwrap()
 }

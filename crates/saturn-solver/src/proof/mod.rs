@@ -49,6 +49,7 @@ pub(crate) fn is_in_reach(model: &Model) -> bool {
 
 /// Decides whether a plan of makespan ≤ `limit` exists, within `max_steps` placements.
 ///
+/// A single node is decided on `threads` threads; with more than one, steps aren't counted there.
 /// `prices` are GPU-second prices by kind: any prices are right, good ones are fast.
 pub(crate) fn decide(
     model: &Model,
@@ -56,6 +57,7 @@ pub(crate) fn decide(
     limit: f64,
     deadline: Deadline,
     max_steps: u64,
+    threads: usize,
 ) -> Verdict {
     let mut order: Vec<usize> = (0..model.tasks.len()).collect();
     let areas: Vec<Vec<f64>> = (0..model.tasks.len())
@@ -81,6 +83,7 @@ pub(crate) fn decide(
         limit,
         deadline,
         steps_left: max_steps,
+        threads: if model.nodes.len() == 1 { threads } else { 1 },
         same: same_before(model, &order),
         order,
         areas,
@@ -129,6 +132,7 @@ struct Dealing<'a> {
     limit: f64,
     deadline: Deadline<'a>,
     steps_left: u64,
+    threads: usize,
     /// Tasks, the largest first.
     order: Vec<usize>,
     same: Vec<Option<usize>>,
@@ -203,7 +207,12 @@ impl Dealing<'_> {
                     (0..self.order.len()).filter(|one| key.2 >> one & 1 == 1).collect();
                 let tasks: Vec<usize> = positions.iter().map(|one| self.order[*one]).collect();
                 let strip = Strip::new(self.model, node, &tasks, self.limit);
-                let found = match strip.decide(self.deadline, &mut self.steps_left) {
+                let decision = if self.threads > 1 {
+                    strip.decide_in_threads(self.deadline, self.threads)
+                } else {
+                    strip.decide(self.deadline, &mut self.steps_left)
+                };
+                let found = match decision {
                     Decision::Fits(gangs) => {
                         Some(gangs.into_iter().map(|(index, mode)| (tasks[index], mode)).collect())
                     }

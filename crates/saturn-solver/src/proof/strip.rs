@@ -11,6 +11,10 @@
 //! are not searched again. And as a plan turned back to front is a plan, one task (that has no equal)
 //! may be taken to have its middle in the first half: settling only moves it forward.
 
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
 use crate::clock::Deadline;
 use crate::model::{Mode, Model};
 
@@ -45,6 +49,18 @@ pub(super) struct Strip<'a> {
 
 /// When devices fall free, ascending; only the first `gpus` count.
 type Free = [f64; MAX_GPUS];
+
+/// What has been placed so far comes to this.
+#[derive(Clone, Copy)]
+struct State {
+    /// Tasks to place, as bits.
+    left: u32,
+    free: Free,
+    /// The last start.
+    last: f64,
+    /// Of gangs that start at `last` too, only tasks from this on.
+    next_task: usize,
+}
 
 struct Walk<'a> {
     strip: &'a Strip<'a>,
@@ -81,22 +97,152 @@ impl<'a> Strip<'a> {
         2.0 * start + runtime <= self.limit * (1.0 + SLACK)
     }
 
-    /// Searches all settled plans; takes its placements from `steps_left`.
+    /// Hands every placement that may follow a state to `visit`, until it says to stop: task, mode,
+    /// the devices after it, its start.
+    #[inline]
+    fn follow(
+        &self,
+        state: &State,
+        mut visit: impl FnMut(usize, usize, &Free, f64) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let State { left, free, last, next_task } = state;
+        let limit = self.limit * (1.0 + SLACK);
+        let mut tasks = *left;
+        while tasks != 0 {
+            let task = tasks.trailing_zeros() as usize;
+            tasks &= tasks - 1;
+            if self.same[task].is_some_and(|before| left >> before & 1 == 1) {
+                continue;
+            }
+            for (index, mode) in self.modes[task].iter().enumerate() {
+                let width = mode.gpus as usize;
+                let start = free[width - 1].max(*last);
+                if start + mode.runtime > limit || start <= *last && task < *next_task {
+                    continue;
+                }
+                if self.early == Some(task) && !self.is_early(start, mode.runtime) {
+                    continue;
+                }
+                let next = after(free, self.gpus, width, start, start + mode.runtime);
+                if self.may_fit(left & !(1 << task), &next, start) {
+                    visit(task, index, &next, start)?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Whether the areas of `left` may fit what is free until the limit, none starting before
+    /// `start`; no device is free before that either.
+    #[inline]
+    fn may_fit(&self, left: u32, free: &Free, start: f64) -> bool {
+        let limit = self.limit * (1.0 + SLACK);
+        let slack = SLACK * limit;
+        let mut room: f64 = free[..self.gpus].iter().map(|time| limit - time).sum();
+        let mut shortest = f64::INFINITY;
+        let mut tasks = left;
+        while tasks != 0 {
+            let task = tasks.trailing_zeros() as usize;
+            tasks &= tasks - 1;
+            let ends = |mode: &&Mode| free[mode.gpus as usize - 1] + mode.runtime <= limit;
+            let Some(mode) = self.by_area[task].iter().find(ends) else { return false };
+            room -= mode.area();
+            if room < -slack {
+                return false;
+            }
+            if let Some(mode) = self.modes[task].iter().rfind(ends) {
+                shortest = shortest.min(mode.runtime);
+            }
+            if self.early == Some(task) {
+                let runtime = self.modes[task].last().map_or(0.0, |mode| mode.runtime);
+                if !self.is_early(start.max(free[0]), runtime) {
+                    return false;
+                }
+            }
+        }
+        // Devices that fall free too late for any gang are lost.
+        for time in free[..self.gpus].iter().rev() {
+            if limit - time >= shortest {
+                break;
+            }
+            room -= limit - time;
+        }
+        room >= -slack
+    }
+
+    /// The state before anything is placed.
+    fn first(&self) -> State {
+        let left = (1u32 << self.modes.len()) - 1;
+        State { left, free: [0.0; MAX_GPUS], last: 0.0, next_task: 0 }
+    }
+
+    /// Searches all settled plans on this thread; takes its placements from `steps_left`.
     pub(super) fn decide(&self, deadline: Deadline, steps_left: &mut u64) -> Decision {
-        let table = if self.modes.len() > 4 { vec![0; TABLE] } else { vec![0; 1] };
-        let mut walk = Walk {
-            strip: self,
-            deadline,
-            steps_left,
-            placed: Vec::new(),
-            table,
-            is_stopped: false,
-        };
-        let all = (1u32 << self.modes.len()) - 1;
-        if walk.place(all, &[0.0; MAX_GPUS], 0.0, 0) {
+        let mut walk = Walk::new(self, deadline, steps_left);
+        if walk.place(&self.first()) {
             return Decision::Fits(walk.placed);
         }
         if walk.is_stopped { Decision::Unknown } else { Decision::Impossible }
+    }
+
+    /// Searches all settled plans on several threads, which take beginnings of plans in turn.
+    pub(super) fn decide_in_threads(&self, deadline: Deadline, threads: usize) -> Decision {
+        let beginnings = self.beginnings(64 * threads);
+        let next = AtomicUsize::new(0);
+        let is_found = AtomicBool::new(false);
+        let clock = deadline.stopped_by(&is_found);
+        let work = || {
+            let mut steps_left = u64::MAX;
+            let mut walk = Walk::new(self, deadline.on(&clock), &mut steps_left);
+            while let Some((state, placed)) = beginnings.get(next.fetch_add(1, Ordering::Relaxed)) {
+                walk.placed.clone_from(placed);
+                if walk.place(state) {
+                    is_found.store(true, Ordering::Relaxed);
+                    return Decision::Fits(walk.placed);
+                }
+                if walk.is_stopped {
+                    return Decision::Unknown;
+                }
+            }
+            Decision::Impossible
+        };
+        let mut answers: Vec<Decision> = thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let mut answers = vec![work()];
+            for other in others {
+                match other.join() {
+                    Ok(answer) => answers.push(answer),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            answers
+        });
+        if let Some(at) = answers.iter().position(|one| matches!(one, Decision::Fits(_))) {
+            return answers.swap_remove(at);
+        }
+        let is_unknown = answers.iter().any(|one| matches!(one, Decision::Unknown));
+        if is_unknown { Decision::Unknown } else { Decision::Impossible }
+    }
+
+    /// At least `num` beginnings of plans that together begin all, unless there are fewer.
+    fn beginnings(&self, num: usize) -> Vec<(State, Vec<(usize, usize)>)> {
+        let mut level = vec![(self.first(), Vec::new())];
+        for _ in 1..self.modes.len() {
+            if level.len() >= num {
+                break;
+            }
+            let mut deeper = Vec::new();
+            for (state, placed) in &level {
+                let _ends = self.follow(state, |task, mode, free, start| {
+                    let mut placed: Vec<(usize, usize)> = placed.clone();
+                    placed.push((task, mode));
+                    deeper.push((state.then(task, free, start), placed));
+                    ControlFlow::Continue(())
+                });
+            }
+            level = deeper;
+        }
+        level
     }
 }
 
@@ -105,101 +251,52 @@ fn is_same(left: &[Mode], right: &[Mode]) -> bool {
     left.iter().map(shape).eq(right.iter().map(shape))
 }
 
-impl Walk<'_> {
-    /// Places the tasks of `left` at or after `last`; those at `last` from `next_task` on.
-    fn place(&mut self, left: u32, free: &Free, last: f64, next_task: usize) -> bool {
-        if left == 0 {
+impl State {
+    /// The state after a placement.
+    #[inline]
+    fn then(&self, task: usize, free: &Free, start: f64) -> Self {
+        Self { left: self.left & !(1 << task), free: *free, last: start, next_task: task + 1 }
+    }
+}
+
+impl<'a> Walk<'a> {
+    fn new(strip: &'a Strip<'a>, deadline: Deadline<'a>, steps_left: &'a mut u64) -> Self {
+        let table = vec![0; if strip.modes.len() > 4 { TABLE } else { 1 }];
+        Self { strip, deadline, steps_left, placed: Vec::new(), table, is_stopped: false }
+    }
+
+    /// Places the tasks left; whether they fit.
+    fn place(&mut self, state: &State) -> bool {
+        if state.left == 0 {
             return true;
         }
         *self.steps_left = self.steps_left.saturating_sub(1);
-        if *self.steps_left == 0
-            || self.steps_left.is_multiple_of(STEPS_PER_LOOK) && self.deadline.is_over()
-        {
+        let looks = self.steps_left.is_multiple_of(STEPS_PER_LOOK);
+        if *self.steps_left == 0 || looks && self.deadline.is_over() {
             self.is_stopped = true;
         }
         if self.is_stopped {
             return false;
         }
         let strip = self.strip;
-        let is_tied = free[0] <= last;
-        let print = fingerprint(left, &free[..strip.gpus], if is_tied { next_task } else { 0 });
+        let print = state.fingerprint(strip.gpus);
         let slot = usize::try_from(print >> 64 & (self.table.len() as u128 - 1)).unwrap_or(0);
         if self.table[slot] == print {
             return false;
         }
-        let limit = strip.limit * (1.0 + SLACK);
-        let mut tasks = left;
-        while tasks != 0 {
-            let task = tasks.trailing_zeros() as usize;
-            tasks &= tasks - 1;
-            if strip.same[task].is_some_and(|before| left >> before & 1 == 1) {
-                continue;
+        let ended = strip.follow(state, |task, mode, free, start| {
+            self.placed.push((task, mode));
+            if self.place(&state.then(task, free, start)) {
+                return ControlFlow::Break(());
             }
-            let rest = left & !(1 << task);
-            for (index, mode) in strip.modes[task].iter().enumerate() {
-                let width = mode.gpus as usize;
-                let start = free[width - 1].max(last);
-                if start + mode.runtime > limit || start <= last && task < next_task {
-                    continue;
-                }
-                if strip.early == Some(task) && !strip.is_early(start, mode.runtime) {
-                    continue;
-                }
-                let next = after(free, strip.gpus, width, start, start + mode.runtime);
-                if !self.may_fit(rest, &next, start) {
-                    continue;
-                }
-                self.placed.push((task, index));
-                if self.place(rest, &next, start, task + 1) {
-                    return true;
-                }
-                self.placed.pop();
-                if self.is_stopped {
-                    return false;
-                }
-            }
+            self.placed.pop();
+            if self.is_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if ended.is_break() {
+            return !self.is_stopped;
         }
         self.table[slot] = print;
         false
-    }
-
-    /// Whether the areas of `left` may fit what is free until the limit, none starting before
-    /// `start`; no device is free before that either.
-    #[inline]
-    fn may_fit(&self, left: u32, free: &Free, start: f64) -> bool {
-        let strip = self.strip;
-        let limit = strip.limit * (1.0 + SLACK);
-        let slack = SLACK * limit;
-        let mut room: f64 = free[..strip.gpus].iter().map(|time| limit - time).sum();
-        let mut shortest = f64::INFINITY;
-        let mut tasks = left;
-        while tasks != 0 {
-            let task = tasks.trailing_zeros() as usize;
-            tasks &= tasks - 1;
-            let ends = |mode: &&Mode| free[mode.gpus as usize - 1] + mode.runtime <= limit;
-            let Some(mode) = strip.by_area[task].iter().find(ends) else { return false };
-            room -= mode.area();
-            if room < -slack {
-                return false;
-            }
-            if let Some(mode) = strip.modes[task].iter().rfind(ends) {
-                shortest = shortest.min(mode.runtime);
-            }
-            if strip.early == Some(task) {
-                let runtime = strip.modes[task].last().map_or(0.0, |mode| mode.runtime);
-                if !strip.is_early(start.max(free[0]), runtime) {
-                    return false;
-                }
-            }
-        }
-        // Devices that fall free too late for any gang are lost.
-        for time in free[..strip.gpus].iter().rev() {
-            if limit - time >= shortest {
-                break;
-            }
-            room -= limit - time;
-        }
-        room >= -slack
     }
 }
 
@@ -219,13 +316,17 @@ fn after(free: &Free, gpus: usize, width: usize, start: f64, end: f64) -> Free {
     next
 }
 
-/// A number that tells states apart; of 2^128 values, so that two states share one practically never.
-fn fingerprint(left: u32, free: &[f64], next_task: usize) -> u128 {
-    let mut print = u128::from(left) << 64 | next_task as u128 | 1 << 60;
-    for time in free {
-        print ^= u128::from(time.to_bits());
-        print = print.wrapping_mul(0x2d99_787e_926d_5a37_9e37_79b9_7f4a_7c15_u128 | 1);
-        print ^= print >> 61;
+impl State {
+    /// A number that tells states apart; of 2^128, so that two states share one practically never.
+    fn fingerprint(&self, gpus: usize) -> u128 {
+        // Which tasks may start now matters only while a device is idle.
+        let next_task = if self.free[0] <= self.last { self.next_task } else { 0 };
+        let mut print = u128::from(self.left) << 64 | next_task as u128 | 1 << 60;
+        for time in &self.free[..gpus] {
+            print ^= u128::from(time.to_bits());
+            print = print.wrapping_mul(0x2d99_787e_926d_5a37_9e37_79b9_7f4a_7c15_u128 | 1);
+            print ^= print >> 61;
+        }
+        print
     }
-    print
 }
