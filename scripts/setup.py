@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 STAMPS = VENV / "saturn-stamps"
-BUILD_TOOLS = ["cmake>=3.25", "libclang>=16", "maturin>=1.16,<2"]
+BUILD_TOOLS = ["cmake>=3.25", "libclang>=16"]
 EXTENSION = ROOT / "python" / "saturn" / "_core.abi3.so"
 OLDEST_PYTHON = (3, 10)
 OLDEST_RUST = (1, 91)  # as `rust-version` in Cargo.toml
@@ -91,7 +91,7 @@ def set_up() -> None:
     pip += ["--quiet", "--progress-bar", "off"]
     tools = Stamp("build-tools", digest_of_text(*BUILD_TOOLS))
     if not tools.is_current():
-        step("build tools (cmake, libclang, maturin)", [*pip, *BUILD_TOOLS])
+        step("build tools (cmake, libclang)", [*pip, *BUILD_TOOLS])
         tools.set()
     packages = Stamp("requirements", digest_of_text(*requirements()))
     build = Stamp("build", digest_of_files(sources()), [BIN / "saturn", EXTENSION])
