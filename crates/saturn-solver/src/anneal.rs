@@ -17,7 +17,7 @@ use crate::random::Random;
 /// Weight of the squared excess, relative to the target.
 const SQUARE: f64 = 20.0;
 /// Weight of a node's priced area, spread over its width.
-const AREA: f64 = 0.2;
+const AREA: f64 = 0.05;
 /// Moves between two looks at the clock.
 const MOVES_PER_LOOK: u64 = 256;
 

@@ -73,7 +73,7 @@ fn anneal(
     } else {
         best.lists.clone()
     };
-    let warmest = random.log_between(if is_fresh { 0.05 } else { 0.03 }, 0.5);
+    let warmest = random.log_between(0.01, 0.2);
     let cooling = Cooling { from: scale * warmest, to: scale * coldest, num_moves };
     let mut region = Region::new(model, objective, &bound.prices, nodes.to_vec(), lists, target);
     region.run(cooling, Some(best.value), deadline, random, moves)
