@@ -181,9 +181,10 @@ def test_a_second_ctrl_c_ends_at_once_and_keeps_checkpoints(
     run.wait_for_step(300)
     saved = run.checkpoints("lr0.01")
     run.process.send_signal(signal.SIGINT)
-    time.sleep(0.1)
+    time.sleep(0.02)
     run.process.send_signal(signal.SIGINT)
-    assert run.wait() == 130
+    # A shell calls both 130. The second: the run had stopped already, and Python itself was struck.
+    assert run.wait() in (130, -signal.SIGINT)
     run.assert_nothing_lives()
     assert run.checkpoints("lr0.01")[-1] >= saved[-1]
     assert run.saturn("resume").returncode == 0

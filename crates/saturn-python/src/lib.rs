@@ -7,6 +7,7 @@ mod watch;
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
 use saturn_core::Profile;
+use saturn_engine::RunEnd;
 use saturn_runtime::{RunRequest, Watcher};
 use saturn_view::Console;
 
@@ -39,6 +40,10 @@ fn run(
             saturn_runtime::start(request, watcher)
         })
         .map_err(|error| to_python(py, &error))?;
+    if outcome.end == RunEnd::Interrupted {
+        // One Ctrl-C more than the run needed must not strike whatever Python does next.
+        was_ctrl_c_pressed();
+    }
     Ok(outcome.report.to_json())
 }
 
