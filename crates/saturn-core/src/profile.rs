@@ -13,7 +13,7 @@ use crate::number;
 use crate::object;
 use crate::problem::named;
 
-/// The settings of a technique that a trial chose, opaque to everything but the technique.
+/// What a trial chose among the knobs of a technique, opaque to everything but the technique.
 pub type Knobs = serde_json::Map<String, serde_json::Value>;
 
 /// A technique, a device count and knobs.
@@ -23,7 +23,7 @@ pub struct Strategy {
     pub technique: String,
     /// Number of devices.
     pub gpus: u32,
-    /// Settings of the technique.
+    /// What the technique was told.
     #[serde(default)]
     pub knobs: Knobs,
 }

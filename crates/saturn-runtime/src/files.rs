@@ -52,11 +52,6 @@ impl LaunchFiles {
         let task = &config.tasks[order.task.0];
         let task_dir = run.path().join(&task.dir);
         let directory = attempt_dir(run.path(), config, order.task, order.attempt);
-        if directory.exists() {
-            // The driver died between making it and recording its launch: nothing of it counts.
-            std::fs::remove_dir_all(&directory)
-                .map_err(RuntimeError::file("remove", &directory))?;
-        }
         std::fs::create_dir_all(&directory).map_err(RuntimeError::file("create", &directory))?;
         let strategy = order.strategy;
         let technique =

@@ -32,7 +32,9 @@ class BaseTechnique:
         `gpus` are the numbers of the devices as this process sees them, 0 to n-1. `task_id` is a
         number that no other call ever gets. Must be overridden.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} must define execute(task, gpus, task_id, batch_count)"
+        )
 
     def search(self, task: Any, gpus: list[int], task_id: int) -> Any:
         """Choose parameters for `task` on `gpus`.

@@ -11,6 +11,7 @@ import gc
 import json
 import statistics
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -52,13 +53,11 @@ def trial(
     best: tuple[Knobs, Outcome] | None = None
     failed: tuple[Knobs, Outcome] | None = None
     number = 0
+    measurement = _Measurement(spec, definition, technique, gang, reporter, memory)
     while pending:
         knobs = pending.pop(0)
         memory.restart()
-        outcome = _measure(
-            *(spec, definition, technique, gang, reporter, knobs, module, memory),
-            before_s=startup_s + built_s,
-        )
+        outcome = measurement.outcome_of(knobs, module, before_s=startup_s + built_s)
         # Each further set builds its own: parallelising changed this one.
         module, built_s = None, 0.0
         gc.collect()
@@ -81,86 +80,75 @@ def trial(
         _report(gang, reporter, *found)
 
 
-def _measure(
-    spec: Spec,
-    definition: TaskDefinition,
-    technique: Technique,
-    gang: Gang,
-    reporter: Reporter,
-    knobs: Knobs,
-    module: nn.Module | None,
-    memory: PeakMemory,
-    *,
-    before_s: float,
-) -> Outcome:
-    """This rank's outcome of one knob set; the process group is closed after it."""
-    try:
-        return _run_steps(
-            *(spec, definition, technique, gang, reporter, knobs, module, memory),
-            before_s=before_s,
+@dataclass(frozen=True)
+class _Measurement:
+    """This rank's part in measuring one knob set after another."""
+
+    spec: Spec
+    definition: TaskDefinition
+    technique: Technique
+    gang: Gang
+    reporter: Reporter
+    memory: PeakMemory
+
+    def outcome_of(self, knobs: Knobs, module: nn.Module | None, *, before_s: float) -> Outcome:
+        """This rank's outcome of one knob set; the process group is closed after it.
+
+        `module` is a freshly built model, or None to build one; `before_s` are the seconds from
+        launch that any attempt with these knobs would have spent until now.
+        """
+        try:
+            return self._run_steps(knobs, module, before_s)
+        except Exception as error:
+            failure = describe(error)
+            if failure.kind == "task":
+                raise  # no knob helps there
+            if failure.kind == "not_applicable":
+                return {"outcome": "not_applicable", "reason": failure.error}
+            if failure.kind == "out_of_memory":
+                return {"outcome": "out_of_memory", "detail": failure.error}
+            return {
+                "outcome": failure.kind if failure.kind == "peer_lost" else "failed",
+                "error": failure.error,
+                "traceback": failure.traceback,
+            }
+        finally:
+            self.gang.close()
+
+    def _run_steps(self, knobs: Knobs, module: nn.Module | None, before_s: float) -> Outcome:
+        began = time.monotonic()
+        stepper = Stepper(
+            *(self.definition, self.technique, self.gang, knobs),
+            module=module,
+            note=self.reporter.note,
+            alive=self.reporter.alive,
         )
-    except Exception as error:
-        failure = describe(error)
-        if failure.kind == "task":
-            raise  # no knob helps there
-        if failure.kind == "not_applicable":
-            return {"outcome": "not_applicable", "reason": failure.error}
-        if failure.kind == "out_of_memory":
-            return {"outcome": "out_of_memory", "detail": failure.error}
-        return {
-            "outcome": failure.kind if failure.kind == "peer_lost" else "failed",
-            "error": failure.error,
-            "traceback": failure.traceback,
+        slices = stepper.slices(Position())
+        piece = next(slices)
+        # What an attempt with these knobs needs before its first step.
+        setup_s = before_s + time.monotonic() - began
+        timed_steps = max(2, self.spec.timed_steps)
+        seconds: list[float] = []
+        for number in range(self.spec.warmup_steps + timed_steps):
+            self.reporter.alive()
+            step_began = time.monotonic()
+            if number > 0:
+                piece = next(slices)
+            stepper.step(number, piece, stop=False, save=False)
+            if self.gang.device.type == "cuda":
+                torch.cuda.synchronize(self.gang.device)
+            seconds.append(time.monotonic() - step_began)
+        slices.close()
+        outcome: Outcome = {
+            "outcome": "measured",
+            "step_s": statistics.median(seconds[self.spec.warmup_steps :]),
+            "setup_s": setup_s,
+            "peak_memory_bytes": self.memory.peak_bytes(),
+            "timed_steps": timed_steps,
         }
-    finally:
-        gang.close()
-
-
-def _run_steps(
-    spec: Spec,
-    definition: TaskDefinition,
-    technique: Technique,
-    gang: Gang,
-    reporter: Reporter,
-    knobs: Knobs,
-    module: nn.Module | None,
-    memory: PeakMemory,
-    *,
-    before_s: float,
-) -> Outcome:
-    began = time.monotonic()
-    stepper = Stepper(
-        *(definition, technique, gang, knobs),
-        module=module,
-        note=reporter.note,
-        alive=reporter.alive,
-    )
-    slices = stepper.slices(Position())
-    piece = next(slices)
-    # What an attempt with these knobs needs before its first step: not what the trial did between.
-    setup_s = before_s + time.monotonic() - began
-    timed_steps = max(2, spec.timed_steps)
-    seconds: list[float] = []
-    for number in range(spec.warmup_steps + timed_steps):
-        reporter.alive()
-        step_began = time.monotonic()
-        if number > 0:
-            piece = next(slices)
-        stepper.step(number, piece, stop=False, save=False)
-        if gang.device.type == "cuda":
-            torch.cuda.synchronize(gang.device)
-        seconds.append(time.monotonic() - step_began)
-    slices.close()
-    outcome: Outcome = {
-        "outcome": "measured",
-        "step_s": statistics.median(seconds[spec.warmup_steps :]),
-        "setup_s": setup_s,
-        "peak_memory_bytes": memory.peak_bytes(),
-        "timed_steps": timed_steps,
-    }
-    if stepper.data.batches_per_epoch is not None:
-        outcome["batches_per_epoch"] = stepper.data.batches_per_epoch
-    return outcome
+        if stepper.data.batches_per_epoch is not None:
+            outcome["batches_per_epoch"] = stepper.data.batches_per_epoch
+        return outcome
 
 
 def _agree(outcomes: list[Outcome]) -> Outcome:

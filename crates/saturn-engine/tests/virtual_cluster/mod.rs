@@ -44,7 +44,6 @@ pub(crate) struct VirtualCluster {
     pub(crate) now_s: f64,
     /// Step of each task's newest checkpoint on the virtual disk.
     pub(crate) disk: BTreeMap<TaskId, u64>,
-    pub(crate) num_crashes: usize,
     /// Solves from this one on are answered by the real solver, earlier ones by a poor plan.
     pub(crate) solves_well_from: u64,
     /// Seconds that a checkpoint is said to take.
@@ -93,7 +92,6 @@ impl VirtualCluster {
             journal: Vec::new(),
             now_s: 0.0,
             disk: BTreeMap::new(),
-            num_crashes: 0,
             solves_well_from: u64::MAX,
             save_s: 0.1,
             events: BTreeMap::new(),
@@ -183,7 +181,6 @@ impl VirtualCluster {
 
     /// The same, on a pool of another size.
     pub(crate) fn shrink_to(&mut self, gpus: u32) {
-        self.num_crashes += 1;
         self.events.clear();
         self.live.clear();
         let records = self.journal.iter().map(|(record, at_s)| (record, *at_s));
