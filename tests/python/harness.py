@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import queue
 import signal
@@ -28,6 +29,8 @@ from saturn.techniques import BUILT_IN
 PYTHON_DIR = Path(__file__).resolve().parents[2] / "python"
 #: Longest any single gang of these tests may take.
 LIMIT_S = 90.0
+#: How long the peers of a failed rank may take to notice, before the gang is killed.
+GRACE_S = 15.0
 
 
 def worker_env() -> dict[str, str]:
@@ -171,13 +174,23 @@ class Gang:
                 os.killpg(self.pid(rank), signal.SIGKILL)
 
     def wait(self) -> Result:
-        """Wait for every rank's end; as the runtime does, kill the gang at the first failure."""
+        """Wait for every rank's end; as the runtime does, end a gang that has failed.
+
+        Peers get a while to say what they saw. Some never return: gloo may leave a rank waiting
+        for another that waits too.
+        """
         codes: list[int | None] = [None] * self.world_size
         deadline = time.monotonic() + LIMIT_S
+        failed_at: float | None = None
         while None in codes:
             for rank, code in enumerate(codes):
                 if code is None:
                     codes[rank] = self._poll(rank)
+            if failed_at is None and any(codes):
+                failed_at = time.monotonic()
+            if failed_at is not None and time.monotonic() - failed_at > GRACE_S:
+                self.kill_all()
+                failed_at = math.inf
             if time.monotonic() > deadline:
                 self.kill_all()
                 raise AssertionError(f"gang hangs: {codes} {self.messages}\n{self._text()}")
