@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -38,6 +39,10 @@ class Setting:
     gpus: int  # devices of the strategy; the gang has one rank on each
     device_kind: str  # "cpu" or "cuda"
     hints: Mapping[str, Any]  # what the task says about its model
+    #: What one device holds; None where that is not known.
+    device_memory_bytes: int | None = None
+    #: Bytes of optimizer state for each byte of trainable parameters: 2 for AdamW, 0 for SGD.
+    optimizer_state_ratio: float = 2.0
 
 
 class Objective(Protocol):
@@ -75,6 +80,27 @@ class ParallelModel(ABC):
         another rank of the same slice reports it.
         """
 
+    def accumulating(self) -> AbstractContextManager[None]:
+        """Entered around each `forward_backward` of a step but its last.
+
+        Gradients needn't be combined over the ranks yet: a technique that can put that off saves
+        time here.
+        """
+        return nullcontext()
+
+    def gradient_norm(self) -> Tensor:
+        """The 2-norm of the whole model's gradients, each parameter once: equal on every rank.
+
+        This one is right where every rank holds every parameter, whole or as a `DTensor`.
+        """
+        # Here, not above: the face imports this file, and must not wait for torch.
+        import torch
+        from torch.distributed.tensor import DTensor
+
+        gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
     def before_save(self) -> None:  # noqa: B027  (most techniques have nothing to do)
         """Called on every rank before the module's state is read for a checkpoint."""
 
@@ -95,6 +121,13 @@ class Technique(ABC):
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         """Settings worth measuring; the fastest that fits wins. At least one."""
         return [{}]
+
+    def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int | None:
+        """What one device needs at the very least to train `module` so; None where unknown.
+
+        A lower bound: a knob set whose bound is above the device's memory is not tried.
+        """
+        return None
 
     def retry_knobs(self, knobs: Knobs, error: str) -> Knobs | None:
         """Another setting to try, given that `knobs` failed with `error`; None for no more."""
