@@ -59,6 +59,14 @@ class Objective(Protocol):
         """
         ...
 
+    def weight(self, batch: Any) -> float:
+        """What the mean loss of `batch` counts beside that of another part of the global batch.
+
+        Its samples, or what the task's `loss_weight` says of it. For techniques that cut their
+        slice once more.
+        """
+        ...
+
 
 class ParallelModel(ABC):
     """A module spread over the gang, as one rank holds it."""

@@ -14,14 +14,20 @@ from typing import Any
 
 import torch
 
+from saturn.worker import nested
 from saturn.worker.failure import TaskError, task_function
 
 
 class TaskObjective:
     """The `Objective` of a task (see `saturn.techniques.interface`)."""
 
-    def __init__(self, loss_function: Callable[..., Any] | None) -> None:
+    def __init__(
+        self,
+        loss_function: Callable[..., Any] | None,
+        loss_weight: Callable[..., Any] | None = None,
+    ) -> None:
         self._loss_function = loss_function
+        self._loss_weight = loss_weight
 
     def inputs(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if isinstance(batch, Mapping):
@@ -40,6 +46,12 @@ class TaskObjective:
         with task_function("loss_function"):
             loss = self._loss_function(outputs, target)
         return _scalar(loss, "loss_function")
+
+    def weight(self, batch: Any) -> float:
+        if self._loss_weight is None:
+            return float(nested.num_samples(batch) or 0)
+        with task_function("loss_weight"):
+            return float(self._loss_weight(batch))
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:

@@ -48,7 +48,7 @@ class Stepper:
         """Build all of it; `note` tells the person something, `alive` that this goes on."""
         self._definition = definition
         self._gang = gang
-        self._objective = TaskObjective(definition.loss_function)
+        self._objective = TaskObjective(definition.loss_function, definition.loss_weight)
         module = build_model(definition) if module is None else module
         alive()
         self.parallel = technique.parallelise(module, gang, knobs)
@@ -82,13 +82,9 @@ class Stepper:
 
     def _weights(self, number: int, piece: Slice, batch: Any) -> tuple[float, float]:
         """What this slice counts, and what the global batch counts."""
-        loss_weight = self._definition.loss_weight
-        if loss_weight is None:
+        if self._definition.loss_weight is None:
             return float(piece.num_samples), float(piece.num_global)
-        weight = 0.0
-        if piece.num_samples:
-            with task_function("loss_weight"):
-                weight = float(loss_weight(batch))
+        weight = self._objective.weight(batch) if piece.num_samples else 0.0
         if self.parallel.data_size == 1:
             total = weight
         else:
