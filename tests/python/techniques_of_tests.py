@@ -25,6 +25,8 @@ def spec_of(technique: type[Any], level: str = "managed") -> dict[str, Any]:
 class ManyKnobs(Ddp):
     """Sleeps in each forward as its knob says; some knobs fail, on one rank or on all."""
 
+    thriftier: Sequence[Sequence[Knobs]] = []
+
     def knob_sets(self, module: torch.nn.Module, setting: Setting) -> Sequence[Knobs]:
         return [
             {"sleep_s": 0.04},
@@ -34,6 +36,11 @@ class ManyKnobs(Ddp):
             {"fail": "all ranks"},
             {"sleep_s": 0.02},
         ]
+
+    def thriftier_knob_sets(
+        self, module: torch.nn.Module, setting: Setting
+    ) -> Sequence[Sequence[Knobs]]:
+        return self.thriftier
 
     def parallelise(self, module: torch.nn.Module, gang: Any, knobs: Knobs) -> ParallelModel:
         import time
@@ -90,3 +97,34 @@ class NotATechnique:
 
 class Minimal(Technique):
     """Lacks the one method that must be there."""
+
+
+class FitsOnTheSecondRung(ManyKnobs):
+    """Short of memory at first."""
+
+    first: Sequence[Knobs] = [{"fail": "memory of one rank"}, {"fail": "all ranks"}]
+    thriftier: Sequence[Sequence[Knobs]] = [
+        [{"sleep_s": 0.03}, {"sleep_s": 0.01}],
+        [{"sleep_s": 0.0}],
+    ]
+
+    def knob_sets(self, module: torch.nn.Module, setting: Setting) -> Sequence[Knobs]:
+        return self.first
+
+
+class FitsAtOnce(FitsOnTheSecondRung):
+    """Short of memory for one of its sets only."""
+
+    first: Sequence[Knobs] = [{"fail": "memory of one rank"}, {"sleep_s": 0.02}]
+
+
+class FailsOnTheFirstRung(FitsOnTheSecondRung):
+    """Fails for a reason that no memory helps."""
+
+    first: Sequence[Knobs] = [{"fail": "all ranks"}]
+
+
+class FitsNowhere(FitsOnTheSecondRung):
+    """Short of memory throughout."""
+
+    thriftier: Sequence[Sequence[Knobs]] = [[{"fail": "memory of one rank", "thrifty": True}]]

@@ -1,19 +1,25 @@
 """`ddp`: a whole copy of the model on each device, gradients averaged.
 
-With one rank it is the plain single-device case: no wrapper and no process group.
+With one rank it is the plain single-device case: no wrapper and no process group. Knobs:
+
+* `find_unused_parameters` (default false): for models that skip layers;
+* `activation_checkpointing` (default false): see `recompute`.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from saturn.techniques import memory_bounds, recompute
 from saturn.techniques.data_parallel import DataParallelModel
-from saturn.techniques.interface import Knobs, ParallelModel, Technique
+from saturn.techniques.interface import Knobs, ParallelModel, Setting, Technique
+from saturn.techniques.recompute import ACTIVATION_CHECKPOINTING
 
 if TYPE_CHECKING:
     from saturn.worker.gang import Gang
@@ -31,7 +37,15 @@ _NO_BUFFER_SYNC: dict[str, Any] = (
 
 
 class Ddp(Technique):
-    """Distributed data parallel. Knob `find_unused_parameters`: for models that skip layers."""
+    """Distributed data parallel."""
+
+    def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
+        if recompute.reason_against(module) is not None:
+            return []
+        return [[{ACTIVATION_CHECKPOINTING: True}]]
+
+    def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
+        return memory_bounds.whole_model_bytes(module, setting)
 
     def retry_knobs(self, knobs: Knobs, error: str) -> Knobs | None:
         # Looking for unused parameters costs a walk over the graph at every step, so it is only
@@ -42,6 +56,8 @@ class Ddp(Technique):
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         module.to(gang.device)
+        if knobs.get(ACTIVATION_CHECKPOINTING, False):
+            recompute.checkpoint_layers(module, gang.device)
         if gang.world_size == 1:
             return DataParallelModel(module, module, gang)
         gang.open()

@@ -1,40 +1,95 @@
 """`fsdp`: parameters, gradients and optimizer state split over the devices (FSDP2).
 
 Each repeated layer is a unit of its own, gathered just before it runs and freed after; what is
-left (embeddings, head) forms the root unit.
+left (embeddings, head) forms the root unit. Knobs:
+
+* `reshard_after_forward` (default true): free a layer after its forward and gather it again for
+  its backward; false keeps it, which saves a gathering and costs its memory;
+* `activation_checkpointing` (default false): see `recompute`;
+* `cpu_offload` (default false): shards, gradients and optimizer state stay in the host's memory,
+  and the optimizer steps there.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
+from saturn.techniques import memory_bounds, recompute
 from saturn.techniques.data_parallel import DataParallelModel
 from saturn.techniques.interface import Knobs, ParallelModel, Setting, Technique
 from saturn.techniques.layers import repeated_layers
+from saturn.techniques.recompute import ACTIVATION_CHECKPOINTING
 
 if TYPE_CHECKING:
     from torch import nn
 
     from saturn.worker.gang import Gang
 
+RESHARD_AFTER_FORWARD = "reshard_after_forward"
+CPU_OFFLOAD = "cpu_offload"
+#: A model that needs less than this part of a device has no use for the host's memory.
+_ROOMY = 0.5
+
 
 class Fsdp(Technique):
-    """Fully sharded data parallel. No knobs yet."""
+    """Fully sharded data parallel."""
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
-        # Training so is possible, and a plan that says so is obeyed; a trial would only measure
-        # `ddp` with copies added.
-        if setting.gpus == 1:
+        # Training so is possible, and a plan that says so is obeyed; but without a use for the
+        # host's memory, a trial would only measure `ddp` with copies added.
+        if setting.gpus > 1:
+            return None
+        if setting.device_kind != "cuda":
             return "one device leaves nothing to split: the same as ddp, with more copying"
+        available = setting.device_memory_bytes
+        needed = memory_bounds.whole_model_bytes(module, setting)
+        if available is None or needed < available * _ROOMY:
+            return (
+                "one device leaves nothing to split, and the model fits there whole: the same as "
+                "ddp, with more copying"
+            )
         return None
 
+    def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
+        if setting.gpus == 1:
+            return [{CPU_OFFLOAD: True}]
+        return [{}, {RESHARD_AFTER_FORWARD: False}]
+
+    def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
+        recomputed: Knobs = {}
+        if recompute.reason_against(module) is None:
+            recomputed = {ACTIVATION_CHECKPOINTING: True}
+        # On a CPU slot shards are in the host's memory anyway.
+        offloaded: Knobs = {CPU_OFFLOAD: True} if setting.device_kind == "cuda" else {}
+        one_device = setting.gpus == 1  # where `knob_sets` has offloaded already
+        single = [] if one_device else [knobs for knobs in (recomputed, offloaded) if knobs]
+        both = [{**recomputed, **offloaded}] if recomputed and offloaded else []
+        return [rung for rung in (single, both) if rung]
+
+    def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
+        return memory_bounds.sharded_bytes(
+            module,
+            setting,
+            reshard_after_forward=knobs.get(RESHARD_AFTER_FORWARD, True),
+            cpu_offload=knobs.get(CPU_OFFLOAD, False) and setting.device_kind == "cuda",
+        )
+
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
-        mesh = gang.mesh((gang.world_size,), names=("data",))
+        if knobs.get(ACTIVATION_CHECKPOINTING, False):
+            recompute.checkpoint_layers(module, gang.device)
+        options: dict[str, Any] = {"mesh": gang.mesh((gang.world_size,), names=("data",))}
+        if knobs.get(CPU_OFFLOAD, False):
+            # Pinning is what copies to a GPU want, and fails without one.
+            options["offload_policy"] = CPUOffloadPolicy(pin_memory=gang.device.type == "cuda")
         # Layers first: each moves to the device already split, so the whole model never has to
         # fit there at once.
         for layer in repeated_layers(module):
-            fully_shard(layer, mesh=mesh)
-        fully_shard(module, mesh=mesh)
+            fully_shard(
+                layer, reshard_after_forward=knobs.get(RESHARD_AFTER_FORWARD, True), **options
+            )
+        # torch keeps the root gathered between forward and backward: its backward comes first.
+        fully_shard(module, **options)
         return DataParallelModel(module, module, gang)

@@ -130,6 +130,15 @@ class Technique(ABC):
         """Settings worth measuring; the fastest that fits wins. At least one."""
         return [{}]
 
+    def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
+        """Settings that buy memory with time, in rungs from fast to thrifty.
+
+        A rung is measured only where all before it, `knob_sets` first, ran out of memory: sets
+        that can only be slower cost no trial where a faster one fits, and the fastest of all that
+        fit still wins.
+        """
+        return []
+
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int | None:
         """What one device needs at the very least to train `module` so; None where unknown.
 

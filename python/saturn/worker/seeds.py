@@ -18,6 +18,8 @@ import hashlib
 import random
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -69,17 +71,53 @@ def _seed_python(seed: int) -> None:
         numpy.random.seed(seed & 0xFFFF_FFFF)
 
 
+@dataclass(frozen=True)
+class RandomState:
+    """Where all the generators that a forward may draw from stood at one moment."""
+
+    device: torch.device
+    _torch: torch.Tensor
+    _cuda: torch.Tensor | None
+    _python: Any
+    _numpy: Any
+
+    @classmethod
+    def now(cls, device: torch.device) -> RandomState:
+        """The CPU generators, and that of `device`, as they stand."""
+        numpy = sys.modules.get("numpy")
+        return cls(
+            device,
+            torch.default_generator.get_state(),
+            torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            random.getstate(),
+            None if numpy is None else numpy.random.get_state(),
+        )
+
+    def set(self) -> None:
+        """Put the generators back to where they stood."""
+        torch.default_generator.set_state(self._torch)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state(self._cuda, self.device)
+        random.setstate(self._python)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """Within the block draw the same numbers again; after it, go on as before it."""
+        before = RandomState.now(self.device)
+        self.set()
+        try:
+            yield
+        finally:
+            before.set()
+
+
 @contextlib.contextmanager
 def forked() -> Iterator[None]:
     """Put the CPU generators back as they were, whatever the block drew or seeded."""
-    torch_state = torch.default_generator.get_state()
-    python_state = random.getstate()
-    numpy = sys.modules.get("numpy")
-    numpy_state = None if numpy is None else numpy.random.get_state()
+    before = RandomState.now(torch.device("cpu"))
     try:
         yield
     finally:
-        torch.default_generator.set_state(torch_state)
-        random.setstate(python_state)
-        if numpy is not None:
-            numpy.random.set_state(numpy_state)
+        before.set()

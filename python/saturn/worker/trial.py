@@ -45,8 +45,8 @@ def trial(
     if (reason := technique.not_applicable(built, setting)) is not None:
         _report(gang, reporter, {}, {"outcome": "not_applicable", "reason": reason})
         return
-    pending = [spec.knobs] if spec.knobs is not None else list(technique.knob_sets(built, setting))
-    if not pending:
+    rungs = _rungs(spec, technique, built, setting)
+    if not rungs[0]:
         raise ValueError(f"technique `{spec.technique.name}`: knob_sets gave none; {{}} is one")
     module: nn.Module | None = built
     del built
@@ -54,30 +54,46 @@ def trial(
     failed: tuple[Knobs, Outcome] | None = None
     number = 0
     measurement = _Measurement(spec, definition, technique, gang, reporter, memory)
-    while pending:
-        knobs = pending.pop(0)
-        memory.restart()
-        outcome = measurement.outcome_of(knobs, module, before_s=startup_s + built_s)
-        # Each further set builds its own: parallelising changed this one.
-        module, built_s = None, 0.0
-        gc.collect()
-        if gang.device.type == "cuda":
-            torch.cuda.empty_cache()
-        texts = gang.exchange(f"trial-{number}", json.dumps(outcome))
-        outcome = _agree([json.loads(text) for text in texts])
-        reporter.alive()
-        number += 1
-        if outcome["outcome"] == "measured":
-            if best is None or outcome["step_s"] < best[1]["step_s"]:
-                best = (knobs, outcome)
-            continue
-        failed = failed or (knobs, outcome)
-        if outcome["outcome"] == "failed":
-            again = technique.retry_knobs(knobs, outcome["error"])
-            if again is not None:
-                pending.insert(0, again)
+    for rung in rungs:
+        pending = list(rung)
+        out_of_memory = False
+        while pending:
+            knobs = pending.pop(0)
+            memory.restart()
+            outcome = measurement.outcome_of(knobs, module, before_s=startup_s + built_s)
+            # Each further set builds its own: parallelising changed this one.
+            module, built_s = None, 0.0
+            gc.collect()
+            if gang.device.type == "cuda":
+                torch.cuda.empty_cache()
+            texts = gang.exchange(f"trial-{number}", json.dumps(outcome))
+            outcome = _agree([json.loads(text) for text in texts])
+            reporter.alive()
+            number += 1
+            if outcome["outcome"] == "measured":
+                if best is None or outcome["step_s"] < best[1]["step_s"]:
+                    best = (knobs, outcome)
+                continue
+            failed = failed or (knobs, outcome)
+            out_of_memory |= outcome["outcome"] == "out_of_memory"
+            if outcome["outcome"] == "failed":
+                again = technique.retry_knobs(knobs, outcome["error"])
+                if again is not None:
+                    pending.insert(0, again)
+        if best is not None or not out_of_memory:
+            break
     if (found := best or failed) is not None:
         _report(gang, reporter, *found)
+
+
+def _rungs(
+    spec: Spec, technique: Technique, module: nn.Module, setting: Setting
+) -> list[list[Knobs]]:
+    """Knob sets to measure; a rung after the first only where memory was short for all before."""
+    if spec.knobs is not None:
+        return [[spec.knobs]]
+    thriftier = technique.thriftier_knob_sets(module, setting)
+    return [list(technique.knob_sets(module, setting)), *(list(rung) for rung in thriftier)]
 
 
 @dataclass(frozen=True)
