@@ -6,6 +6,8 @@
 //!
 //! It does not prove a lower bound; it refuses one that contradicts the plan.
 
+mod segments;
+
 use std::collections::BTreeMap;
 
 use thiserror::Error;
@@ -28,9 +30,27 @@ pub enum Violation {
     /// A task has no assignment.
     #[error("task `{0}` is not in the plan")]
     Missing(String),
-    /// A task has several assignments.
-    #[error("task `{0}` is in the plan more than once")]
+    /// A task that must not be switched has several assignments.
+    #[error("task `{0}` is in the plan more than once, but it has no switch cost")]
     Repeated(String),
+    /// The shares of a task's assignments are not positive or don't sum to 1.
+    #[error("task `{task}` does {shares:?} of its work: expected positive shares that sum to 1")]
+    Shares {
+        /// The task.
+        task: String,
+        /// Its assignments' shares, by start.
+        shares: Vec<f64>,
+    },
+    /// A segment starts before the one before it has ended.
+    #[error("task `{task}` goes on at {start_s} s while its segment before that ends at {end_s} s")]
+    SegmentOverlap {
+        /// The task.
+        task: String,
+        /// When the later segment starts, seconds.
+        start_s: f64,
+        /// When the earlier one ends, seconds.
+        end_s: f64,
+    },
     /// An assignment refers to a strategy that the task doesn't have.
     #[error("task `{task}` runs under strategy #{strategy}, which it doesn't have")]
     UnknownStrategy {
@@ -47,8 +67,10 @@ pub enum Violation {
         /// What is wrong with its devices.
         reason: String,
     },
-    /// A start or an end is negative, not a number, or not one runtime apart.
-    #[error("task `{task}` runs from {start_s} to {end_s}, but its strategy takes {runtime_s} s")]
+    /// A start or an end is negative, not a number, or not as far apart as the work takes.
+    #[error(
+        "task `{task}` runs from {start_s} to {end_s}, but what it does there takes {takes_s} s"
+    )]
     Times {
         /// The task.
         task: String,
@@ -56,8 +78,8 @@ pub enum Violation {
         start_s: f64,
         /// Its end, seconds.
         end_s: f64,
-        /// What its strategy takes, seconds.
-        runtime_s: f64,
+        /// What its share of the strategy's runtime and a switch before it take, seconds.
+        takes_s: f64,
     },
     /// Two assignments hold one device at one time.
     #[error(
@@ -101,14 +123,16 @@ pub enum Violation {
     },
 }
 
-/// Checks `plan` against `problem`: every task once, under one of its strategies, on devices that
-/// exist, suit the strategy and are nobody else's at the time, with numbers and a status that agree.
+/// Checks `plan` against `problem`: every task once, or in segments that do its work once, under its
+/// strategies, on devices that exist, suit the strategy and are nobody else's at the time, with
+/// numbers and a status that agree.
 ///
 /// Returns everything that is wrong, in the order of the plan.
 pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<Violation>> {
     let mut violations = Vec::new();
     if plan.is_usable() {
         check_assignments(problem, plan, &mut violations);
+        segments::check_tasks(problem, plan, &mut violations);
         check_devices(problem, plan, &mut violations);
         check_makespan(plan, &mut violations);
     } else {
@@ -123,17 +147,11 @@ fn slack(makespan_s: f64) -> f64 {
 }
 
 fn check_assignments(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
-    let slack = slack(plan.makespan_s);
-    let mut num_seen = vec![0usize; problem.tasks.len()];
     for assignment in &plan.assignments {
         let Some(task) = problem.tasks.get(assignment.task) else {
             violations.push(Violation::UnknownTask(assignment.task));
             continue;
         };
-        num_seen[assignment.task] += 1;
-        if num_seen[assignment.task] == 2 {
-            violations.push(Violation::Repeated(task.name.clone()));
-        }
         let Some(strategy) = task.strategies.get(assignment.strategy) else {
             violations.push(Violation::UnknownStrategy {
                 task: task.name.clone(),
@@ -141,20 +159,9 @@ fn check_assignments(problem: &Problem, plan: &Plan, violations: &mut Vec<Violat
             });
             continue;
         };
-        let Assignment { start_s, end_s, .. } = *assignment;
-        let runtime_s = strategy.runtime_s;
-        let right =
-            start_s >= 0.0 && end_s.is_finite() && (end_s - start_s - runtime_s).abs() <= slack;
-        if !right {
-            let task = task.name.clone();
-            violations.push(Violation::Times { task, start_s, end_s, runtime_s });
-        }
         if let Err(reason) = check_gang(problem, strategy, assignment) {
             violations.push(Violation::Gang { task: task.name.clone(), reason });
         }
-    }
-    for (task, _) in problem.tasks.iter().zip(&num_seen).filter(|(_, seen)| **seen == 0) {
-        violations.push(Violation::Missing(task.name.clone()));
     }
 }
 

@@ -15,6 +15,6 @@ pub mod profile;
 
 pub use checker::{Violation, check};
 pub use error::ProblemError;
-pub use plan::{Assignment, Gang, Placement, Plan, PlanStatus};
+pub use plan::{Assignment, Gang, Placement, Plan, PlanStatus, WHOLE};
 pub use problem::{Candidate, Cluster, Node, Problem, ProblemTask};
 pub use profile::{Knobs, Profile, Strategy, Trial, TrialOutcome};

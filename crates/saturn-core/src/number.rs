@@ -85,6 +85,13 @@ pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64,
     deserializer.deserialize_any(Seconds)
 }
 
+/// Reads seconds into a field that may be left out.
+pub(crate) fn some_seconds<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<f64>, D::Error> {
+    seconds(deserializer).map(Some)
+}
+
 struct Gpus;
 
 impl Visitor<'_> for Gpus {

@@ -1,6 +1,9 @@
 //! A plan: which strategy, devices and start each task gets, and what is proven about it.
+//!
+//! A task that may be switched can have several assignments, its *segments*: each does a share of
+//! its work under a strategy and on devices of its own, one after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
@@ -34,7 +37,7 @@ pub struct Placement {
 /// All devices of one gang, node by node.
 pub type Gang = Vec<Placement>;
 
-/// One task's place in a plan.
+/// The place in a plan of one task, or of one segment of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
     /// Index into the problem's tasks.
@@ -43,10 +46,29 @@ pub struct Assignment {
     pub strategy: usize,
     /// Devices held from `start_s` to `end_s`.
     pub gang: Gang,
+    /// The part of the task's work that is done in it: 1 for a whole task. The shares of a task's
+    /// segments sum to 1.
+    #[serde(default = "whole")]
+    pub share: f64,
     /// Seconds from the start of the plan.
     pub start_s: f64,
-    /// `start_s` plus the strategy's runtime.
+    /// `start_s` plus `share` of the strategy's runtime, plus the task's switch cost in each segment
+    /// but its first.
     pub end_s: f64,
+}
+
+/// The share of an assignment that does all of its task's work.
+pub const WHOLE: f64 = 1.0;
+
+fn whole() -> f64 {
+    WHOLE
+}
+
+impl Assignment {
+    /// Whether it does only part of its task's work.
+    pub fn is_segment(&self) -> bool {
+        self.share < WHOLE
+    }
 }
 
 /// The answer of a solve: indices refer to the problem that was solved.
@@ -60,7 +82,7 @@ pub struct Plan {
     pub lower_bound_s: f64,
     /// Wall-clock seconds that the solve took.
     pub solve_s: f64,
-    /// One for each task, by start.
+    /// One for each task, or one for each of its segments; by start.
     pub assignments: Vec<Assignment>,
 }
 
@@ -80,8 +102,8 @@ impl Plan {
     }
 
     /// This plan of `old` as a start for a solve of `new`: tasks and nodes are matched by name,
-    /// strategies by technique, GPU count and type. What has no match is left out, so the result
-    /// is no valid plan by itself.
+    /// strategies by technique, GPU count and type. What has no match is left out, with all segments
+    /// of its task, so the result is no valid plan by itself.
     #[must_use]
     pub fn carried_over(&self, old: &Problem, new: &Problem) -> Self {
         let task_index: BTreeMap<&str, usize> =
@@ -106,7 +128,22 @@ impl Plan {
             let gang = one.gang.iter().map(carry_part).collect::<Option<Gang>>()?;
             Some(Assignment { task, strategy, gang, ..*one })
         };
-        Self { assignments: self.assignments.iter().filter_map(carry).collect(), ..self.clone() }
+        let carried: Vec<Option<Assignment>> = self.assignments.iter().map(carry).collect();
+        let lost: BTreeSet<usize> = self
+            .assignments
+            .iter()
+            .zip(&carried)
+            .filter(|(_, carried)| carried.is_none())
+            .map(|(one, _)| one.task)
+            .collect();
+        let assignments = self
+            .assignments
+            .iter()
+            .zip(carried)
+            .filter(|(one, _)| !lost.contains(&one.task))
+            .filter_map(|(_, carried)| carried)
+            .collect();
+        Self { assignments, ..self.clone() }
     }
 
     /// The plan as a file, with the names of `problem`, which must be the problem that was solved;
@@ -158,9 +195,14 @@ fn rendered(assignment: &Assignment, problem: &Problem) -> String {
             format!("{{\"node\": {node}, \"devices\": {}}}", json!(part.devices))
         })
         .collect();
+    let share = if assignment.is_segment() {
+        format!("\"share\": {}, ", json!(assignment.share))
+    } else {
+        String::new()
+    };
     format!(
         "{{\"task\": {}, \"technique\": {}, \"gpus\": {}, \"placement\": [{}], \
-         \"start_s\": {}, \"end_s\": {}}}",
+         {share}\"start_s\": {}, \"end_s\": {}}}",
         json!(task.name),
         json!(strategy.technique),
         strategy.gpus,

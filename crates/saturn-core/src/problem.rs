@@ -2,7 +2,7 @@
 //!
 //! Invariants of a [`Problem`] that came through [`Problem::from_json`] or [`Problem::validate`]:
 //! at least one node and one task, every GPU count at least 1, every runtime finite and positive,
-//! names unique. Whether each task *fits* the cluster is not an invariant: see
+//! every switch cost finite and not negative, names unique. Whether each task *fits* the cluster is not an invariant: see
 //! [`Problem::unplaceable`].
 
 use std::collections::BTreeMap;
@@ -75,14 +75,22 @@ pub struct Candidate {
 }
 
 /// A task as the planner sees it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProblemTask {
     /// Unique name.
     pub name: String,
-    /// The strategies it may run under; one is chosen.
+    /// The strategies it may run under; one is chosen, or one after another where it may be switched.
     #[serde(deserialize_with = "object::list")]
     pub strategies: Vec<Candidate>,
+    /// Seconds lost whenever it changes strategy or place in mid-run, during which it holds the
+    /// devices that it goes on with; `None` where it must run whole under one strategy.
+    #[serde(
+        default,
+        deserialize_with = "number::some_seconds",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub switch_cost_s: Option<f64>,
 }
 
 /// Cluster and tasks: the input of a solve.
@@ -126,6 +134,9 @@ impl Problem {
                     &format!("tasks[{index}].strategies"),
                     "a list of at least one strategy",
                 ));
+            }
+            if let Some(cost_s) = task.switch_cost_s {
+                number::check_cost(|| format!("tasks[{index}].switch_cost_s"), cost_s)?;
             }
             for (position, strategy) in task.strategies.iter().enumerate() {
                 let at = |field: &str| format!("tasks[{index}].strategies[{position}].{field}");

@@ -17,6 +17,11 @@ fn with_runtime(runtime: &str) -> String {
     task(&format!(r#"{{"technique": "ddp", "gpus": 2, "runtime_s": {runtime}}}"#))
 }
 
+fn switched(cost: &str) -> String {
+    let fields = format!(r#""strategies": [{STRATEGY}], "switch_cost_s": {cost}"#);
+    problem(NODE, &format!(r#"{{"name": "a", {fields}}}"#))
+}
+
 fn with_gpus(gpus: &str) -> String {
     task(&format!(r#"{STRATEGY}, {{"technique": "ddp", "gpus": {gpus}, "runtime_s": 1}}"#))
 }
@@ -38,6 +43,9 @@ fn problem_files() {
         ("unknown top field", r#"{"clusters": {}}"#.to_owned()),
         ("unknown task field", problem(NODE, r#"{"name": "a", "strategy": []}"#)),
         ("unknown strategy field", task(r#"{"technique": "ddp", "gpu": 2, "runtime_s": 10}"#)),
+        ("switch cost is null", switched("null")),
+        ("switch cost is negative", switched("-1")),
+        ("switch cost is text", switched("\"60\"")),
         ("unknown node field", problem(r#"{"gpus": 8, "kind": "a100"}"#, &two)),
         ("field given twice", problem(r#"{"gpus": 8, "gpus": 4}"#, &two)),
         ("missing technique", task(r#"{"gpus": 2, "runtime_s": 10}"#)),

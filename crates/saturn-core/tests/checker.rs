@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use saturn_core::{Assignment, Gang, Placement, Plan, PlanStatus, Problem, check};
+use saturn_core::{Assignment, Gang, Placement, Plan, PlanStatus, Problem, WHOLE, check};
 
 /// Two nodes of 4 `a` and one of 2 `b`; runtimes are 10 s for all but the last strategy.
 fn problem() -> Problem {
@@ -31,7 +31,18 @@ fn gang(parts: &[Part]) -> Gang {
 }
 
 fn assignment(task: usize, strategy: usize, parts: &[Part], from: f64, to: f64) -> Assignment {
-    Assignment { task, strategy, gang: gang(parts), start_s: from, end_s: to }
+    segment(task, strategy, parts, WHOLE, from, to)
+}
+
+fn segment(
+    task: usize,
+    strategy: usize,
+    parts: &[Part],
+    share: f64,
+    from: f64,
+    to: f64,
+) -> Assignment {
+    Assignment { task, strategy, gang: gang(parts), share, start_s: from, end_s: to }
 }
 
 /// `x` under `strategy` on `parts` from 0 to 10, then `y` on node 2 from 0 to 5.
@@ -121,6 +132,95 @@ fn wrong_plans_are_named() {
     insta::assert_snapshot!(table.join("\n"));
 }
 
+/// [`problem`], in which task 0 may be switched at 3 s.
+fn switchable() -> Problem {
+    let mut problem = problem();
+    problem.tasks[0].switch_cost_s = Some(3.0);
+    problem
+}
+
+/// `x` in two segments: 0.4 on device 1 of node 0 from 0 to 4; then, paying 3 s, 0.6 on two devices
+/// of node 1 from 5 to 14.
+fn split_plan() -> Plan {
+    Plan {
+        makespan_s: 14.0,
+        assignments: vec![
+            segment(0, 1, &[(0, &[1])], 0.4, 0.0, 4.0),
+            assignment(1, 0, &[(2, &[0, 1])], 0.0, 5.0),
+            segment(0, 0, &[(1, &[0, 1])], 0.6, 5.0, 14.0),
+        ],
+        ..plan(0, &[(0, &[0, 1])])
+    }
+}
+
+#[test]
+fn segments_that_do_the_work_once_pass() {
+    assert_eq!(check(&switchable(), &split_plan()), Ok(()));
+    let mut free = switchable();
+    free.tasks[0].switch_cost_s = Some(0.0);
+    let mut plan = split_plan();
+    plan.assignments[2].end_s = 11.0;
+    plan.makespan_s = 11.0;
+    assert_eq!(check(&free, &plan), Ok(()));
+}
+
+#[test]
+fn wrong_segments_are_named() {
+    let change = |edit: &dyn Fn(&mut Plan)| {
+        let mut plan = split_plan();
+        edit(&mut plan);
+        match check(&switchable(), &plan) {
+            Ok(()) => "none".to_owned(),
+            Err(violations) => {
+                violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            }
+        }
+    };
+    let table = [
+        // Shares of 0.9 and of 1.1, with times that suit them.
+        change(&|plan| {
+            plan.assignments[2].share = 0.5;
+            plan.assignments[2].end_s = 13.0;
+            plan.makespan_s = 13.0;
+        }),
+        change(&|plan| {
+            plan.assignments[0].share = 0.5;
+            plan.assignments[0].end_s = 5.0;
+        }),
+        change(&|plan| {
+            plan.assignments[0].share = -0.4;
+            plan.assignments[2].share = 1.4;
+        }),
+        change(&|plan| plan.assignments[0].share = f64::NAN),
+        // The switch is not paid.
+        change(&|plan| {
+            plan.assignments[2].end_s = 11.0;
+            plan.makespan_s = 11.0;
+        }),
+        // The switch is paid in the first segment.
+        change(&|plan| {
+            plan.assignments[0].end_s = 7.0;
+            plan.assignments[2].start_s = 7.0;
+            plan.assignments[2].end_s = 13.0;
+            plan.makespan_s = 13.0;
+        }),
+        // On devices of its own, but before the first part is done.
+        change(&|plan| {
+            plan.assignments[2].start_s = 3.0;
+            plan.assignments[2].end_s = 12.0;
+            plan.makespan_s = 12.0;
+        }),
+        // Only half of it is there.
+        change(&|plan| {
+            plan.assignments.pop();
+            plan.makespan_s = 5.0;
+        }),
+    ];
+    insta::assert_snapshot!(table.join("\n"));
+    let violations = check(&problem(), &split_plan()).unwrap_err();
+    assert!(violations[0].to_string().contains("no switch cost"), "{violations:?}");
+}
+
 #[test]
 fn an_overlap_with_a_task_that_is_not_the_last_is_seen() {
     let problem = Problem::from_json(
@@ -156,6 +256,21 @@ fn a_plan_is_carried_over_by_names() {
     assert_eq!(carried.assignments, [assignment(0, 0, &[(1, &[0, 1])], 0.0, 5.0)]);
     new.cluster.nodes.remove(1);
     assert_eq!(plan.carried_over(&old, &new).assignments, []);
+}
+
+#[test]
+fn a_task_is_carried_over_with_all_of_its_segments_or_none() {
+    let old = switchable();
+    assert_eq!(split_plan().carried_over(&old, &old), split_plan());
+    let mut new = switchable();
+    new.tasks[0].strategies.remove(1);
+    let carried = split_plan().carried_over(&old, &new);
+    assert_eq!(carried.assignments, [assignment(1, 0, &[(2, &[0, 1])], 0.0, 5.0)]);
+}
+
+#[test]
+fn segments_are_written_with_their_shares() {
+    insta::assert_snapshot!(split_plan().to_json(&switchable()));
 }
 
 #[test]

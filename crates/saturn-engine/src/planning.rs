@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use saturn_core::{
-    Assignment, Candidate, Plan, PlanStatus, Problem, ProblemTask, Strategy, TrialOutcome, check,
+    Assignment, Candidate, Plan, PlanStatus, Problem, ProblemTask, Strategy, TrialOutcome, WHOLE,
+    check,
 };
 
 use crate::config::Mode;
@@ -216,9 +217,11 @@ fn problem_now(
             strategies.push(trial.strategy.clone());
         }
         if !options.is_empty() {
-            problem
-                .tasks
-                .push(ProblemTask { name: state.name(task).to_owned(), strategies: options });
+            problem.tasks.push(ProblemTask {
+                name: state.name(task).to_owned(),
+                strategies: options,
+                ..ProblemTask::default()
+            });
             tasks.push((task, strategies));
         }
     }
@@ -291,6 +294,7 @@ fn check_as_followed(pending: &PendingSolve, plan: &RunPlan) -> Result<(), Strin
             task: problem.tasks.len(),
             strategy,
             gang: planned.gang.clone(),
+            share: WHOLE,
             start_s: planned.start_s,
             end_s: planned.end_s,
         });

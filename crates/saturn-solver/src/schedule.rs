@@ -4,7 +4,7 @@
 //! falls free, so gangs on one device can't overlap whatever the order says; an order read off
 //! another solver's start times decodes to starts no later than those.
 
-use saturn_core::{Assignment, Placement, Problem};
+use saturn_core::{Assignment, Placement, Problem, WHOLE};
 
 use crate::model::{Model, WideMode};
 
@@ -71,7 +71,8 @@ pub(crate) fn assignments(problem: &Problem, schedule: &[Step], pace: Pace) -> V
                 })
                 .collect();
             gang.sort_by_key(|part| part.node);
-            Assignment { task: step.task, strategy: step.strategy, gang, start_s, end_s }
+            let Step { task, strategy, .. } = *step;
+            Assignment { task, strategy, gang, share: WHOLE, start_s, end_s }
         })
         .collect();
     placed.sort_by(|left, right| {

@@ -391,7 +391,9 @@ fn one_by_one(problem: &Problem) -> Plan {
             let end_s = start_s + strategy.runtime_s;
             let gang =
                 vec![saturn_core::Placement { node: 0, devices: (0..strategy.gpus).collect() }];
-            let assignment = saturn_core::Assignment { task, strategy: 0, gang, start_s, end_s };
+            let share = saturn_core::WHOLE;
+            let assignment =
+                saturn_core::Assignment { task, strategy: 0, gang, share, start_s, end_s };
             start_s = end_s;
             assignment
         })

@@ -44,6 +44,7 @@ pub(crate) fn problems(sizes: Sizes) -> impl Strategy<Value = Problem> {
             .map(|(index, strategies)| ProblemTask {
                 name: format!("t{index}"),
                 strategies: strategies.into_iter().map(candidate).collect(),
+                ..ProblemTask::default()
             })
             .collect();
         let mut problem = Problem { cluster: Cluster { nodes }, tasks };

@@ -23,6 +23,7 @@ fn plan() -> Plan {
             task,
             strategy: 0,
             gang: vec![saturn_core::Placement { node, devices: devices.to_vec() }],
+            share: saturn_core::WHOLE,
             start_s,
             end_s,
         }
