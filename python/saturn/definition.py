@@ -28,6 +28,10 @@ class TaskDefinition:
     epochs: int | None
     batch_count: int | None
     optimizer_cls: Callable[..., Any] | None  # None: AdamW
+    gradient_accumulation_steps: int = 1
+    max_grad_norm: float | None = None
+    precision: str = "float32"  # or "bf16"
+    lr_scheduler: Callable[..., Any] | None = None
     kwargs: Mapping[str, Any]
     hints: Mapping[str, Any]
     seed: int

@@ -1,8 +1,9 @@
 """When two tasks perform alike by construction: the key under which their trials are shared.
 
 The key covers all that decides how long a step takes and how much memory it needs: the functions,
-what `get_model` gets, the optimizer's class, the hints, the allowed device counts. Learning rate,
-number of steps, seed and name are left out. Functions of the user's own modules are pickled by
+what `get_model` gets, the optimizer's class, precision, gradient accumulation and whether gradients
+are clipped, the hints, the allowed device counts. Learning rate and its scheduler, number of steps,
+seed and name are left out. Functions of the user's own modules are pickled by
 name alone, so the text of those modules counts too; installed packages are taken as they are.
 """
 
@@ -30,6 +31,9 @@ def profile_key(task: Task) -> str:
         definition.loss_function,
         definition.loss_weight,
         definition.optimizer_cls,
+        definition.gradient_accumulation_steps,
+        definition.precision,
+        definition.max_grad_norm is not None,
         sorted(definition.kwargs.items()),
         sorted(definition.hints.items()),
         task.gpu_range,

@@ -19,7 +19,7 @@ from saturn.preload import functions_of, preload_entries
 from saturn.profile_key import profile_key
 from saturn.profiles import Profile
 from saturn.result import RunResult, strategies_by_task, trial_of
-from saturn.task import Task
+from saturn.task import HParams, Task
 
 #: Beyond this no count means anything.
 _LARGEST = 2**31 - 1
@@ -184,8 +184,7 @@ def _run(
             {
                 "name": task.name,
                 "dir": directory,
-                "steps": task.hparams.batch_count,
-                "epochs": task.hparams.epochs,
+                **_length(task.hparams),
                 "gpu_range": task.gpu_range,
                 "profile_key": key,
                 "measured": _measured(task, key, reused, entries),
@@ -252,6 +251,17 @@ def _checked_tasks(tasks: Iterable[Task]) -> list[Task]:
             )
         names[task.name] = index
     return workload
+
+
+def _length(hparams: HParams) -> dict[str, int | None]:
+    """How long a task trains: in steps, or in epochs, which become steps once one is counted."""
+    batches_a_step = hparams.gradient_accumulation_steps
+    length: dict[str, int | None] = {"steps": None, "epochs": hparams.epochs}
+    if hparams.batch_count is not None:
+        length["steps"] = math.ceil(hparams.batch_count / batches_a_step)
+    if batches_a_step > 1:
+        length["batches_a_step"] = batches_a_step
+    return length
 
 
 def _measured(

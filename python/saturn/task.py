@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
@@ -15,13 +16,30 @@ from saturn.strategy import Strategy
 _numbers = itertools.count(1)
 
 
+#: What the forward and the loss may be computed in.
+_PRECISIONS = ("float32", "bf16")
+
+
 class HParams:
     """Hyper-parameters of a task: how long it trains, and with what optimizer.
 
-    `optimizer_cls` is called with the trainable parameters and `lr=`; it is a class, or a
-    `functools.partial` of one, and AdamW by default. Exactly one of `epochs` and `batch_count`
-    (optimizer steps, each on one global batch) says how long. All other keywords go to
-    `get_model`.
+    Args:
+        lr: learning rate.
+        epochs: passes over the loader. Exactly one of `epochs` and `batch_count` says how long
+            the task trains.
+        batch_count: batches of the loader.
+        optimizer_cls: called with the trainable parameters and `lr=`; a class or a
+            `functools.partial` of one. AdamW by default.
+        gradient_accumulation_steps: so many consecutive batches of the loader make one optimizer
+            step, across the ends of epochs too; the last step takes what is left.
+        max_grad_norm: before each step gradients are scaled down to this global 2-norm where
+            theirs is larger, as by `torch.nn.utils.clip_grad_norm_`; None: never.
+        precision: "float32", or "bf16": the forward and the loss run under
+            `torch.autocast(dtype=torch.bfloat16)`; parameters and optimizer stay as they are.
+        lr_scheduler: called with the optimizer, returns a torch learning rate scheduler that is
+            stepped after every optimizer step; a class, a `functools.partial` of one, or a
+            function. None: the learning rate stays.
+        kwargs: all other keywords go to `get_model`.
     """
 
     def __init__(
@@ -30,13 +48,15 @@ class HParams:
         epochs: int | None = None,
         batch_count: int | None = None,
         optimizer_cls: Callable[..., Any] | None = None,
+        *,
+        gradient_accumulation_steps: int = 1,
+        max_grad_norm: float | None = None,
+        precision: str = "float32",
+        lr_scheduler: Callable[..., Any] | None = None,
         **kwargs: Any,
     ) -> None:
         """Check and keep them; raises `TypeError` or `ValueError`."""
-        if isinstance(lr, bool) or not isinstance(lr, int | float):
-            raise TypeError(f"lr is a {type(lr).__name__}; it must be a number")
-        if not (math.isfinite(lr) and lr > 0):
-            raise ValueError(f"lr is {lr}; it must be a positive number")
+        _check_positive("lr", lr)
         if (epochs is None) == (batch_count is None):
             given = "neither is" if epochs is None else "both are"
             raise ValueError(
@@ -49,9 +69,21 @@ class HParams:
                 f"optimizer_cls is a {type(optimizer_cls).__name__}; it must be an optimizer's "
                 "class, such as torch.optim.SGD"
             )
+        _check_count("gradient_accumulation_steps", gradient_accumulation_steps)
+        if max_grad_norm is not None:
+            _check_positive("max_grad_norm", max_grad_norm)
+        if precision not in _PRECISIONS:
+            known = ", ".join(f"`{each}`" for each in _PRECISIONS)
+            raise ValueError(f"precision is {precision!r}; it must be one of {known}")
+        if lr_scheduler is not None:
+            _check_lr_scheduler(lr_scheduler)
         self.lr = float(lr)
         self.epochs = epochs
         self.batch_count = batch_count
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.max_grad_norm = None if max_grad_norm is None else float(max_grad_norm)
+        self.precision = precision
+        self.lr_scheduler = lr_scheduler
         self.kwargs = kwargs
         self._optimizer_cls = optimizer_cls
 
@@ -156,6 +188,10 @@ class Task:
             epochs=self.hparams.epochs,
             batch_count=self.hparams.batch_count,
             optimizer_cls=self.hparams._optimizer_cls,
+            gradient_accumulation_steps=self.hparams.gradient_accumulation_steps,
+            max_grad_norm=self.hparams.max_grad_norm,
+            precision=self.hparams.precision,
+            lr_scheduler=self.hparams.lr_scheduler,
             kwargs=self.hparams.kwargs,
             hints=self.hints,
             seed=self.seed,
@@ -174,6 +210,30 @@ def _check_count(field: str, value: int | None) -> None:
         raise TypeError(f"{field} is a {type(value).__name__}; it must be a whole number")
     if value < 1:
         raise ValueError(f"{field} is {value}; it must be at least 1")
+
+
+def _check_positive(field: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{field} is a {type(value).__name__}; it must be a number")
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{field} is {value}; it must be a positive number")
+
+
+def _check_lr_scheduler(lr_scheduler: object) -> None:
+    _check_callable(
+        "lr_scheduler",
+        lr_scheduler,
+        "a scheduler's class, a functools.partial of one, or a function of the optimizer; it is "
+        "called when the optimizer is there",
+    )
+    made = lr_scheduler.func if isinstance(lr_scheduler, functools.partial) else lr_scheduler
+    # By name, because the face doesn't wait for torch; what a function returns is checked where
+    # it is called.
+    if getattr(made, "__name__", "") == "ReduceLROnPlateau":
+        raise ValueError(
+            "lr_scheduler is ReduceLROnPlateau, which follows the loss: the last bits of a loss "
+            "depend on the plan, and the training must not; use a scheduler that follows the step"
+        )
 
 
 def _check_callable(field: str, value: object, wanted: str) -> None:

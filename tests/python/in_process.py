@@ -46,12 +46,12 @@ def train(
     """(loss by step number from 1, the trained weights by name)."""
     with gang_of_one(directory) as gang:
         stepper = stepper_of(task, technique, gang, knobs)
-        slices = stepper.slices(Position())
+        pieces = stepper.pieces(Position())
         losses = {}
         for step in range(steps):
-            result = stepper.step(step, next(slices), stop=False, save=False)
+            result = stepper.step(next(pieces), stop=False, save=False)
             losses[step + 1] = result.loss
-        slices.close()
+        pieces.close()
         state = stepper.parallel.module.state_dict()
         weights = {name: _whole(tensor).clone() for name, tensor in state.items()}
     return losses, weights

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from saturn.definition import TaskDefinition
-from saturn.worker.seeds import epoch_seed, step_seed
+from saturn.worker.seeds import batch_seed, epoch_seed
 from torch.utils.data import DataLoader
 
 
@@ -42,18 +42,36 @@ def train(
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     assert definition.optimizer_cls is not None
     optimizer = definition.optimizer_cls(parameters, lr=definition.lr)
+    scheduler = definition.lr_scheduler(optimizer) if definition.lr_scheduler else None
     torch.manual_seed(definition.seed)
     stream = batches(definition.get_dataloader(), definition.seed)
-    losses = {}
+    losses, number = {}, 0
     for step in range(steps):
-        batch = next(stream)
-        torch.manual_seed(step_seed(definition.seed, step, 0))
-        loss = (loss_of or plain)(model, batch)
-        loss.backward()
+        together = definition.gradient_accumulation_steps
+        left = (definition.batch_count or number) - number
+        group = [next(stream) for _ in range(min(together, left) if left > 0 else together)]
+        counts = [float((definition.loss_weight or num_samples)(batch)) for batch in group]
+        total = 0.0
+        for batch, count in zip(group, counts, strict=True):
+            torch.manual_seed(batch_seed(definition.seed, number, 0))
+            number += 1
+            with torch.autocast("cpu", torch.bfloat16, enabled=definition.precision == "bf16"):
+                loss = (loss_of or plain)(model, batch)
+            (loss * (count / sum(counts))).backward()
+            total += loss.item() * count
+        losses[step + 1] = total / sum(counts)
+        if definition.max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, definition.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
-        losses[step + 1] = loss.item()
+        if scheduler is not None:
+            scheduler.step()
     return losses, model
+
+
+def num_samples(batch: Any) -> int:
+    parts = list(batch.values()) if isinstance(batch, dict) else batch
+    return len(parts[0])
 
 
 def largest_difference(one: dict[int, float], other: dict[int, float]) -> float:

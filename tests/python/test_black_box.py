@@ -157,7 +157,7 @@ def test_stopping_a_function_that_counts_itself_goes_back_to_its_last_save(run: 
 def test_a_function_that_never_saves_is_told_of(run: Runtime) -> None:
     result = launch(run, black_boxes.NeverSaves, steps=4)
     assert result.one("finished")["step"] == 4
-    assert "without saving its last 4 steps" in result.one("note")["text"]
+    assert "without saving its last 4 batches" in result.one("note")["text"]
 
 
 def test_returning_early_is_an_error(run: Runtime) -> None:

@@ -180,9 +180,11 @@ def test_the_manifest_says_what_it_holds(run: Runtime) -> None:
         "knobs": {},
         "step": 8,
         "optimizer_groups": [{}],
+        "lr_scheduler": None,
         "samples": 44 + 16,
         "epoch": 1,
         "batch": 2,
+        "batches": 8,
         "torch": torch.__version__,
     }
 

@@ -20,7 +20,8 @@ from saturn.profile_key import profile_key
 
 def test_only_what_decides_performance_is_in_the_profile_key() -> None:
     one = make_task("one", hparams=HParams(0.1, batch_count=5), seed=1)
-    same = make_task("two", hparams=HParams(0.2, epochs=7), seed=2)
+    scheduler = torch.optim.lr_scheduler.LinearLR
+    same = make_task("two", hparams=HParams(0.2, epochs=7, lr_scheduler=scheduler), seed=2)
     assert profile_key(one) == profile_key(same)
     others = [
         make_task(get_model=partial(Mlp, 4)),
@@ -28,6 +29,9 @@ def test_only_what_decides_performance_is_in_the_profile_key() -> None:
         make_task(loss_function=torch.nn.MSELoss()),
         make_task(hparams=HParams(0.1, batch_count=5, depth=9)),
         make_task(hparams=HParams(0.1, batch_count=5, optimizer_cls=torch.optim.SGD)),
+        make_task(hparams=HParams(0.1, batch_count=5, gradient_accumulation_steps=2)),
+        make_task(hparams=HParams(0.1, batch_count=5, precision="bf16")),
+        make_task(hparams=HParams(0.1, batch_count=5, max_grad_norm=1.0)),
         make_task(hints={"is_transformer": True}),
         make_task(gpu_range=[1]),
     ]

@@ -147,8 +147,8 @@ def shift_data_position() -> Mlp:
 def ignore_slice_sizes() -> Mlp:
     from saturn.worker.stepper import Stepper
 
-    def equal(self: Any, number: int, piece: Any, batch: Any) -> tuple[float, float]:
-        return 1.0, float(self.parallel.data_size)
+    def equal(self: Any, pieces: Any) -> tuple[list[float], float]:
+        return [1.0] * len(pieces), float(len(pieces) * self.parallel.data_size)
 
     Stepper._weights = equal  # type: ignore[method-assign]
     return Mlp()

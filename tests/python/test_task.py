@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from models import Mlp
 from saturn import HParams, definition
 from saturn.names import is_path_safe, slug
 from saturn.strategy import unwrap_parameters, wrap_parameters
+from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,24 @@ from saturn.strategy import unwrap_parameters, wrap_parameters
         (lambda: HParams(0.1, batch_count=1.5), TypeError, "batch_count is a float"),
         (lambda: HParams(0.1, epochs=True), TypeError, "epochs is a bool"),
         (lambda: HParams(0.1, 1, optimizer_cls="adam"), TypeError, "such as torch.optim.SGD"),
+        (
+            lambda: HParams(0.1, 1, gradient_accumulation_steps=0),
+            ValueError,
+            "gradient_accumulation_steps is 0; it must be at least 1",
+        ),
+        (lambda: HParams(0.1, 1, max_grad_norm=0), ValueError, "max_grad_norm is 0; it must be"),
+        (lambda: HParams(0.1, 1, max_grad_norm="1"), TypeError, "max_grad_norm is a str"),
+        (
+            lambda: HParams(0.1, 1, precision="fp16"),
+            ValueError,
+            "precision is 'fp16'; it must be one of `float32`, `bf16`",
+        ),
+        (lambda: HParams(0.1, 1, lr_scheduler=0.5), TypeError, "lr_scheduler is a float"),
+        (
+            lambda: HParams(0.1, 1, lr_scheduler=partial(ReduceLROnPlateau, patience=2)),
+            ValueError,
+            "lr_scheduler is ReduceLROnPlateau, which follows the loss",
+        ),
         (lambda: make_task(get_model=Mlp()(torch.ones(1, 12))), TypeError, "get_model is a Tensor"),
         (lambda: make_task(get_dataloader=[1]), TypeError, "get_dataloader is a list"),
         (lambda: make_task(loss_function="mse"), TypeError, "loss_function is a str"),
@@ -54,6 +74,11 @@ def test_a_task_keeps_what_it_was_given() -> None:
     task = make_task(gpu_range=range(4, 0, -2), hparams=HParams(0.1, 3, width=5), save_dir="out")
     assert task.gpu_range == [2, 4] and task.hparams.kwargs == {"width": 5}
     assert task.hparams.optimizer_cls is torch.optim.AdamW and task.save_dir == Path("out")
+    options = {"gradient_accumulation_steps": 4, "max_grad_norm": 1, "precision": "bf16"}
+    hparams = HParams(0.1, 3, width=5, lr_scheduler=LinearLR, **options)
+    defined = make_task(hparams=hparams).definition()
+    assert hparams.kwargs == {"width": 5} and defined.lr_scheduler is LinearLR
+    assert {key: getattr(defined, key) for key in options} == options
     assert task.strategies == [] and task.selected_strategy is None
     assert make_task(gpu_range=3).gpu_range == [3]
     assert repr(task) == "Task('a', HParams(lr=0.1, epochs=3, width=5))"

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use saturn_core::{Gang, Knobs, Strategy, TrialOutcome};
 
+use crate::config::TaskSpec;
 use crate::ids::{AttemptId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, TaskEnd};
 use crate::state::{Attempt, MIN_STEPS_TO_CORRECT, State, TaskStatus, TrialSlot};
@@ -68,9 +69,12 @@ impl State {
         };
         let tasks: Vec<TaskId> = self.tasks_like(group).collect();
         for task in tasks {
-            if let Some(epochs) = self.config.tasks[task.0].epochs {
-                self.tasks[task.0].steps = Some(epochs.saturating_mul(*batches));
-            }
+            let TaskSpec { epochs: Some(epochs), batches_a_step, .. } = self.config.tasks[task.0]
+            else {
+                continue;
+            };
+            let all = epochs.saturating_mul(*batches);
+            self.tasks[task.0].steps = Some(all.div_ceil(batches_a_step.get()));
         }
     }
 

@@ -1,5 +1,7 @@
 //! What a run is told at its start: tasks, techniques, devices and policy.
 
+use std::num::NonZeroU64;
+
 use saturn_core::{Cluster, Strategy, Trial};
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +59,9 @@ pub struct TaskSpec {
     pub steps: Option<u64>,
     /// Passes over the loader to train, where the task says so instead.
     pub epochs: Option<u64>,
+    /// Batches of the loader that make one step: how epochs become steps.
+    #[serde(default = "one_batch_a_step")]
+    pub batches_a_step: NonZeroU64,
     /// Device counts that the task allows; `None` allows all.
     pub gpu_range: Option<Vec<u32>>,
     /// Tasks with equal keys perform alike by construction and share their trials.
@@ -64,6 +69,10 @@ pub struct TaskSpec {
     /// Trials known from an earlier search.
     #[serde(default)]
     pub measured: Vec<Trial>,
+}
+
+fn one_batch_a_step() -> NonZeroU64 {
+    NonZeroU64::MIN
 }
 
 /// The numbers that govern trials, retries, the watchdog and introspection.

@@ -11,6 +11,8 @@
 
 mod virtual_cluster;
 
+use std::num::NonZeroU64;
+
 use proptest::prelude::*;
 use saturn_core::TrialOutcome;
 use saturn_engine::{
@@ -195,6 +197,17 @@ fn epochs_become_steps_by_the_length_of_the_loader() {
     let mut cluster = VirtualCluster::new(epochs, Faults::default(), 5);
     cluster.run();
     assert_eq!(cluster.disk[&TaskId(0)], 100);
+}
+
+#[test]
+fn a_last_step_of_fewer_batches_counts_as_one() {
+    let mut epochs = config(1, 1);
+    epochs.tasks[0].steps = None;
+    epochs.tasks[0].epochs = Some(2);
+    epochs.tasks[0].batches_a_step = NonZeroU64::new(3).expect("not zero");
+    let mut cluster = VirtualCluster::new(epochs, Faults::default(), 5);
+    cluster.run();
+    assert_eq!(cluster.disk[&TaskId(0)], 34);
 }
 
 /// Two long tasks side by side beat one after another on two devices each by far, so introspection

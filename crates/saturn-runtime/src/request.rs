@@ -1,5 +1,6 @@
 //! What the Python face asks for, and what of it a resume needs again.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use saturn_core::{Profile, Trial};
@@ -40,6 +41,9 @@ struct TaskRequest {
     dir: String,
     steps: Option<u64>,
     epochs: Option<u64>,
+    /// One where it isn't said.
+    #[serde(default)]
+    batches_a_step: Option<NonZeroU64>,
     gpu_range: Option<Vec<u32>>,
     profile_key: String,
     #[serde(default)]
@@ -108,6 +112,7 @@ impl RunRequest {
                 dir: task.dir,
                 steps: task.steps,
                 epochs: task.epochs,
+                batches_a_step: task.batches_a_step.unwrap_or(NonZeroU64::MIN),
                 gpu_range: task.gpu_range,
                 profile_key: task.profile_key,
                 measured: known.trials.into_iter().filter(holds_here).collect(),

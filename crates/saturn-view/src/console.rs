@@ -182,6 +182,8 @@ fn to_stderr(text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use indicatif::InMemoryTerm;
     use saturn_core::{Cluster, Gang, Knobs, Node, Placement, Strategy};
     use saturn_engine::{
@@ -197,6 +199,7 @@ mod tests {
             dir: "tasks/only".to_owned(),
             steps: Some(100),
             epochs: None,
+            batches_a_step: NonZeroU64::MIN,
             gpu_range: None,
             profile_key: "only".to_owned(),
             measured: Vec::new(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,7 +71,18 @@ class Ddp(Technique):
             find_unused_parameters=bool(knobs.get(_UNUSED_PARAMETERS, False)),
         )
         rehearsed.rehearse(wrapper)
-        return DataParallelModel(module, wrapper, gang)
+        return _DdpModel(module, wrapper, gang)
+
+
+class _DdpModel(DataParallelModel):
+    """Combines gradients once a step: those of a step's earlier batches stay on their rank."""
+
+    def __init__(self, module: nn.Module, wrapper: DistributedDataParallel, gang: Gang) -> None:
+        super().__init__(module, wrapper, gang)
+        self._wrapper = wrapper
+
+    def accumulating(self) -> AbstractContextManager[None]:
+        return self._wrapper.no_sync()
 
 
 class _Rehearsed(nn.Module):

@@ -9,8 +9,8 @@ Invariants every technique keeps, because checkpoints are exchanged between tech
 
 * the parameters of `ParallelModel.module` carry the names of the unsplit model, and together the
   ranks of the gang hold every parameter;
-* one `forward_backward` over all data ranks leaves in the gradients the gradient of the loss over
-  the whole global batch, each slice counted by its share.
+* one `forward_backward` over all data ranks adds to the gradients that of the loss over the whole
+  global batch, each slice counted by its share.
 
 This file does not know any technique, and holds no training code.
 """
@@ -83,9 +83,10 @@ class ParallelModel(ABC):
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
         """Add to the gradients those of `share` times the mean loss over `batch`.
 
-        `batch` is this data rank's slice, already on the device; `share` is its part of the
-        global batch, between 0 and 1. Returns the unscaled mean loss, detached, or None where
-        another rank of the same slice reports it.
+        `batch` is this data rank's slice, already on the device; `share` is its part of all that
+        the step trains on, between 0 and 1. Called once a step, or, where gradients are
+        accumulated, once for each of its batches. Returns the unscaled mean loss, detached, or
+        None where another rank of the same slice reports it.
         """
 
     def accumulating(self) -> AbstractContextManager[None]:

@@ -53,11 +53,10 @@ def _train(
 ) -> None:
     assert spec.steps is not None  # `spec.load` has checked it
     execute = bound_function(technique, "execute")
-    newest = manifest.newest_valid(spec.checkpoints_dir)
-    start = 0 if newest is None else newest[1]["step"]
-    limit = max(0, spec.steps - start)
-    task = _task(spec, definition, spec.knobs or {}, spec.checkpoints_dir, limit, reporter)
-    reporter.send({"type": "started", "step": start, "setup_s": seconds_alive()})
+    task = _task(spec, definition, spec.knobs or {}, spec.checkpoints_dir, reporter)
+    limit = task.train_until(spec.steps)
+    steps = task.accumulation.steps
+    reporter.send({"type": "started", "step": steps(task.start), "setup_s": seconds_alive()})
     if limit > 0:
         try:
             execute(task, list(range(spec.gpus)), spec.attempt, limit)
@@ -66,41 +65,41 @@ def _train(
             if not reporter.stop_requested:
                 raise
         task.returned()
-    reached, saved = _reached(task, spec.checkpoints_dir, start, limit)
-    if reached < spec.steps:
+    reached, saved = _reached(task, spec.checkpoints_dir, limit)
+    if steps(reached) < spec.steps:
         if not reporter.stop_requested:
             raise RuntimeError(
-                f"technique `{spec.technique.name}`: execute returned after {reached - start} of "
-                f"the {limit} batches that it was to train"
+                f"technique `{spec.technique.name}`: execute returned after {reached - task.start} "
+                f"of the {limit} batches that it was to train"
             )
         if saved < reached:
             reporter.note(
-                f"execute stopped without saving: {reached - saved} steps are trained again"
+                f"execute stopped without saving: {reached - saved} batches are trained again"
             )
-        reporter.send({"type": "stopped", "step": saved})
+        reporter.send({"type": "stopped", "step": steps(saved)})
         return
     if saved < reached:
         reporter.note(
-            f"execute returned without saving its last {reached - saved} steps: the trained model "
-            "is not kept (call task.save(model.state_dict()) at the end)"
+            f"execute returned without saving its last {reached - saved} batches: the trained "
+            "model is not kept (call task.save(model.state_dict()) at the end)"
         )
     if task.loss is not None:
         metrics = Metrics(spec.task_dir)
-        metrics.add(reached, task.loss)
+        metrics.add(steps(reached), task.loss)
         metrics.close()
     if saved > 0 and definition.save_dir is not None:
-        export(spec, definition.save_dir, saved, reporter)
-    reporter.send({"type": "finished", "step": reached, "loss": task.loss})
+        export(spec, definition.save_dir, steps(saved), reporter)
+    reporter.send({"type": "finished", "step": steps(reached), "loss": task.loss})
 
 
-def _reached(task: BlackBoxTask, checkpoints_dir: Path, start: int, limit: int) -> tuple[int, int]:
-    """(done steps, steps in the last save) after `execute` has returned."""
+def _reached(task: BlackBoxTask, checkpoints_dir: Path, limit: int) -> tuple[int, int]:
+    """(done batches, batches in the last save) after `execute` has returned."""
     # On disk, because a process that the function started may have saved.
     newest = manifest.newest_valid(checkpoints_dir)
-    saved = 0 if newest is None else newest[1]["step"]
+    saved = 0 if newest is None else newest[1]["batches"]
     if task.iterated:
-        return start + task.given, saved
-    return (saved if saved > start else start + limit), saved
+        return task.start + task.given, saved
+    return (saved if saved > task.start else task.start + limit), saved
 
 
 def _trial(
@@ -113,17 +112,19 @@ def _trial(
     scratch = spec.attempt_dir / "scratch"
     limit = _SEARCH_BATCHES_A_STEP * (spec.warmup_steps + max(2, spec.timed_steps))
     task = _task(
-        *(spec, definition, {}, scratch / "search", limit, reporter), each_iterator_an_epoch=True
+        *(spec, definition, {}, scratch / "search", reporter),
+        limit=limit,
+        each_iterator_an_epoch=True,
     )
     batches_per_epoch = task.batches_per_epoch
     setup_s = seconds_alive()
     try:
-        parameters, step_s = _answer(_search(search, task, gpus, spec.attempt))
+        parameters, batch_s = _answer(_search(search, task, gpus, spec.attempt))
         knobs = wrap_parameters(parameters)
         _check_plain(knobs)
-        if step_s is None:
+        if batch_s is None:
             began = time.monotonic()
-            step_s, first_s = _time_execute(spec, definition, execute, knobs, scratch, reporter)
+            batch_s, first_s = _time_execute(spec, definition, execute, knobs, scratch, reporter)
             setup_s += first_s - began
     except Exception as error:
         failure = describe(error)
@@ -145,7 +146,7 @@ def _trial(
         shutil.rmtree(scratch, ignore_errors=True)
     outcome: dict[str, Any] = {
         "outcome": "measured",
-        "step_s": step_s,
+        "step_s": batch_s * definition.gradient_accumulation_steps,
         "setup_s": setup_s,
         "peak_memory_bytes": memory.peak_bytes(),
         "timed_steps": max(2, spec.timed_steps),
@@ -170,16 +171,16 @@ def _answer(found: Any) -> tuple[Any, float | None]:
     """(parameters, seconds a batch or None) out of what `search` returned."""
     if not (isinstance(found, tuple) and len(found) == 2):
         return found, None
-    parameters, step_s = found
-    if step_s is None:
+    parameters, batch_s = found
+    if batch_s is None:
         if parameters is None:
             raise NotApplicable("its search returned (None, None): it can't run this task there")
         return parameters, None
-    if isinstance(step_s, bool) or not isinstance(step_s, int | float):
+    if isinstance(batch_s, bool) or not isinstance(batch_s, int | float):
         return found, None  # a pair that is all parameters
-    if not 0 < step_s < float("inf"):
-        raise ValueError(f"search returned {step_s} seconds a batch; it must be positive")
-    return parameters, float(step_s)
+    if not 0 < batch_s < float("inf"):
+        raise ValueError(f"search returned {batch_s} seconds a batch; it must be positive")
+    return parameters, float(batch_s)
 
 
 def _check_plain(knobs: dict[str, Any]) -> None:
@@ -206,7 +207,7 @@ def _time_execute(
     # One more than is timed: where the function counts batches itself, the end of its last one
     # isn't seen.
     count = spec.warmup_steps + timed_steps + 1
-    task = _task(spec, definition, knobs, scratch / "execute", count, reporter)
+    task = _task(spec, definition, knobs, scratch / "execute", reporter, limit=count)
     began = time.monotonic()
     execute(task, gpus, spec.attempt, count)
     if task.iterated:
@@ -217,12 +218,12 @@ def _time_execute(
     # It reads the loader by itself, so only the whole call can be timed. What it costs besides
     # batches is found by calling it once more with fewer of them.
     longer_s = time.monotonic() - began
-    task = _task(spec, definition, knobs, scratch / "execute-once", 1, reporter)
+    task = _task(spec, definition, knobs, scratch / "execute-once", reporter, limit=1)
     again = time.monotonic()
     execute(task, gpus, spec.attempt, 1)
     shorter_s = time.monotonic() - again
-    step_s = (longer_s - shorter_s) / (count - 1)
-    return (step_s if step_s > 0 else longer_s / count), began
+    batch_s = (longer_s - shorter_s) / (count - 1)
+    return (batch_s if batch_s > 0 else longer_s / count), began
 
 
 def _task(
@@ -230,9 +231,9 @@ def _task(
     definition: TaskDefinition,
     knobs: dict[str, Any],
     checkpoints_dir: Path,
-    limit: int,
     reporter: Reporter,
     *,
+    limit: int = 0,
     each_iterator_an_epoch: bool = False,
 ) -> BlackBoxTask:
     is_training = spec.kind == "train"

@@ -11,6 +11,7 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from torch import nn
 from saturn.definition import TaskDefinition
 from saturn.strategy import Strategy
 from saturn.worker import manifest, seeds
+from saturn.worker.accumulation import Accumulation
 from saturn.worker.black_box_state import (
     commit_pending,
     drop_pending,
@@ -42,9 +44,9 @@ _TIMES = 256
 class BlackBoxTask:
     """One task, in one process, from where its last save stands.
 
-    `strategy` is what runs it; `limit` is how many batches its iterators give at most, together.
-    With `each_iterator_an_epoch`, as `search` gets it, each gives one epoch instead, or `limit`
-    batches where the loader has no length.
+    `strategy` is what runs it; `limit` is how many batches its iterators give at most, together
+    (see also `train_until`). With `each_iterator_an_epoch`, as `search` gets it, each gives one
+    epoch instead, or `limit` batches where the loader has no length.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class BlackBoxTask:
         about: Mapping[str, Any],
         *,
         strategy: Strategy,
-        limit: int,
+        limit: int = 0,
         each_iterator_an_epoch: bool = False,
         stop_requested: Callable[[], bool],
         report: Callable[[dict[str, Any]], None],
@@ -75,18 +77,28 @@ class BlackBoxTask:
         drop_pending(checkpoints_dir)  # of a function that crashed: nobody knows what it holds
         self._saved = manifest.newest_valid(checkpoints_dir)
         found = None if self._saved is None else self._saved[1]
-        self.start_step: int = 0 if found is None else found["step"]
-        self._position = (
-            Position()
-            if found is None
-            else Position(found["epoch"], found["batch"], found["samples"])
-        )
+        self._position = Position() if found is None else Position.of(found)
+        #: Batches that were done when the function got this.
+        self.start: int = self._position.batches
         self.given = 0  # batches that the iterator has given
         self.iterated = False  # whether `get_iterator` was used at all
         # When each batch was asked for, of late.
         self.times: deque[float] = deque(maxlen=_TIMES)
         self._told = 0.0
         self._loss: torch.Tensor | None = None
+
+    @property
+    def accumulation(self) -> Accumulation:
+        """How the task's batches make steps."""
+        definition = self._definition
+        # Where each batch is a step, the loader needn't be built to know.
+        is_needed = definition.gradient_accumulation_steps > 1
+        return Accumulation(definition, self.batches_per_epoch if is_needed else None)
+
+    def train_until(self, step: int) -> int:
+        """End the iterators with `step`'s last batch; returns how many batches they give."""
+        self._limit = max(0, self.accumulation.batches(step) - self.start)
+        return self._limit
 
     @property
     def loss(self) -> float | None:
@@ -103,6 +115,8 @@ class BlackBoxTask:
     def get_iterator(self) -> Iterator[Any]:
         """Batches from where training stands; ends with the last to train, or on a stop request.
 
+        Where gradients are accumulated, it never ends within a step but the task's last.
+
         While `search` runs it ends after one epoch, or, where the loader has no length, after ten
         times as many batches as a trial has steps.
 
@@ -116,11 +130,11 @@ class BlackBoxTask:
             end = self.given + (self.batches_per_epoch or self._limit)
         while True:
             self.times.append(time.monotonic())
-            if self.given >= end or self._stop_requested():
+            if self.given >= end or (self._stop_requested() and self._between_steps()):
                 return
             piece = next(slices)
-            step = self.start_step + self.given
-            seeds.seed_step(seeds.step_seed(self._definition.seed, step, 0), device)
+            number = self._position.batches
+            seeds.seed_batch(seeds.batch_seed(self._definition.seed, number, 0), device)
             self.given += 1
             self._position = piece.after
             self._tell()
@@ -169,28 +183,25 @@ class BlackBoxTask:
         began = time.monotonic()
         write_pending(state_dict, self._checkpoints_dir)
         if self.iterated:
-            self._commit(self.given, self._position, began)
+            self._commit(self._position, began)
 
     def returned(self) -> None:
         """To be called when the function has returned: what is still pending counts now."""
         if not self.iterated and has_pending(self._checkpoints_dir):
-            self._commit(self._limit, self._after_limit(), time.monotonic())
+            self._commit(self._after_limit(), time.monotonic())
 
-    def _commit(self, done: int, position: Position, began: float) -> None:
-        step = self.start_step + done
+    def _commit(self, position: Position, began: float) -> None:
+        step = self.accumulation.steps(position.batches)
         directory = commit_pending(
-            self._checkpoints_dir,
-            {
-                "step": step,
-                "samples": position.samples,
-                "epoch": position.epoch,
-                "batch": position.batch,
-                **self._about,
-            },
+            self._checkpoints_dir, {"step": step, **asdict(position), **self._about}
         )
         self._saved = (directory, manifest.read(directory) or {})
         save_s = time.monotonic() - began
         self._report({"type": "checkpoint", "step": step, "save_s": save_s, "blocked_s": save_s})
+
+    def _between_steps(self) -> bool:
+        """Whether no step's batches have been given in part: half a step can't be saved."""
+        return self._position.batches % self._definition.gradient_accumulation_steps == 0
 
     def _watched(self, loss_function: Callable[..., Any] | None) -> Callable[..., Any] | None:
         """The task's loss function, its last value noted for progress reports."""
@@ -212,10 +223,11 @@ class BlackBoxTask:
     def _after_limit(self) -> Position:
         """Where the data stands after all batches, by their number alone."""
         per_epoch, start = self.batches_per_epoch, self._position
+        batches = start.batches + self._limit
         if per_epoch is None:
-            return start
+            return replace(start, batches=batches)
         epoch, batch = divmod(start.epoch * per_epoch + start.batch + self._limit, per_epoch)
-        return Position(epoch, batch, start.samples)
+        return Position(epoch, batch, start.samples, batches)
 
     def __getstate__(self) -> dict[str, Any]:
         """For processes that a function starts itself: all but the lines to the runtime."""
@@ -247,13 +259,13 @@ class BlackBoxTask:
         done = self.given - 1
         if done > 0 and now - self._told >= _PROGRESS_EVERY_S:
             self._told = now
-            step_s = (self.times[-1] - self.times[0]) / max(1, len(self.times) - 1)
+            batch_s = (self.times[-1] - self.times[0]) / max(1, len(self.times) - 1)
             self._report(
                 {
                     "type": "progress",
-                    "step": self.start_step + done,
+                    "step": self.accumulation.steps(self.start + done),
                     "loss": self.loss,
-                    "step_s": step_s or None,
+                    "step_s": batch_s * self.accumulation.a_step or None,
                 }
             )
 
@@ -264,6 +276,10 @@ def _hparams(definition: TaskDefinition) -> SimpleNamespace:
         epochs=definition.epochs,
         batch_count=definition.batch_count,
         optimizer_cls=definition.optimizer_cls or torch.optim.AdamW,
+        gradient_accumulation_steps=definition.gradient_accumulation_steps,
+        max_grad_norm=definition.max_grad_norm,
+        precision=definition.precision,
+        lr_scheduler=definition.lr_scheduler,
         kwargs=dict(definition.kwargs),
     )
 

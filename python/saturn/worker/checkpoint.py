@@ -2,9 +2,9 @@
 
 State is the model's and the optimizer's tensors by unsplit parameter names, in PyTorch's
 distributed checkpoint format (DCP), so any technique loads any other's. Learning rates and other
-group settings are the task's, and are rebuilt, not stored, but for those that the optimizer
-changes itself (see `optimizer_groups`); random streams are seeded anew (see `seeds`).
-Non-persistent buffers stay as the model built them.
+group settings are the task's, and are rebuilt, not stored, but for those that changed since (see
+`optimizer_groups`, `lr_schedule`); random streams are seeded anew (see `seeds`). Non-persistent
+buffers stay as the model built them.
 
 Which directories count, and how one is committed, is in `manifest`.
 """
@@ -15,6 +15,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from saturn.worker import manifest
 from saturn.worker.black_box_state import saved_model
 from saturn.worker.data import Position
 from saturn.worker.gang import Gang
+from saturn.worker.lr_schedule import LrSchedule
 from saturn.worker.optimizer_groups import OptimizerGroups
 
 #: One flat key for each tensor, so layouts that hold different parameters can share a checkpoint.
@@ -49,11 +51,17 @@ class Checkpoints:
     """The checkpoints of one task, as one rank of a gang writes and reads them."""
 
     def __init__(
-        self, directory: Path, gang: Gang, about: Mapping[str, Any], groups: OptimizerGroups
+        self,
+        directory: Path,
+        gang: Gang,
+        about: Mapping[str, Any],
+        groups: OptimizerGroups,
+        lr_schedule: LrSchedule,
     ) -> None:
         self._directory = directory
         self._gang = gang
         self._groups = groups  # of the optimizer that is saved and loaded here
+        self._lr_schedule = lr_schedule  # of the same
         self._about = dict(about)  # what else the manifest says: task, technique, gpus, knobs
 
     def save(
@@ -104,11 +112,10 @@ class Checkpoints:
                     "version": manifest.VERSION,
                     "format": "dcp",
                     "step": step,
-                    "samples": position.samples,
-                    "epoch": position.epoch,
-                    "batch": position.batch,
+                    **asdict(position),
                     "loss": loss if math.isfinite(loss) else None,
                     "optimizer_groups": self._groups.changed(),
+                    "lr_scheduler": self._lr_schedule.state(),
                     **self._about,
                     **manifest.versions(),
                     "files": files,
@@ -152,6 +159,7 @@ class Checkpoints:
                 saved_model(directory, self._gang.device),
                 options=StateDictOptions(full_state_dict=True),
             )
+            self._lr_schedule.skip(content["step"])
         else:
             reader = FileSystemReader(directory)
             saved = set(reader.read_metadata().state_dict_metadata)
@@ -174,7 +182,8 @@ class Checkpoints:
             # for it or sets it. Such a step may decay the weights, so there is none once they are
             # loaded; where the optimizer has counted one, that is undone here.
             self._groups.restore(content["optimizer_groups"])
-        return Position(content["epoch"], content["batch"], content["samples"])
+            self._lr_schedule.restore(content["lr_scheduler"])
+        return Position.of(content)
 
 
 def _tensors_of(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:

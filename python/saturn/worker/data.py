@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
@@ -29,11 +29,20 @@ _TELL_EVERY_S = 30.0
 
 @dataclass(frozen=True)
 class Position:
-    """Where training stands: `batch` of `epoch` comes next, `samples` have been seen."""
+    """Where training stands: `batch` of `epoch` comes next.
+
+    `samples` have been seen, in `batches` of the loader, since the task began.
+    """
 
     epoch: int = 0
     batch: int = 0
     samples: int = 0
+    batches: int = 0
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> Position:
+        """The position in a checkpoint's manifest, which holds the fields of one."""
+        return cls(**{field.name: manifest[field.name] for field in fields(cls)})
 
 
 @dataclass(frozen=True)
@@ -117,18 +126,18 @@ class Data:
             **workers,
         )
         with seeds.forked():
-            batches = iter(own)
-        samples = start.samples
+            fetched = iter(own)
+        samples, batches = start.samples, start.batches
         while True:
             with task_function("get_dataloader's loader"):
-                batch = next(batches)
+                batch = next(fetched)
             plan = planned.popleft()
             if ready_made:
                 piece, counted, size = _cut(batch, data_rank, data_size)
             else:
                 piece, counted, size = batch, plan.num_samples, plan.num_global
-            samples += size
-            yield Slice(piece, counted, size, Position(plan.epoch, plan.batch, samples))
+            samples, batches = samples + size, batches + 1
+            yield Slice(piece, counted, size, Position(plan.epoch, plan.batch, samples, batches))
 
     def _keys(
         self,
@@ -163,7 +172,7 @@ class Data:
     def _stream(
         self, start: Position, data_rank: int, data_size: int
     ) -> Generator[Slice, None, None]:
-        samples = start.samples
+        samples, batches = start.samples, start.batches
         began = told = time.monotonic()
         number, epoch, iterator = 0, start.epoch, self._open_stream(start.epoch)
         while True:
@@ -195,9 +204,9 @@ class Data:
                     )
                 continue
             piece, counted, size = _cut(batch, data_rank, data_size)
-            samples += size
+            samples, batches = samples + size, batches + 1
             # The end of an epoch is only found by reading on, so a position may be one past it.
-            yield Slice(piece, counted, size, Position(epoch, number, samples))
+            yield Slice(piece, counted, size, Position(epoch, number, samples, batches))
 
     def _open_stream(self, epoch: int) -> Iterator[Any]:
         loader = self.loader

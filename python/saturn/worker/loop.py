@@ -50,6 +50,7 @@ def train(
             "attempt": spec.attempt,
         },
         OptimizerGroups(stepper.optimizer),
+        stepper.lr_schedule,
     )
     done, loss, position = 0, math.nan, Position()
     if (newest := checkpoints.newest()) is not None:
@@ -64,10 +65,10 @@ def train(
                 "the last save came from a black-box technique and holds the model alone: the "
                 "optimizer starts fresh"
             )
-    slices: Iterator[Slice] = stepper.slices(position)
+    pieces: Iterator[list[Slice]] = stepper.pieces(position)
     if done < spec.steps:
         # Fetched before training counts as begun: a stream is first read again up to there.
-        slices = itertools.chain([next(slices)], slices)
+        pieces = itertools.chain([next(pieces)], pieces)
     observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
     if observer is not None:
         observer.started(done)
@@ -84,10 +85,10 @@ def train(
 
     while done < spec.steps:
         began = time.monotonic()
-        piece = next(slices)
+        of_step = next(pieces)
         due = gang.rank == 0 and began - saved_time >= spec.checkpoint_every_s
-        result = stepper.step(done, piece, stop=reporter.stop_requested, save=due)
-        done, loss, position = done + 1, result.loss, piece.after
+        result = stepper.step(of_step, stop=reporter.stop_requested, save=due)
+        done, loss, position = done + 1, result.loss, of_step[-1].after
         if observer is not None:
             observer.stepped(done, loss, time.monotonic() - began)
         if result.stop and done < spec.steps:

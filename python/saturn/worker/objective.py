@@ -4,7 +4,7 @@ A batch is an (inputs, labels) pair, or a mapping. Of a pair, the model gets the
 where they are a tuple or list, as keywords where they are a mapping) and the loss is
 `loss_function(outputs, labels)`. Of a mapping, the model gets everything as keywords, and the
 loss is `loss_function(outputs, batch)` or, without a loss function, the model's own
-`outputs.loss`.
+`outputs.loss`. The loss is computed in the task's precision.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 
 from saturn.worker import nested
 from saturn.worker.failure import TaskError, task_function
+from saturn.worker.precision import FLOAT32, Precision
 
 
 class TaskObjective:
@@ -25,9 +26,12 @@ class TaskObjective:
         self,
         loss_function: Callable[..., Any] | None,
         loss_weight: Callable[..., Any] | None = None,
+        *,
+        precision: Precision = FLOAT32,
     ) -> None:
         self._loss_function = loss_function
         self._loss_weight = loss_weight
+        self._precision = precision
 
     def inputs(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if isinstance(batch, Mapping):
@@ -43,7 +47,7 @@ class TaskObjective:
         if self._loss_function is None:
             return _scalar(_own_loss(outputs, batch), "the model's own `outputs.loss`")
         target = batch if isinstance(batch, Mapping) else _pair(batch)[1]
-        with task_function("loss_function"):
+        with task_function("loss_function"), self._precision.context():
             loss = self._loss_function(outputs, target)
         return _scalar(loss, "loss_function")
 

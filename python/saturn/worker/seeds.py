@@ -5,8 +5,8 @@
   samplers hold seeded alike;
 * the sample at position `p` of epoch `e` is fetched after `seed_fetch(sample_seed(seed, e, p))`,
   so a random augmentation is the same whichever rank fetches it;
-* the forward of step `k` on data rank `r` runs after `seed_step(step_seed(seed, k, r))`, so
-  dropout is the same whenever that layout comes to that step.
+* the forward on batch `b`, counted from the task's first, on data rank `r` runs after
+  `seed_batch(batch_seed(seed, b, r))`, so dropout is the same whenever that layout comes there.
 
 No generator state is ever saved: a resumed task seeds its way to the same numbers.
 """
@@ -41,9 +41,12 @@ def sample_seed(seed: int, epoch: int, position: int) -> int:
     return derive(seed, "sample", epoch, position)
 
 
-def step_seed(seed: int, step: int, data_rank: int) -> int:
-    """What the forward of a step draws from, on one data rank."""
-    return derive(seed, "step", step, data_rank)
+def batch_seed(seed: int, number: int, data_rank: int) -> int:
+    """What the forward on one data rank's slice of a batch draws from.
+
+    `number` counts the task's batches from 0, over epochs.
+    """
+    return derive(seed, "batch", number, data_rank)
 
 
 def seed_all(seed: int) -> None:
@@ -58,7 +61,7 @@ def seed_fetch(seed: int) -> None:
     _seed_python(seed)
 
 
-def seed_step(seed: int, device: torch.device) -> None:
+def seed_batch(seed: int, device: torch.device) -> None:
     """Seed what a forward may draw from."""
     seed_fetch(seed)
     if device.type == "cuda":

@@ -1,32 +1,38 @@
 """One task built under one technique, and one step of its training.
 
 Training and trials both step through this, so a trial measures exactly what training does: fetch,
-forward, backward, optimizer, and the agreement of the ranks.
+forward, backward, clipping, optimizer, scheduler, and the agreement of the ranks.
+
+What belongs to the task is done here, the same way under every technique: precision, gradient
+accumulation and clipping, the learning rate's schedule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from saturn.definition import TaskDefinition, call_get_model
 from saturn.techniques.interface import Knobs, Technique
 from saturn.worker import nested, seeds
+from saturn.worker.accumulation import Accumulation
 from saturn.worker.data import Data, Position, Slice
 from saturn.worker.failure import TaskError, task_function
 from saturn.worker.gang import Gang
+from saturn.worker.lr_schedule import LrSchedule
 from saturn.worker.objective import TaskObjective
+from saturn.worker.precision import Precision
 
 
 @dataclass(frozen=True)
 class StepResult:
     """What the ranks agree on after a step: the same on every rank."""
 
-    loss: float  # mean over the global batch
+    loss: float  # mean over the step's global batches
     stop: bool  # some rank was asked to stop
     save: bool  # rank 0 wants a checkpoint
 
@@ -48,55 +54,93 @@ class Stepper:
         """Build all of it; `note` tells the person something, `alive` that this goes on."""
         self._definition = definition
         self._gang = gang
-        self._objective = TaskObjective(definition.loss_function, definition.loss_weight)
+        precision = Precision(definition.precision, gang.device)
+        self._objective = TaskObjective(
+            definition.loss_function, definition.loss_weight, precision=precision
+        )
         module = build_model(definition) if module is None else module
         alive()
+        precision.put_on(module)
         self.parallel = technique.parallelise(module, gang, knobs)
         self.optimizer = build_optimizer(definition, self.parallel.module)
+        self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
         alive()
         self.data = build_data(definition, gang.device, note, alive)
+        self._accumulation = Accumulation(definition, self.data.batches_per_epoch)
 
-    def slices(self, start: Position) -> Generator[Slice, None, None]:
-        """This rank's slices from `start` on."""
-        return self.data.slices(
+    def pieces(self, start: Position) -> Generator[list[Slice], None, None]:
+        """For each step from `start` on, this rank's slices of its batches."""
+        slices = self.data.slices(
             start, data_rank=self.parallel.data_rank, data_size=self.parallel.data_size
         )
+        batches = start.batches
+        with closing(slices):
+            while True:
+                number = self._accumulation.next_step(batches)
+                yield [next(slices) for _ in range(number)]
+                batches += number
 
-    def step(self, number: int, piece: Slice, *, stop: bool, save: bool) -> StepResult:
-        """Train on `piece` as step `number` (the first is 0); every rank calls it."""
-        device = self._gang.device
-        batch = nested.to_device(piece.batch, device)
-        weight, total = self._weights(number, piece, batch)
-        seeds.seed_step(
-            seeds.step_seed(self._definition.seed, number, self.parallel.data_rank), device
-        )
-        loss = self.parallel.forward_backward(batch, self._objective, weight / total)
+    def step(self, pieces: Sequence[Slice], *, stop: bool, save: bool) -> StepResult:
+        """Train on the slices of one step; every rank calls it."""
+        weights, total = self._weights(pieces)
+        losses = [
+            self._forward_backward(piece, weight / total, is_last=piece is pieces[-1])
+            for piece, weight in zip(pieces, weights, strict=True)
+        ]
+        self._clip_gradients()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        if not self._accumulation.is_past_end(pieces[-1].after.batches):
+            self.lr_schedule.step()
         # A slice that several ranks share is counted by the one that reports its loss. Loss and
         # flags travel together: one collective a step.
-        counted = weight if loss is not None else 0.0
-        value = float(loss) * counted if loss is not None and counted else 0.0
-        weighted, counted, stops, saves = self._gang.sum([value, counted, stop, save])
-        return StepResult(loss=weighted / counted, stop=stops > 0, save=saves > 0)
+        counted = [
+            (float(loss) * weight, weight)
+            for loss, weight in zip(losses, weights, strict=True)
+            if loss is not None and weight
+        ]
+        value, count = (sum(column) for column in zip(*counted, strict=True)) if counted else (0, 0)
+        value, count, stops, saves = self._gang.sum([value, count, stop, save])
+        return StepResult(loss=value / count, stop=stops > 0, save=saves > 0)
 
-    def _weights(self, number: int, piece: Slice, batch: Any) -> tuple[float, float]:
-        """What this slice counts, and what the global batch counts."""
+    def _forward_backward(self, piece: Slice, share: float, *, is_last: bool) -> Tensor | None:
+        device, parallel = self._gang.device, self.parallel
+        batch = nested.to_device(piece.batch, device)
+        number = piece.after.batches - 1
+        seeds.seed_batch(
+            seeds.batch_seed(self._definition.seed, number, parallel.data_rank), device
+        )
+        with nullcontext() if is_last else parallel.accumulating():
+            return parallel.forward_backward(batch, self._objective, share)
+
+    def _clip_gradients(self) -> None:
+        limit = self._definition.max_grad_norm
+        if limit is not None:
+            parameters = list(self.parallel.module.parameters())
+            norm = self.parallel.gradient_norm()
+            torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+
+    def _weights(self, pieces: Sequence[Slice]) -> tuple[list[float], float]:
+        """What each slice counts, and what the step's global batches count together."""
         if self._definition.loss_weight is None:
-            return float(piece.num_samples), float(piece.num_global)
-        weight = self._objective.weight(batch) if piece.num_samples else 0.0
-        if self.parallel.data_size == 1:
-            total = weight
-        else:
+            counts = [float(piece.num_samples) for piece in pieces]
+            return counts, float(sum(piece.num_global for piece in pieces))
+        weights = [
+            self._objective.weight(piece.batch) if piece.num_samples else 0.0 for piece in pieces
+        ]
+        total = sum(weights)
+        if self.parallel.data_size > 1:
             # Ranks that share a slice weigh it once each.
             ranks_a_slice = self._gang.world_size / self.parallel.data_size
-            total = self._gang.sum([weight])[0] / ranks_a_slice
+            total = self._gang.sum([total])[0] / ranks_a_slice
         if not total > 0:
+            before = pieces[-1].after.batches - len(pieces)
             raise TaskError(
-                f"loss_weight of the batch of step {number} is {total:g}; it must be positive "
-                "for a whole batch (for example the number of its tokens)"
+                f"loss_weight of batches {before + 1} to {pieces[-1].after.batches} together is "
+                f"{total:g}; it must be positive for the batches of a step (for example the "
+                "number of their tokens)"
             )
-        return weight, total
+        return weights, total
 
 
 def build_model(definition: TaskDefinition) -> nn.Module:

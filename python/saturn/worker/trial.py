@@ -139,8 +139,8 @@ class _Measurement:
             note=self.reporter.note,
             alive=self.reporter.alive,
         )
-        slices = stepper.slices(Position())
-        piece = next(slices)
+        pieces = stepper.pieces(Position())
+        of_step = next(pieces)
         # What an attempt with these knobs needs before its first step.
         setup_s = before_s + time.monotonic() - began
         timed_steps = max(2, self.spec.timed_steps)
@@ -149,12 +149,12 @@ class _Measurement:
             self.reporter.alive()
             step_began = time.monotonic()
             if number > 0:
-                piece = next(slices)
-            stepper.step(number, piece, stop=False, save=False)
+                of_step = next(pieces)
+            stepper.step(of_step, stop=False, save=False)
             if self.gang.device.type == "cuda":
                 torch.cuda.synchronize(self.gang.device)
             seconds.append(time.monotonic() - step_began)
-        slices.close()
+        pieces.close()
         outcome: Outcome = {
             "outcome": "measured",
             "step_s": statistics.median(seconds[self.spec.warmup_steps :]),

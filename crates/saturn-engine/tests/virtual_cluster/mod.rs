@@ -2,6 +2,7 @@
 //! injects faults from a seed, and checks the engine's invariants at every step.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -76,6 +77,7 @@ pub(crate) fn config(num_tasks: usize, gpus: u32) -> RunConfig {
                 dir: format!("tasks/t{index}"),
                 steps: Some(100),
                 epochs: None,
+                batches_a_step: NonZeroU64::MIN,
                 gpu_range: None,
                 profile_key: format!("group {}", index / 3),
                 measured: Vec::new(),

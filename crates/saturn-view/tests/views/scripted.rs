@@ -2,6 +2,8 @@
 //! meets a trial that raises, one out of memory, one that does not apply, a retry, a re-plan, and a
 //! task that is given up.
 
+use std::num::NonZeroU64;
+
 use saturn_core::{Cluster, Gang, Knobs, Node, Placement, PlanStatus, Strategy, TrialOutcome};
 use saturn_engine::{
     AttemptEnd, AttemptId, DeviceKind, FailureKind, Level, Mode, PlannedTask, Policy, Purpose,
@@ -27,6 +29,7 @@ fn task(name: &str, steps: u64, key: &str) -> TaskSpec {
         dir: format!("tasks/{name}"),
         steps: Some(steps),
         epochs: None,
+        batches_a_step: NonZeroU64::MIN,
         gpu_range: None,
         profile_key: key.to_owned(),
         measured: Vec::new(),

@@ -1,0 +1,48 @@
+"""How a loader's batches make optimizer steps, where a task accumulates gradients.
+
+Batches are counted from the task's first one, whatever epoch they are of; each step takes the next
+`gradient_accumulation_steps` of them, and the task's last step what is left. So where a step
+begins follows from the number of batches alone, which is part of every position.
+"""
+
+from __future__ import annotations
+
+from saturn.definition import TaskDefinition
+
+
+class Accumulation:
+    """Counts one task's batches and steps.
+
+    `batches_per_epoch` is the loader's length, None where it has none.
+    """
+
+    def __init__(self, definition: TaskDefinition, batches_per_epoch: int | None) -> None:
+        self.a_step = definition.gradient_accumulation_steps
+        #: Batches of the whole task; None where a loader without length leaves that open.
+        self.total: int | None = definition.batch_count
+        if definition.epochs is not None and batches_per_epoch is not None:
+            self.total = definition.epochs * batches_per_epoch
+
+    def next_step(self, batches: int) -> int:
+        """How many batches the next step takes, when `batches` are done.
+
+        Steps after the task's last one are whole: short tasks get them in a trial.
+        """
+        size = self.a_step - batches % self.a_step
+        left = 0 if self.total is None else self.total - batches
+        return min(size, left) if left > 0 else size
+
+    def is_past_end(self, batches: int) -> bool:
+        """Whether `batches` are more than the task has, as in a trial of a short one."""
+        return self.total is not None and batches > self.total
+
+    def steps(self, batches: int) -> int:
+        """Steps that `batches` complete."""
+        steps, rest = divmod(batches, self.a_step)
+        return steps + 1 if rest and batches == self.total else steps
+
+    def batches(self, steps: int) -> int:
+        """Batches that `steps` take."""
+        end = steps * self.a_step
+        is_last = self.total is not None and end - self.a_step < self.total < end
+        return self.total if is_last and self.total is not None else end

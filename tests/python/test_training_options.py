@@ -1,0 +1,169 @@
+"""Accumulation, clipping, precision and schedulers: the task's own, under every technique."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from functools import partial
+from typing import Any
+
+import black_boxes
+import pytest
+import reference
+import torch
+from harness import Runtime
+from models import Mlp, definition
+from saturn.definition import TaskDefinition
+from saturn.worker import manifest
+from saturn.worker.accumulation import Accumulation
+from saturn.worker.precision import Precision
+from techniques_of_tests import spec_of
+from torch import nn
+from torch.optim import SGD
+from torch.optim.lr_scheduler import OneCycleLR
+
+TOLERANCE = 1e-5
+MOVES = [("ddp", 1, 1), ("fsdp", 2, 3), ("ddp", 3, 4), ("fsdp", 3, 5), ("ddp", 2, 6)]
+#: 17 batches of which the seventh begins an epoch, in steps of three: the last has two.
+ACCUMULATING = {"gradient_accumulation_steps": 3, "batch_count": 17}
+
+
+def chain(run: Runtime, task: TaskDefinition, moves: list[Any]) -> dict[int, float]:
+    run.write_task(task)
+    for technique, ranks, steps in moves:
+        result = run.run(task.name, technique, ranks=ranks, steps=steps)
+        assert result.codes == [0] * ranks, result.logs
+    return run.losses(task.name)
+
+
+def weights(run: Runtime, task: str) -> dict[str, torch.Tensor]:
+    """The model of the newest checkpoint."""
+    from torch.distributed.checkpoint import FileSystemReader, load
+
+    newest = manifest.newest_valid(run.task_dir(task) / "checkpoints")
+    assert newest is not None
+    state = {"model": Mlp().state_dict()}
+    with pytest.warns(UserWarning, match="torch.distributed is disabled"):
+        load(state, storage_reader=FileSystemReader(newest[0]), no_dist=True)
+    return state["model"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(ACCUMULATING, id="accumulation"),
+        pytest.param({"max_grad_norm": 0.4}, id="clipping"),
+        pytest.param(
+            {
+                **ACCUMULATING,
+                "max_grad_norm": 0.4,
+                "optimizer_cls": partial(SGD, momentum=0.9),
+                "lr_scheduler": partial(OneCycleLR, max_lr=0.3, total_steps=6),
+            },
+            id="all-of-them",
+        ),
+    ],
+)
+def test_a_tasks_options_mean_the_same_under_every_strategy(
+    run: Runtime, changes: dict[str, Any]
+) -> None:
+    expected, model = reference.train(definition(**changes), 6)
+    # On one rank to the last bit, with stops or without.
+    alone = chain(run, definition("alone", **changes), [("ddp", 1, 2), ("ddp", 1, 6)])
+    assert alone == expected
+    for name, tensor in weights(run, "alone").items():
+        assert torch.equal(tensor, model.state_dict()[name]), name
+    moved = chain(run, definition("moved", **changes), MOVES)
+    assert reference.largest_difference(moved, expected) < TOLERANCE
+
+
+def test_each_option_changes_the_training() -> None:
+    # What the test above compares would be worth nothing if the options did nothing.
+    plain, _ = reference.train(definition(), 6)
+    for changes in (
+        {"max_grad_norm": 0.4},
+        {"gradient_accumulation_steps": 2},
+        {"precision": "bf16"},
+        {"lr_scheduler": partial(OneCycleLR, max_lr=0.3, total_steps=6)},
+    ):
+        changed, _ = reference.train(definition(**changes), 6)
+        assert reference.largest_difference(changed, plain) > 10 * TOLERANCE, changes
+
+
+def test_a_weighed_loss_is_the_mean_over_all_batches_of_a_step(run: Runtime) -> None:
+    def weighted_mean(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        losses = nn.functional.cross_entropy(outputs, labels, reduction="none")
+        return (losses * labels).sum() / labels.sum().clamp(min=1)
+
+    task = definition(
+        loss_function=weighted_mean, loss_weight=lambda batch: batch[1].sum(), **ACCUMULATING
+    )
+    whole, _ = reference.train(task, 6)
+    assert reference.largest_difference(chain(run, task, MOVES), whole) < TOLERANCE
+
+
+@pytest.mark.parametrize(("technique", "ranks"), [("ddp", 1), ("ddp", 2), ("fsdp", 2)])
+def test_bf16_computes_as_autocast_does(run: Runtime, technique: str, ranks: int) -> None:
+    task = definition(precision="bf16", batch_count=6)
+    expected, _ = reference.train(task, 6)
+    whole = chain(run, task, [(technique, ranks, 6)])
+    if ranks == 1:
+        assert whole == expected
+    # Eight bits of a product are left; in which order ranks add them shows in the last.
+    assert reference.largest_difference(whole, expected) < 0.02
+    parts = definition("parts", precision="bf16", batch_count=6)
+    assert chain(run, parts, [(technique, ranks, 4), (technique, ranks, 6)]) == whole
+
+
+def test_a_module_under_autocast_can_be_copied_and_looked_at() -> None:
+    module, inputs = Mlp(), torch.ones(2, 12)
+    Precision("bf16", torch.device("cpu")).put_on(module)
+    assert module(inputs).dtype == torch.bfloat16
+    assert list(inspect.signature(module.forward).parameters) == ["inputs"]
+    other = copy.deepcopy(module)
+    with torch.no_grad():
+        other.head.weight.zero_(), other.head.bias.zero_()
+    assert not other(inputs).any() and module(inputs).any()
+    # A forward that was put on the instance before.
+    replaced = Mlp()
+    replaced.forward = module.head.forward  # type: ignore[method-assign]
+    Precision("bf16", torch.device("cpu")).put_on(replaced)
+    assert replaced(inputs).dtype == torch.bfloat16
+    untouched = Mlp()
+    Precision("float32", torch.device("cpu")).put_on(untouched)
+    assert "forward" not in vars(untouched) and untouched(inputs).dtype == torch.float32
+
+
+def test_batches_and_steps_are_counted_from_the_tasks_first_batch() -> None:
+    counted = Accumulation(definition(**ACCUMULATING), None)
+    assert [counted.next_step(batches) for batches in (0, 3, 4, 14, 15, 17)] == [3, 3, 2, 1, 2, 1]
+    assert [counted.steps(batches) for batches in (0, 2, 3, 16, 17)] == [0, 0, 1, 5, 6]
+    assert [counted.batches(steps) for steps in (0, 5, 6, 7)] == [0, 15, 17, 21]
+    assert [counted.is_past_end(batches) for batches in (17, 18)] == [False, True]
+    epochs = definition(epochs=3, batch_count=None, gradient_accumulation_steps=4)
+    assert Accumulation(epochs, 6).total == 18 and Accumulation(epochs, None).total is None
+    assert Accumulation(epochs, None).next_step(17) == 3
+
+
+def test_a_black_box_is_counted_in_batches_and_stops_between_steps(run: Runtime) -> None:
+    task = definition(gradient_accumulation_steps=3, batch_count=17)
+    run.write_task(task)
+    technique = spec_of(black_boxes.Static, "black_box")
+    result = run.run("mlp", technique, steps=4)
+    assert result.codes == [0], result.logs
+    assert result.one("finished")["step"] == 4
+    saved = manifest.newest_valid(run.task_dir("mlp") / "checkpoints")
+    assert saved is not None and (saved[1]["batches"], saved[1]["step"]) == (12, 4)
+    result = run.run("mlp", technique, steps=6)
+    assert result.one("started")["step"] == 4 and result.one("finished")["step"] == 6
+    saved = manifest.newest_valid(run.task_dir("mlp") / "checkpoints")
+    assert saved is not None and (saved[1]["batches"], saved[1]["step"]) == (17, 6)
+    trial = run.run("mlp", technique, kind="trial").one("trial")
+    assert trial["outcome"]["step_s"] == 3 * 0.25
+    run.write_task(definition("slow", gradient_accumulation_steps=3, batch_count=60_000))
+    gang = run.launch("slow", spec_of(black_boxes.Slow, "black_box"), steps=20_000)
+    gang.wait_for("progress", step=2)
+    gang.stop()
+    stopped = gang.wait().one("stopped")["step"]
+    saved = manifest.newest_valid(run.task_dir("slow") / "checkpoints")
+    assert saved is not None and saved[1]["batches"] == 3 * stopped
