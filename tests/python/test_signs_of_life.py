@@ -92,7 +92,7 @@ def test_reading_a_stream_again_is_told_as_it_goes(clock: Callable[[float], None
         note=notes.append,
         alive=lambda: signs.append(None),
     )
-    assert next(loader.slices(Position(0, 8, 16))).after == Position(0, 9, 18)
+    assert next(loader.slices(Position(0, 8, 16, 8))).after == Position(0, 9, 18, 9)
     assert len(signs) == 8
     assert [note.partition(" ")[0] for note in notes] == ["reading", "reading", "read"]
     assert "3 of 8 batches after 30 s" in notes[0] and "6 of 8" in notes[1]
