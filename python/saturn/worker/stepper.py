@@ -4,7 +4,7 @@ Training and trials both step through this, so a trial measures exactly what tra
 forward, backward, clipping, optimizer, scheduler, and the agreement of the ranks.
 
 What belongs to the task is done here, the same way under every technique: precision, gradient
-accumulation and clipping, the learning rate's schedule.
+accumulation and clipping, batch norm over the global batch, the learning rate's schedule.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from saturn.definition import TaskDefinition, call_get_model
 from saturn.techniques.interface import Knobs, Technique
 from saturn.worker import nested, seeds
 from saturn.worker.accumulation import Accumulation
+from saturn.worker.batch_norm import GlobalBatchNorm
 from saturn.worker.data import Data, Position, Slice
 from saturn.worker.failure import TaskError, task_function
 from saturn.worker.gang import Gang
@@ -62,6 +63,12 @@ class Stepper:
         alive()
         precision.put_on(module)
         self.parallel = technique.parallelise(module, gang, knobs)
+        self._batch_norm = GlobalBatchNorm(
+            self.parallel.module,
+            data_size=self.parallel.data_size,
+            world_size=gang.world_size,
+            note=note,
+        )
         self.optimizer = build_optimizer(definition, self.parallel.module)
         self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
         alive()
@@ -110,6 +117,7 @@ class Stepper:
         seeds.seed_batch(
             seeds.batch_seed(self._definition.seed, number, parallel.data_rank), device
         )
+        self._batch_norm.counts = piece.num_samples > 0
         with nullcontext() if is_last else parallel.accumulating():
             return parallel.forward_backward(batch, self._objective, share)
 
