@@ -10,5 +10,6 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
     {
         "ddp": "saturn.techniques.ddp:Ddp",
         "fsdp": "saturn.techniques.fsdp:Fsdp",
+        "offload": "saturn.techniques.offload:Offload",
     }
 )

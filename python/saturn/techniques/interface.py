@@ -110,6 +110,13 @@ class ParallelModel(ABC):
         norm = torch.nn.utils.get_total_norm(gradients)
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
+    def optimizer_memory(self) -> AbstractContextManager[Any]:
+        """Entered wherever the optimizer is made, steps, or has its state made for loading.
+
+        A technique may put what is allocated for its state somewhere of its own.
+        """
+        return nullcontext()
+
     def before_save(self) -> None:  # noqa: B027  (most techniques have nothing to do)
         """Called on every rank before the module's state is read for a checkpoint."""
 

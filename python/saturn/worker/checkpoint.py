@@ -163,7 +163,8 @@ class Checkpoints:
         else:
             reader = FileSystemReader(directory)
             saved = set(reader.read_metadata().state_dict_metadata)
-            optimizer_state = get_optimizer_state_dict(module, optimizer, options=_OPTIONS)
+            with parallel.optimizer_memory():
+                optimizer_state = get_optimizer_state_dict(module, optimizer, options=_OPTIONS)
             present = _only_saved(module, optimizer, optimizer_state, saved)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")

@@ -32,7 +32,8 @@ class Gang:
         self.world_size = world_size
         self.device = device
         self._store = FileStore(str(rendezvous), world_size) if world_size > 1 else None
-        self._rendezvous = rendezvous
+        #: Where this attempt may leave files: its own directory, in the run's.
+        self.scratch = rendezvous.parent
         self._opened = 0
 
     def open(self) -> None:

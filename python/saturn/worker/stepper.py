@@ -69,7 +69,8 @@ class Stepper:
             world_size=gang.world_size,
             note=note,
         )
-        self.optimizer = build_optimizer(definition, self.parallel.module)
+        with self.parallel.optimizer_memory():
+            self.optimizer = build_optimizer(definition, self.parallel.module)
         self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
         alive()
         self.data = build_data(definition, gang.device, note, alive)
@@ -95,7 +96,8 @@ class Stepper:
             for piece, weight in zip(pieces, weights, strict=True)
         ]
         self._clip_gradients()
-        self.optimizer.step()
+        with self.parallel.optimizer_memory():
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if not self._accumulation.is_past_end(pieces[-1].after.batches):
             self.lr_schedule.step()

@@ -1,0 +1,101 @@
+"""Brings parameters from the slow tier to the device, on a GPU one layer ahead of the computation.
+
+On a GPU the next layer's copy runs on a stream of its own while the current one computes, so the
+device holds two layers at most. A CPU slot copies when asked: there is nobody else to do it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+class Courier:
+    """One rank's copies to its device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    @staticmethod
+    def to(device: torch.device) -> Courier:
+        """The courier for `device`."""
+        return _CudaCourier(device) if device.type == "cuda" else Courier(device)
+
+    def bring(
+        self, slow: Sequence[Tensor], *, ahead: Sequence[Tensor] | None = None
+    ) -> list[Tensor]:
+        """Copies of `slow` on the device, ready to compute with; `ahead` will be asked for next.
+
+        The copies last as long as someone holds them; `done` follows when they were used.
+        """
+        return [tensor.clone() for tensor in slow]
+
+    def done(self) -> None:
+        """All that uses the last copies has been given to the device."""
+
+    def finish(self) -> None:
+        """Wait for the device: whatever was copied from it, gradients among it, is there."""
+
+
+@dataclass(frozen=True)
+class _Delivery:
+    """Copies that are under way."""
+
+    of: tuple[int, ...]  # where the originals lie
+    copies: list[Tensor]
+    arrived: torch.cuda.Event
+
+
+class _CudaCourier(Courier):
+    """Copies from pinned memory on a side stream."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._ahead: _Delivery | None = None
+        #: When the device is done with the last layers that it was given.
+        self._used: deque[torch.cuda.Event] = deque()
+
+    def bring(
+        self, slow: Sequence[Tensor], *, ahead: Sequence[Tensor] | None = None
+    ) -> list[Tensor]:
+        # The host runs far before the device. Unheld, it would order the copies of all layers at
+        # once: so no copy begins before the layer before the last has run.
+        while len(self._used) > 1:
+            self._used.popleft().synchronize()
+        delivery, self._ahead = self._ahead, None
+        if delivery is None or delivery.of != _places(slow):
+            delivery = self._begin(slow)
+        if ahead is not None:
+            self._ahead = self._begin(ahead)
+        now = torch.cuda.current_stream(self.device)
+        now.wait_event(delivery.arrived)
+        for copy in delivery.copies:
+            # Its memory is the side stream's; not to be given away before this one has read it.
+            copy.record_stream(now)
+        return delivery.copies
+
+    def done(self) -> None:
+        used = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        used.record(torch.cuda.current_stream(self.device))
+        self._used.append(used)
+
+    def finish(self) -> None:
+        self._ahead = None
+        self._used.clear()
+        torch.cuda.synchronize(self.device)
+
+    def _begin(self, slow: Sequence[Tensor]) -> _Delivery:
+        with torch.cuda.stream(self._stream):
+            copies = [tensor.to(self.device, non_blocking=True) for tensor in slow]
+            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            arrived.record(self._stream)
+        return _Delivery(_places(slow), copies, arrived)
+
+
+def _places(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    return tuple(tensor.data_ptr() for tensor in tensors)
