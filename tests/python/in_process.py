@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from saturn.definition import TaskDefinition
 from saturn.techniques.interface import Technique
 from saturn.worker.data import Position
@@ -26,7 +27,8 @@ def gang_of_one(directory: Path) -> Iterator[Gang]:
     try:
         yield gang
     finally:
-        gang.close()
+        if dist.is_initialized():
+            gang.close()
 
 
 def stepper_of(

@@ -200,6 +200,44 @@ def test_state_of_any_optimizer_is_in_the_slow_tier(tmp_path: Path, optimizer_cl
         assert not list(tmp_path.glob("slow-*"))
 
 
+def anonymous_bytes() -> int:
+    """What this process holds that no file backs."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no RssAnon")
+
+
+def test_training_takes_less_memory_than_the_parameters(run: Runtime) -> None:
+    num_layers, width = 20, 1024  # layers of 4 MiB
+
+    def grown_bytes(technique: str) -> int:
+        sizes = run.run_dir / f"{technique}.sizes"
+
+        def get_model() -> nn.Module:
+            sizes.write_text(f"{anonymous_bytes()}\n")
+            middle = [nn.Linear(width, width, bias=False) for _ in range(num_layers)]
+            return nn.Sequential(nn.Linear(12, width), *middle, nn.Linear(width, 5))
+
+        def loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            with sizes.open("a") as file:
+                file.write(f"{anonymous_bytes()}\n")
+            return nn.functional.cross_entropy(outputs, labels)
+
+        run.write_task(definition(technique, get_model=get_model, loss_function=loss))
+        result = run.run(technique, technique, steps=2)
+        assert result.codes == [0], result.logs
+        # A second attempt loads a checkpoint: that too goes to the slow tier.
+        result = run.run(technique, technique, steps=4)
+        assert result.codes == [0], result.logs
+        before, *after = map(int, sizes.read_text().split())
+        return max(after[1:]) - before
+
+    parameters = num_layers * width * width * 4
+    assert grown_bytes("ddp") > 2.5 * parameters
+    assert grown_bytes("offload") < 0.5 * parameters
+
+
 def test_stop_resume_and_moves_keep_the_training(run: Runtime) -> None:
     task = definition(get_model=partial(Mlp, dropout=0.3))
     whole = {**task.__dict__, "name": "whole"}

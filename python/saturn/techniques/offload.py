@@ -70,6 +70,7 @@ class _OffloadedModel(DataParallelModel):
         rest = [p for p in module.parameters() if id(p) not in inside]
         StreamedLayers(layers, self._tier, self._courier)
         self._rest = Streamed(rest, self._tier)
+        self._tier.moved()
         _move_buffers(module, gang.device)
 
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor:

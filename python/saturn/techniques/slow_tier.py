@@ -11,6 +11,7 @@ Tensors of the slow tier are ordinary CPU tensors; freeing one frees its file.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +23,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+#: Of glibc's `mallopt`: blocks of this size and more leave the process when they are freed.
+_M_MMAP_THRESHOLD = -3
 #: Smaller tensors stay in ordinary memory: many mappings of a few pages each gain nothing.
 _SMALLEST_FILE_BYTES = 64 * 1024
 
@@ -53,6 +56,16 @@ class SlowTier:
         """Within it, what an optimizer allocates for its state comes from here."""
         # Beside a GPU, state made like a parameter of the host's memory is there already.
         return nullcontext() if self._pinned else _StateIn(self)
+
+    def moved(self) -> None:
+        """Called when a model has been moved here: what it took before leaves the process."""
+        if self._pinned:
+            return
+        libc = ctypes.CDLL(None)
+        # glibc keeps what is freed for later, up to 32 MiB a block, unless it is told not to.
+        if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim"):
+            libc.mallopt(_M_MMAP_THRESHOLD, _SMALLEST_FILE_BYTES)
+            libc.malloc_trim(0)
 
     def _mapped(self, tensor: Tensor) -> Tensor:
         file, name = tempfile.mkstemp(prefix="slow-", dir=self._directory)
