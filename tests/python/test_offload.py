@@ -132,22 +132,24 @@ def test_parts_of_a_step_add_up_to_it(tmp_path: Path, technique: Any) -> None:
 
 
 def test_bf16_autocast_is_the_same_in_the_backward_pass(tmp_path: Path) -> None:
-    def get_model() -> nn.Module:
-        model = gpt2()
-        forward = model.forward
-
-        def in_bf16(*args: Any, **kwargs: Any) -> Any:
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                return forward(*args, **kwargs)
-
-        model.forward = in_bf16
-        return model
-
-    task = task_of("gpt2", get_model=get_model)
+    task = task_of("gpt2", precision="bf16")
     same_as_resident(task, tmp_path)
     in_float32, _ = in_process.train(task_of("gpt2"), Ddp(), tmp_path, steps=2)
     in_bf16, _ = in_process.train(task, Offload(), tmp_path, steps=2)
     assert in_bf16 != in_float32
+
+
+def test_accumulation_clipping_and_a_schedule_are_the_tasks(tmp_path: Path) -> None:
+    same_as_resident(
+        task_of(
+            "mlp",
+            dropout=0.2,
+            gradient_accumulation_steps=3,
+            max_grad_norm=0.1,
+            lr_scheduler=partial(torch.optim.lr_scheduler.StepLR, step_size=2, gamma=0.5),
+        ),
+        tmp_path,
+    )
 
 
 OPTIMIZERS = [
@@ -185,8 +187,9 @@ def test_state_of_any_optimizer_is_in_the_slow_tier(tmp_path: Path, optimizer_cl
     same_as_resident(task, tmp_path, steps=3)
     with in_process.gang_of_one(tmp_path) as gang:
         stepper = in_process.stepper_of(task, Offload(), gang)
-        slices = stepper.slices(Position())
-        stepper.step(0, next(slices), stop=False, save=False)
+        pieces = stepper.pieces(Position())
+        stepper.step(next(pieces), stop=False, save=False)
+        pieces.close()
         ranges = file_backed()
         large = [
             (name, tensor.data_ptr())

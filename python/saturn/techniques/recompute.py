@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.utils.checkpoint import checkpoint
 
 from saturn.techniques.interface import NotApplicable
@@ -38,8 +38,9 @@ def reason_against(module: nn.Module) -> str | None:
         return "no list of repeated layers (a ModuleList or Sequential) was found in the model"
     for layer in layers:
         for inner in layer.modules():
-            # Instance norm is one too; it keeps statistics only where it is asked to.
-            if isinstance(inner, _NormBase) and inner.training and inner.track_running_stats:
+            # Instance norm, the other one, looks at one sample and keeps statistics when asked to.
+            is_norm = isinstance(inner, _NormBase) and inner.training
+            if is_norm and (isinstance(inner, _BatchNorm) or inner.track_running_stats):
                 return (
                     "its layers hold batch norm in training mode, whose statistics would count "
                     "each batch twice if a layer ran twice"
