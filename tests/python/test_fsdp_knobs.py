@@ -159,7 +159,7 @@ def test_what_is_tried_goes_from_fast_to_thrifty() -> None:
     assert fsdp.thriftier_knob_sets(model, setting(1, "cuda", needed)) == [
         [{**CHECKPOINTED, **OFFLOADED}]
     ]
-    assert "fits there whole" in (fsdp.not_applicable(model, setting(1, "cuda", GIB)) or "")
+    assert "takes 0% of one device" in (fsdp.not_applicable(model, setting(1, "cuda", GIB)) or "")
     assert "nothing to split" in (fsdp.not_applicable(model, setting(1, "cpu", needed)) or "")
 
 

@@ -14,6 +14,7 @@ import techniques_of_tests as techniques
 from faces import local_class
 from models import Mlp
 from saturn import library
+from saturn.techniques import BUILT_IN
 
 
 def test_importable_classes_are_remembered_by_path_alone(home: Path) -> None:
@@ -22,9 +23,10 @@ def test_importable_classes_are_remembered_by_path_alone(home: Path) -> None:
     assert content == {"version": 1, "techniques": {"mine": "black_boxes:Plain"}}
     library._registered.clear()  # as in another process
     assert saturn.retrieve("mine") is black_boxes.Plain
-    assert [entry.level for entry in library.select(None)] == ["managed", "managed", "black_box"]
+    levels = [entry.level for entry in library.select(None)]
+    assert levels == [*["managed"] * len(BUILT_IN), "black_box"]
     saturn.deregister("mine")
-    assert library.known() == ["ddp", "fsdp"]
+    assert library.known() == list(BUILT_IN)
 
 
 def test_local_classes_live_in_the_process_and_travel_by_pickle(home: Path) -> None:
@@ -44,7 +46,7 @@ def test_what_cannot_be_imported_here_is_left_out_with_a_word(
     home.mkdir()
     techniques = {"gone": "no_such_module:Technique"}
     (home / "library.json").write_text(json.dumps({"version": 1, "techniques": techniques}))
-    assert [entry.name for entry in library.select(None)] == ["ddp", "fsdp"]
+    assert [entry.name for entry in library.select(None)] == list(BUILT_IN)
     assert "saturn.deregister('gone') forgets it" in capsys.readouterr().err
     with pytest.raises(saturn.InvalidInput, match="can't be imported here"):
         library.select(["gone"])

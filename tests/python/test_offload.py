@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -276,26 +277,27 @@ def sequential_of_seven() -> nn.Module:
     return sequential()
 
 
-def test_a_trial_measures_it(run: Runtime) -> None:
-    run.write_task(definition())
-    result = run.run("mlp", "offload", kind="trial")
-    assert result.codes == [0], result.logs
-    trial = result.one("trial")
-    assert trial["outcome"]["outcome"] == "measured" and trial["knobs"] == {}
-
-
 @pytest.mark.parametrize(
     ("module", "setting", "reason"),
     [
         (Mlp(), Setting(gpus=2, device_kind="cpu", hints={}), "there are 2"),
         (nn.Linear(2, 2), ONE, "no list of repeated layers"),
         (convolutional(), ONE, "batch norm"),
+        (Mlp(), ONE, "nothing says that a device's memory is short"),
+        (Mlp(), replace(ONE, device_memory_bytes=100_000), "takes 9% of one device"),
     ],
 )
 def test_where_it_does_not_apply_it_says_why(
     module: nn.Module, setting: Setting, reason: str
 ) -> None:
     assert reason in (Offload().not_applicable(module, setting) or "")
+
+
+def test_what_the_device_holds_at_the_least() -> None:
+    # Layers of 156 parameters; norm 24 and head 65, whose gradients never meet a layer's.
+    setting = replace(ONE, device_memory_bytes=10_000)
+    assert Offload().not_applicable(Mlp(), setting) is None
+    assert Offload().least_memory_bytes(Mlp(), setting, {}) == (89 + 156 + 156) * 4
 
 
 class Holder:

@@ -18,6 +18,7 @@ from faces import local_class, make_task
 from harness import PYTHON_DIR
 from models import Mlp
 from saturn import HParams, definition, native
+from saturn.techniques import BUILT_IN
 
 
 class FakeCore:
@@ -108,14 +109,9 @@ def test_a_run_is_asked_for_in_full_and_its_directory_is_private(
     assert [task["steps"] for task in request["tasks"]] == [10, None]
     assert [task["epochs"] for task in request["tasks"]] == [None, 2]
     assert request["tasks"][1]["gpu_range"] == [1, 2] and request["tasks"][0]["measured"] == []
+    of_all = {"level": "managed", "pickle": None}
     assert request["techniques"] == [
-        {"name": "ddp", "level": "managed", "import": "saturn.techniques.ddp:Ddp", "pickle": None},
-        {
-            "name": "fsdp",
-            "level": "managed",
-            "import": "saturn.techniques.fsdp:Fsdp",
-            "pickle": None,
-        },
+        *({"name": name, "import": path, **of_all} for name, path in BUILT_IN.items()),
         {"name": "local", "level": "black_box", "import": None, "pickle": "techniques/local.pkl"},
     ]
     for name in ("tasks/a/task.pkl", "tasks/_task-1/task.pkl", "techniques/local.pkl"):

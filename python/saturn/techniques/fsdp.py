@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 RESHARD_AFTER_FORWARD = "reshard_after_forward"
 CPU_OFFLOAD = "cpu_offload"
-#: A model that needs less than this part of a device has no use for the host's memory.
-_ROOMY = 0.5
 
 
 class Fsdp(Technique):
@@ -42,16 +40,15 @@ class Fsdp(Technique):
         # host's memory, a trial would only measure `ddp` with copies added.
         if setting.gpus > 1:
             return None
-        if setting.device_kind != "cuda":
-            return "one device leaves nothing to split: the same as ddp, with more copying"
-        available = setting.device_memory_bytes
-        needed = memory_bounds.whole_model_bytes(module, setting)
-        if available is None or needed < available * _ROOMY:
-            return (
-                "one device leaves nothing to split, and the model fits there whole: the same as "
-                "ddp, with more copying"
-            )
-        return None
+        reason = "a CPU slot's memory is the host's"
+        if setting.device_kind == "cuda":
+            reason = memory_bounds.room_to_spare(module, setting) or ""
+        if not reason:
+            return None
+        return (
+            "one device leaves nothing to split: the same as ddp, with more copying. Offloading "
+            f"to the host gains nothing either: {reason}"
+        )
 
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         if setting.gpus == 1:

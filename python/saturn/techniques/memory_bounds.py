@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from saturn.techniques.interface import Setting
 
 
+#: What needs less than this part of a device leaves enough for activations: they can be recomputed.
+_ROOMY = 0.5
+
+
 @dataclass(frozen=True)
 class Sizes:
     """Bytes of some modules' parameters."""
@@ -55,6 +59,20 @@ def whole_model_bytes(module: nn.Module, setting: Setting) -> int:
     """Everything on one device: parameters, gradients and optimizer state."""
     whole = sizes([module])
     return whole.with_gradients + int(whole.trainable * setting.optimizer_state_ratio)
+
+
+def room_to_spare(module: nn.Module, setting: Setting) -> str | None:
+    """Why keeping parts of `module` off the device can only be slower; None where it may help."""
+    available = setting.device_memory_bytes
+    if available is None:
+        return "nothing says that a device's memory is short (see device_memory)"
+    needed = whole_model_bytes(module, setting)
+    if needed < _ROOMY * available:
+        return (
+            f"the whole model with gradients and optimizer state takes {needed / available:.0%} "
+            "of one device"
+        )
+    return None
 
 
 def sharded_bytes(

@@ -44,7 +44,13 @@ class Offload(Technique):
     """Layers streamed through one device."""
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
-        return _reason_against(module, setting.gpus)
+        if (reason := _reason_against(module, setting.gpus)) is not None:
+            return reason
+        # Training so is possible, and a plan that says so is obeyed; a trial would only measure
+        # `ddp` with copies added.
+        if (reason := memory_bounds.room_to_spare(module, setting)) is not None:
+            return f"streaming can only be slower than ddp: {reason}"
+        return None
 
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
         return memory_bounds.streamed_bytes(module)
