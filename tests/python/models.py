@@ -36,9 +36,9 @@ def dataset() -> TensorDataset:
     return TensorDataset(inputs, torch.arange(NUM_SAMPLES) % NUM_CLASSES)
 
 
-def shuffled_loader() -> DataLoader[Any]:
+def shuffled_loader(batch_size: int = 8) -> DataLoader[Any]:
     # 44 samples in batches of 8: the last of an epoch has 4, which 3 ranks don't divide either.
-    return DataLoader(dataset(), batch_size=8, shuffle=True)
+    return DataLoader(dataset(), batch_size=batch_size, shuffle=True)
 
 
 def definition(name: str = "mlp", **changes: Any) -> TaskDefinition:

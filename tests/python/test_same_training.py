@@ -13,6 +13,7 @@ from harness import Runtime
 from models import Mlp, definition, shuffled_loader
 from saturn.definition import TaskDefinition
 from torch import nn
+from torch.optim.lr_scheduler import OneCycleLR
 
 TOLERANCE = 1e-5
 #: (technique, ranks, up to which step): every kind of move, at counts that divide 8 and don't.
@@ -154,15 +155,59 @@ def ignore_slice_sizes() -> Mlp:
     return Mlp()
 
 
+def forget_lr_schedule() -> Mlp:
+    from saturn.worker.lr_schedule import LrSchedule
+
+    LrSchedule.restore = lambda self, state: None  # type: ignore[method-assign]
+    return Mlp()
+
+
+def clip_by_the_own_shards() -> Mlp:
+    from saturn.techniques.data_parallel import DataParallelModel
+
+    def own_norm(self: Any) -> torch.Tensor:
+        gradients = [parameter.grad for parameter in self.module.parameters()]
+        return torch.nn.utils.get_total_norm(
+            [getattr(gradient, "_local_tensor", gradient) for gradient in gradients]
+        )
+
+    DataParallelModel.gradient_norm = own_norm  # type: ignore[method-assign]
+    return Mlp()
+
+
+def weigh_batches_of_a_step_alike() -> Mlp:
+    from saturn.worker.stepper import Stepper
+
+    def alike(self: Any, pieces: Any) -> tuple[list[float], float]:
+        shares = [piece.num_samples / piece.num_global for piece in pieces]
+        return shares, float(len(pieces))
+
+    Stepper._weights = alike  # type: ignore[method-assign]
+    return Mlp()
+
+
 @pytest.mark.parametrize(
-    "sabotage", [forget_optimizer_state, shift_data_position, ignore_slice_sizes]
+    ("sabotage", "changes"),
+    [
+        (forget_optimizer_state, {}),
+        (shift_data_position, {}),
+        (ignore_slice_sizes, {}),
+        (forget_lr_schedule, {"lr_scheduler": partial(OneCycleLR, max_lr=0.02, total_steps=9)}),
+        (clip_by_the_own_shards, {"max_grad_norm": 0.5}),
+        (weigh_batches_of_a_step_alike, {"gradient_accumulation_steps": 4, "batch_count": 36}),
+    ],
 )
-def test_known_bad_variants_are_seen(run: Runtime, sabotage: Callable[[], Mlp]) -> None:
+def test_known_bad_variants_are_seen(
+    run: Runtime, sabotage: Callable[[], Mlp], changes: dict[str, Any]
+) -> None:
     # The comparison above is worth something only if it fails for these.
-    task = definition(get_model=sabotage)
-    expected, _ = reference.train(definition(), 9)
-    losses = chain(run, task, [("ddp", 1, 4), ("ddp", 3, 9)])
+    moves = [("ddp", 1, 4), ("fsdp", 3, 9)]
+    expected, _ = reference.train(definition(**changes), 9)
+    losses = chain(run, definition(get_model=sabotage, **changes), moves)
     assert reference.largest_difference(losses, expected) > 10 * TOLERANCE
+    # And only because of what they do.
+    losses = chain(run, definition("good", **changes), moves)
+    assert reference.largest_difference(losses, expected) < TOLERANCE
 
 
 def test_a_finished_task_that_is_launched_again_finishes_at_once(run: Runtime) -> None:

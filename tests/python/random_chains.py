@@ -1,0 +1,214 @@
+"""Chains of strategies for one task, drawn from a seed, and what comes of them.
+
+A chain is a task of some kind, with an optimizer and options of some kind, and a few strategies one
+after the other that train it to its end. Which strategies there are, the library says: each of its
+techniques is asked whether it applies, and for its knobs.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import random
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import model_kinds
+import torch
+from harness import Runtime
+from saturn.definition import TaskDefinition
+from saturn.techniques import BUILT_IN, Knobs, Setting, Technique
+from saturn.worker import manifest
+from torch import nn
+from torch.distributed.checkpoint import FileSystemReader, load
+from torch.optim import SGD, AdamW, RMSprop, lr_scheduler
+
+KINDS = ("gpt2", "llama", "vit", "residual", "sequential", "tied", "frozen")
+RANKS = (1, 2, 3, 4)
+#: Adam and its like divide a gradient by its own size. Gradients that are nothing but rounding
+#: (those of an attention's key biases) would come out as large as any other, so eps is.
+OPTIMIZERS = {
+    "adamw": (partial(AdamW, eps=1e-3), 0.01),
+    "rmsprop": (partial(RMSprop, eps=1e-3, momentum=0.5), 0.003),
+    "momentum": (partial(SGD, momentum=0.9, nesterov=True), 0.02),
+    "sgd": (SGD, 0.1),
+}
+SCHEDULERS = ("none", "one-cycle", "warm-up", "lambda")
+
+
+@dataclass(frozen=True)
+class Strategy:
+    technique: str
+    ranks: int
+    knobs: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        knobs = ",".join(f"{key}={value}" for key, value in self.knobs)
+        return f"{self.technique}x{self.ranks}" + (f"({knobs})" if knobs else "")
+
+
+@dataclass(frozen=True)
+class Move:
+    """Train under a strategy until so many steps of the task are done."""
+
+    strategy: Strategy
+    until: int
+
+
+@dataclass(frozen=True)
+class Chain:
+    seed: int
+    kind: str
+    batch_size: int
+    options: dict[str, Any]  # in words, for people
+    task: TaskDefinition
+    moves: tuple[Move, ...]
+    #: (number of a move, step): where training stops and goes on under the same strategy.
+    stop: tuple[int, int] | None
+
+    @property
+    def steps(self) -> int:
+        return self.moves[-1].until
+
+    def __str__(self) -> str:
+        moves = " → ".join(f"{move.strategy} until {move.until}" for move in self.moves)
+        options = " ".join(f"{key}={value}" for key, value in self.options.items())
+        stop = "" if self.stop is None else f", stopping at {self.stop[1]}"
+        return f"seed {self.seed}: {self.kind} batch={self.batch_size} {options}: {moves}{stop}"
+
+
+def draw(seed: int) -> Chain:
+    """The chain of a seed: kinds in turn, the rest by chance."""
+    rng = random.Random(seed)
+    turn, kind_number = divmod(seed, len(KINDS))
+    kind = KINDS[kind_number]
+    batch_size = rng.choice((5, 6, 7, 8))
+    steps = rng.randint(7, 11)
+    optimizer = rng.choice(list(OPTIMIZERS))
+    scheduler = rng.choice(SCHEDULERS)
+    together = rng.choice((1, 1, 2, 3))
+    norm = rng.choice((None, 0.3, 1.0))
+    optimizer_cls, lr = OPTIMIZERS[optimizer]
+    task = model_kinds.task_of(
+        kind,
+        batch_size=batch_size,
+        optimizer_cls=optimizer_cls,
+        lr=lr,
+        lr_scheduler=_scheduler(scheduler, lr, steps, optimizer),
+        gradient_accumulation_steps=together,
+        batch_count=steps * together - rng.randrange(together),
+        max_grad_norm=norm,
+        seed=rng.randrange(10**6),
+    )
+    options = {
+        "optimizer": optimizer,
+        "scheduler": scheduler,
+        "accumulate": together,
+        "clip": norm,
+    }
+    offered = strategies(kind)
+    moves: list[Move] = []
+    techniques = _techniques(kind, turn, rng, num_moves=rng.randint(3, min(6, steps)))
+    ends = [*sorted(rng.sample(range(1, steps), len(techniques) - 1)), steps]
+    for technique, end in zip(techniques, ends, strict=True):
+        fresh = [each for each in offered[technique] if not moves or moves[-1].strategy != each]
+        others = [each for name in offered for each in offered[name]]
+        moves.append(Move(rng.choice(fresh or others), end))
+    starts = [0, *ends]
+    long = [i for i in range(len(moves)) if ends[i] - starts[i] > 1]
+    stop = None
+    if long:
+        number = rng.choice(long)
+        stop = (number, rng.randrange(starts[number] + 1, ends[number]))
+    return Chain(seed, kind, batch_size, options, task, tuple(moves), stop)
+
+
+def _techniques(kind: str, turn: int, rng: random.Random, *, num_moves: int) -> list[str]:
+    """Three of a shuffled deck of the kind's techniques, which the next turn goes on with.
+
+    Any others come in between, so that two turns of a kind have met up to six techniques.
+    """
+    deck = sorted(strategies(kind))
+    random.Random(f"{kind} {turn // 2}").shuffle(deck)
+    chosen = [deck[(turn % 2 * 3 + number) % len(deck)] for number in range(3)]
+    for _ in range(num_moves - 3):
+        chosen.insert(rng.randint(0, len(chosen)), rng.choice(deck))
+    return chosen
+
+
+def _scheduler(name: str, lr: float, steps: int, optimizer: str) -> Any:
+    if name == "one-cycle":
+        cycles = optimizer != "sgd"  # which has no momentum
+        return partial(
+            lr_scheduler.OneCycleLR, max_lr=2 * lr, total_steps=steps, cycle_momentum=cycles
+        )
+    if name == "lambda":
+        return partial(lr_scheduler.LambdaLR, lr_lambda=lambda step: 1.0 / (1 + 0.3 * step))
+    return warm_up if name == "warm-up" else None
+
+
+def warm_up(optimizer: torch.optim.Optimizer) -> lr_scheduler.LRScheduler:
+    rise = lr_scheduler.LinearLR(optimizer, start_factor=0.2, total_iters=3)
+    fall = lr_scheduler.CosineAnnealingLR(optimizer, T_max=5)
+    return lr_scheduler.SequentialLR(optimizer, [rise, fall], milestones=[3])
+
+
+@functools.cache
+def strategies(kind: str, dropout: float = 0.0) -> dict[str, list[Strategy]]:
+    """By technique, those that the library offers for a kind of model on up to four slots."""
+    offered: dict[str, list[Strategy]] = {}
+    module = model_kinds.BUILD[kind](dropout)
+    for name in BUILT_IN:
+        for ranks in RANKS:
+            for knobs in _knob_sets(technique_of(name), module, ranks):
+                found = Strategy(name, ranks, tuple(sorted(knobs.items())))
+                offered.setdefault(name, []).append(found)
+    return offered
+
+
+def technique_of(name: str) -> Technique:
+    module, _, cls = BUILT_IN[name].partition(":")
+    technique: Technique = getattr(importlib.import_module(module), cls)()
+    return technique
+
+
+def _knob_sets(technique: Technique, module: nn.Module, ranks: int) -> Iterator[Knobs]:
+    # Some techniques are for devices that are too small.
+    for memory in (None, 1):
+        setting = Setting(gpus=ranks, device_kind="cpu", hints={}, device_memory_bytes=memory)
+        if technique.not_applicable(module, setting) is None:
+            yield from technique.knob_sets(module, setting)
+            for rung in technique.thriftier_knob_sets(module, setting):
+                yield from rung
+            return
+
+
+def play(run: Runtime, chain: Chain, *moves: Move) -> dict[int, float]:
+    """Train the task on through the moves; returns the loss by step number from 1."""
+    for move in moves:
+        strategy = move.strategy
+        result = run.run(
+            chain.task.name,
+            strategy.technique,
+            ranks=strategy.ranks,
+            knobs=dict(strategy.knobs),
+            steps=move.until,
+        )
+        assert result.codes == [0] * strategy.ranks, f"{chain}\nat {move}\n{result.logs}"
+        assert result.one("finished")["step"] == move.until, chain
+    return run.losses(chain.task.name)
+
+
+def weights(checkpoints_dir: Path, like: nn.Module) -> tuple[int, dict[str, torch.Tensor]]:
+    """(step, model's state) of the newest checkpoint; `like` says names and shapes."""
+    newest = manifest.newest_valid(checkpoints_dir)
+    assert newest is not None
+    state = {name: torch.zeros_like(tensor) for name, tensor in like.state_dict().items()}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        load({"model": state}, storage_reader=FileSystemReader(newest[0]), no_dist=True)
+    return newest[1]["step"], state

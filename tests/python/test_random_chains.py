@@ -1,0 +1,118 @@
+"""The same training under chains of strategies that nobody chose.
+
+`SATURN_CHAIN_SEEDS=200` runs as many chains, `SATURN_CHAIN_SEEDS=50-59` those of these seeds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+
+import model_kinds
+import pytest
+import reference
+import torch
+from harness import Runtime, Warm
+from random_chains import KINDS, Chain, Move, draw, play, strategies, weights
+from saturn.techniques import BUILT_IN
+
+TOLERANCE = 1e-5
+DEFAULT_SEEDS = "14"
+
+
+def seeds() -> range:
+    first, dash, last = os.environ.get("SATURN_CHAIN_SEEDS", DEFAULT_SEEDS).partition("-")
+    return range(int(first), int(last) + 1) if dash else range(int(first))
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """A warm parent that has transformers, which each rank would spend seconds on."""
+    names = ("GPT2LMHeadModel", "LlamaForCausalLM", "ViTForImageClassification")
+    lock = tmp_path_factory.mktemp("warm") / "workers.lock"
+    parent = Warm(lock, preload=",".join(f"transformers:{name}" for name in names))
+    yield parent
+    parent.close()
+
+
+@pytest.mark.parametrize("seed", seeds())
+def test_a_chain_of_strategies_trains_as_plain_torch_does(run: Runtime, seed: int) -> None:
+    chain = draw(seed)
+    print(chain)
+    run.write_task(chain.task)
+    for number, move in enumerate(chain.moves):
+        if chain.stop is not None and chain.stop[0] == number:
+            stop_and_go_on(run, chain, move, chain.stop[1])
+        else:
+            play(run, chain, move)
+    losses = run.losses(chain.task.name)
+    loss_of = model_kinds.loss_of(chain.task)
+    expected, model = reference.train(chain.task, chain.steps, loss_of=loss_of)
+    assert reference.largest_difference(losses, expected) < TOLERANCE, chain
+    step, state = newest(run, chain)
+    assert step == chain.steps
+    for name, tensor in model.state_dict().items():
+        difference = (state[name] - tensor).abs().max().item()
+        assert difference < TOLERANCE, f"{name} is off by {difference:.1e}; {chain}"
+
+
+def stop_and_go_on(run: Runtime, chain: Chain, move: Move, step: int) -> None:
+    """Train through a move with a stop at `step`: bit for bit as without."""
+    directory = run.task_dir(chain.task.name)
+    before = directory.with_name("before")
+    shutil.copytree(directory, before)
+    expected = play(run, chain, move), newest(run, chain)
+    shutil.rmtree(directory)
+    before.rename(directory)
+    losses = play(run, chain, Move(move.strategy, step), move)
+    assert losses == expected[0], chain
+    _, state = newest(run, chain)
+    for name, tensor in expected[1][1].items():
+        assert torch.equal(state[name], tensor), f"{name}; {chain}"
+
+
+def newest(run: Runtime, chain: Chain) -> tuple[int, dict[str, torch.Tensor]]:
+    directory = run.task_dir(chain.task.name) / "checkpoints"
+    return weights(directory, model_kinds.BUILD[chain.kind](0.0))
+
+
+def test_the_default_seeds_draw_everything_there_is() -> None:
+    chains = [draw(seed) for seed in range(int(DEFAULT_SEEDS))]
+    moves = [(chain, move) for chain in chains for move in chain.moves]
+    assert {chain.kind for chain in chains} == set(KINDS)
+    assert {move.strategy.technique for _, move in moves} == set(BUILT_IN)
+    assert {move.strategy.ranks for _, move in moves} == {1, 2, 3, 4}
+    assert any(chain.batch_size % move.strategy.ranks for chain, move in moves)
+    assert {len(chain.moves) - 1 for chain in chains} == {2, 3, 4, 5}
+    for option in ("optimizer", "scheduler", "accumulate", "clip"):
+        assert len({chain.options[option] for chain in chains}) > 1, option
+    assert all(
+        one.strategy != other.strategy
+        for chain in chains
+        for one, other in itertools.pairwise(chain.moves)
+    )
+
+
+@pytest.mark.parametrize("technique", BUILT_IN)
+def test_with_dropout_a_stop_changes_no_bit(run: Runtime, technique: str) -> None:
+    # On another layout other numbers are drawn: see docs/reference.md.
+    kind, strategy = next(
+        (kind, max(offered[technique], key=lambda each: each.ranks))
+        for kind in ("tied", "sequential", "llama")
+        if technique in (offered := strategies(kind, 0.2))
+    )
+    losses = {}
+    for name, ends in (("whole", [7]), ("parts", [1, 4, 5, 7])):
+        task = model_kinds.task_of(kind, name, dropout=0.2, batch_size=7, batch_count=7)
+        chain = Chain(0, kind, 7, {}, task, tuple(Move(strategy, end) for end in ends), None)
+        run.write_task(task)
+        losses[name] = play(run, chain, *chain.moves), newest(run, chain)[1]
+    assert losses["whole"][0] == losses["parts"][0]
+    for parameter, tensor in losses["whole"][1].items():
+        assert torch.equal(tensor, losses["parts"][1][parameter]), parameter
+    without, _ = reference.train(
+        model_kinds.task_of(kind, batch_size=7, batch_count=7), 7, loss_of=model_kinds.loss_of(task)
+    )
+    assert reference.largest_difference(losses["whole"][0], without) > 10 * TOLERANCE
