@@ -10,6 +10,8 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
     {
         "ddp": "saturn.techniques.ddp:Ddp",
         "fsdp": "saturn.techniques.fsdp:Fsdp",
+        "tensor": "saturn.techniques.tensor:TensorParallel",
+        "tensor+fsdp": "saturn.techniques.tensor:TensorFsdp",
         "offload": "saturn.techniques.offload:Offload",
     }
 )

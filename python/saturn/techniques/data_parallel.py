@@ -30,7 +30,7 @@ class DataParallelModel(ParallelModel):
         self.data_size = gang.world_size
         self._call = call
 
-    def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor:
+    def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
         args, kwargs = objective.inputs(batch)
         loss = objective.loss(self._call(*args, **kwargs), batch)
         # Averaging divides by the number of ranks, so the share is multiplied by it.

@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -103,12 +104,9 @@ class ParallelModel(ABC):
         This one is right where every rank holds every parameter, whole or as a `DTensor`.
         """
         # Here, not above: the face imports this file, and must not wait for torch.
-        import torch
-        from torch.distributed.tensor import DTensor
+        from saturn.techniques.gradient_norm import total_norm
 
-        gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+        return total_norm(p.grad for p in self.module.parameters() if p.grad is not None)
 
     def optimizer_memory(self) -> AbstractContextManager[Any]:
         """Entered wherever the optimizer is made, steps, or has its state made for loading.
@@ -126,6 +124,9 @@ class Technique(ABC):
 
     Instances are made without arguments, once a rank, and live as long as the attempt.
     """
+
+    #: What the task says about its model, as in `Setting`; set before anything is asked.
+    hints: Mapping[str, Any] = MappingProxyType({})
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
         """Say in words why this technique can't run `module` there; None where it can.

@@ -79,7 +79,7 @@ class _OffloadedModel(DataParallelModel):
         self._tier.moved()
         _move_buffers(module, gang.device)
 
-    def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor:
+    def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
         rest = self._rest
         # Gradients of an earlier part of the step are in the slow tier, and set aside: what is
         # added to them must be on the same device.

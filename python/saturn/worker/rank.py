@@ -58,6 +58,7 @@ def _work(spec: specs.Spec, rank: int, reporter: Reporter) -> None:
         rendezvous=spec.rendezvous,
     )
     technique = load_technique.managed(spec.technique)
+    technique.hints = definition.hints
     work = train if spec.kind == "train" else trial
     work(spec, definition, technique, gang, reporter)
     gang.close()

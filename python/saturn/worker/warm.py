@@ -24,9 +24,11 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-#: What every rank comes to import sooner or later. Optimizers import torch's compiler, half a
-#: second and 100 MB in each rank where the warm parent hasn't.
-_ALWAYS = ("torch._dynamo", "saturn.techniques.ddp", "saturn.techniques.fsdp")
+from saturn.techniques.built_in import BUILT_IN
+
+#: What ranks come to import sooner or later. Optimizers import torch's compiler, half a second and
+#: 100 MB in each rank where the warm parent hasn't.
+_ALWAYS = ("torch._dynamo", *(path.partition(":")[0] for path in BUILT_IN.values()))
 
 
 class WarmParent:
