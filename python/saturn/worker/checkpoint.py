@@ -6,45 +6,60 @@ group settings are the task's, and are rebuilt, not stored, but for those that c
 `optimizer_groups`, `lr_schedule`); random streams are seeded anew (see `seeds`). Non-persistent
 buffers stay as the model built them.
 
+A save may run in the background: the state is copied to host memory, training goes on, and a
+thread of each rank writes. It does on GPUs; on CPU slots only where saving mostly waits for the
+disk, since copying, digesting and writing need the core that trains. There is never more than one
+at a time. One that fails costs nothing but itself; the next is then made while training waits, and
+what fails there fails the attempt.
+
 Which directories count, and how one is committed, is in `manifest`.
 """
 
 from __future__ import annotations
 
 import math
+import shutil
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
-    get_optimizer_state_dict,
     set_model_state_dict,
-    set_optimizer_state_dict,
 )
 from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
+from torch.distributed.tensor import DTensor
 
 from saturn.techniques.interface import ParallelModel
 from saturn.worker import manifest
+from saturn.worker.background_save import BackgroundSave, Save
 from saturn.worker.black_box_state import saved_model
+from saturn.worker.checkpoint_writer import CheckpointWriter, Digest, StagingPlanner
 from saturn.worker.data import Position
 from saturn.worker.gang import Gang
 from saturn.worker.lr_schedule import LrSchedule
+from saturn.worker.memory import available_host_bytes
 from saturn.worker.optimizer_groups import OptimizerGroups
+from saturn.worker.optimizer_state import OPTIONS, OptimizerRoom, tensors_of
 
-#: One flat key for each tensor, so layouts that hold different parameters can share a checkpoint.
-_OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
-#: Prefix of the optimizer's tensors among its flat keys; the others are group settings.
-_STATE = "state."
+#: Prefix of the optimizer's entries in DCP's index.
+_OPTIMIZER = "optimizer."
+#: Less state than this is written sooner than a thread is of use.
+_LEAST_BACKGROUND_BYTES = 16 << 20
+#: Share of a save that a CPU slot must have spent waiting, for the disk above all, for the next to
+#: go to the background: what is computing of it takes the same core either way.
+_LEAST_WAITING_SHARE = 0.5
+#: Share of the host's free memory that copies of the state may take, all ranks together.
+_STAGED_SHARE = 0.5
 
 
 class Checkpoints:
@@ -57,12 +72,24 @@ class Checkpoints:
         about: Mapping[str, Any],
         groups: OptimizerGroups,
         lr_schedule: LrSchedule,
+        *,
+        may_stage: bool = True,
     ) -> None:
+        """`about` is what else a manifest says; without `may_stage`, training always waits."""
         self._directory = directory
         self._gang = gang
         self._groups = groups  # of the optimizer that is saved and loaded here
         self._lr_schedule = lr_schedule  # of the same
-        self._about = dict(about)  # what else the manifest says: task, technique, gpus, knobs
+        self._about = dict(about)
+        self._may_stage = may_stage
+        self._room: dict[Any, torch.Tensor] = {}  # of staged copies, kept between saves
+        self._running: BackgroundSave | None = None
+        self._last_failed = False
+        self._is_worth_it = gang.device.type == "cuda"
+        self._ended: list[Save] = []
+        # One rank without a process group is what a gang of one is; DCP warns of it, from
+        # whichever thread.
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
 
     def save(
         self,
@@ -72,57 +99,117 @@ class Checkpoints:
         step: int,
         position: Position,
         loss: float,
-    ) -> float:
-        """Save after `step` done steps; every rank calls it. Returns the seconds it took."""
+        background: bool = False,
+    ) -> None:
+        """Save after `step` done steps; every rank calls it. What came of it: `take_ended`.
+
+        Waits for a save in the background. With `background` this one may go there too; without,
+        or where it may not, what goes wrong is raised, on every rank.
+        """
         began = time.monotonic()
+        self.wait()
         parallel.before_save()
-        gang = self._gang
+        state = {
+            "model": get_model_state_dict(parallel.module, options=OPTIONS),
+            "optimizer": tensors_of(parallel.module, optimizer),
+        }
+        content = {
+            "version": manifest.VERSION,
+            "format": "dcp",
+            "step": step,
+            **asdict(position),
+            "loss": loss if math.isfinite(loss) else None,
+            "optimizer_groups": self._groups.changed(),
+            "lr_scheduler": self._lr_schedule.state(),
+            **self._about,
+            **manifest.versions(),
+        }
         # The same name on every rank; fresh, because no attempt but this one writes here.
         name = f"{manifest.UNFINISHED}{manifest.step_dir_name(step)}-{self._about['attempt']}"
         scratch = self._directory / name
-        if gang.rank == 0:
+        if self._gang.rank == 0:
             self._directory.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(scratch, ignore_errors=True)
             scratch.mkdir()
-        gang.sum([0.0])  # nobody writes before it is there
-        state = {
-            "model": get_model_state_dict(parallel.module, options=_OPTIONS),
-            "optimizer": _tensors_of(parallel.module, optimizer),
-        }
-        with warnings.catch_warnings():
-            # One rank without a process group is what a gang of one is; DCP warns of it.
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            save_distributed(
-                state,
-                storage_writer=FileSystemWriter(scratch, sync_files=True),
-                no_dist=not dist.is_initialized(),
-            )
-        # Each rank reads back what it wrote itself; rank 0 also the index.
-        own = sorted(
-            path.name
-            for path in scratch.iterdir()
-            if path.name.startswith(f"__{gang.rank}_") or (gang.rank == 0 and path.name[:2] != "__")
+        # Nobody writes before it is there.
+        if background and self._all_can_stage(state):
+            group = self._gang.second_group()  # training's own is not for two threads
+            planner = StagingPlanner(self._room)
+
+            def write(staged: Callable[[], None]) -> None:
+                self._write(scratch, state, content, planner, staged, group)
+
+            self._running = BackgroundSave(write, step=step, began=began, device=self._gang.device)
+            self._running.wait_until_staged()
+            return
+        self._gang.sum([0.0])
+        write_began, computed_s = time.monotonic(), time.thread_time()
+        self._write(scratch, state, content)
+        self._last_failed = False
+        ended = time.monotonic()
+        taken_s = ended - began
+        if self._gang.device.type == "cpu":
+            write_s, computed_s = ended - write_began, time.thread_time() - computed_s
+            self._is_worth_it = write_s - computed_s > _LEAST_WAITING_SHARE * write_s
+        self._ended.append(Save(step=step, save_s=taken_s, blocked_s=taken_s))
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a save runs in the background."""
+        return self._running is not None and not self._running.has_ended
+
+    def wait(self) -> None:
+        """Wait for the save in the background, if there is one."""
+        if self._running is not None:
+            ended = self._running.result()
+            self._running = None
+            self._last_failed = ended.failure is not None
+            self._ended.append(ended)
+
+    def take_ended(self) -> list[Save]:
+        """The saves that have ended since it was last asked, oldest first."""
+        if not self.is_saving:
+            self.wait()
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _all_can_stage(self, state: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Whether all ranks may copy `state` to host memory, and it is worth it."""
+        num_bytes = sum(_local_bytes(value) for part in state.values() for value in part.values())
+        held = sum(_local_bytes(copy) for copy in self._room.values())
+        has_room = (
+            num_bytes - held <= _STAGED_SHARE * available_host_bytes() / self._gang.world_size
         )
-        parts = gang.collect(manifest.digests(scratch, own))
-        if gang.rank == 0:
-            files = {name: digest for part in parts for name, digest in part.items()}
-            manifest.commit(
-                scratch,
-                self._directory,
-                {
-                    "version": manifest.VERSION,
-                    "format": "dcp",
-                    "step": step,
-                    **asdict(position),
-                    "loss": loss if math.isfinite(loss) else None,
-                    "optimizer_groups": self._groups.changed(),
-                    "lr_scheduler": self._lr_schedule.state(),
-                    **self._about,
-                    **manifest.versions(),
-                    "files": files,
-                },
-            )
+        can = self._may_stage and self._is_worth_it and not self._last_failed and has_room
+        cannot_total, bytes_total = self._gang.sum([not can, num_bytes])
+        return cannot_total == 0 and bytes_total >= _LEAST_BACKGROUND_BYTES
+
+    def _write(
+        self,
+        scratch: Path,
+        state: Mapping[str, Any],
+        content: Mapping[str, Any],
+        planner: StagingPlanner | None = None,
+        staged: Callable[[], None] | None = None,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        """Write `state` and make it the newest checkpoint; every rank, maybe in a thread."""
+
+        def commit(files: dict[str, Digest]) -> None:
+            manifest.commit(scratch, self._directory, {**content, "files": files})
             manifest.prune(self._directory)
-        return time.monotonic() - began
+
+        try:
+            save_distributed(
+                dict(state),
+                storage_writer=CheckpointWriter(scratch, commit, staged),
+                planner=planner,
+                process_group=group,
+                no_dist=self._gang.world_size == 1,
+            )
+        except CheckpointException as error:
+            # What a rank raised, in place of DCP's account of all ranks.
+            raise next(iter(error.failures.values()))[0] from None
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
         """The newest checkpoint that verifies, and its manifest; every rank calls it.
@@ -151,7 +238,7 @@ class Checkpoints:
     ) -> Position:
         """Load a verified checkpoint into the model and a fresh optimizer; every rank calls it."""
         module = parallel.module
-        model_state = get_model_state_dict(module, options=_OPTIONS)
+        model_state = get_model_state_dict(module, options=OPTIONS)
         if content["format"] == "torch":
             # Saved by a black-box technique: the model alone.
             set_model_state_dict(
@@ -162,65 +249,28 @@ class Checkpoints:
             self._lr_schedule.skip(content["step"])
         else:
             reader = FileSystemReader(directory)
-            saved = set(reader.read_metadata().state_dict_metadata)
+            saved = {
+                key.removeprefix(_OPTIMIZER): entry
+                for key, entry in reader.read_metadata().state_dict_metadata.items()
+                if key.startswith(_OPTIMIZER)
+            }
             with parallel.optimizer_memory():
-                optimizer_state = get_optimizer_state_dict(module, optimizer, options=_OPTIONS)
-            present = _only_saved(module, optimizer, optimizer_state, saved)
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-                load_distributed(
-                    {"model": model_state, "optimizer": present},
-                    storage_reader=reader,
-                    no_dist=not dist.is_initialized(),
-                )
-            set_model_state_dict(module, model_state, options=_OPTIONS)
-            if optimizer.state:
-                groups = {k: v for k, v in optimizer_state.items() if not k.startswith(_STATE)}
-                set_optimizer_state_dict(
-                    module, optimizer, optim_state_dict={**groups, **present}, options=_OPTIONS
-                )
-            # DCP lets an optimizer without state take a step on zero gradients whenever it asks
-            # for it or sets it. Such a step may decay the weights, so there is none once they are
-            # loaded; where the optimizer has counted one, that is undone here.
+                room = OptimizerRoom(module, optimizer, saved)
+            load_distributed(
+                {"model": model_state, "optimizer": room.state},
+                storage_reader=reader,
+                no_dist=self._gang.world_size == 1,
+            )
+            set_model_state_dict(module, model_state, options=OPTIONS)
+            room.fill()
+            # What the optimizer had counted while its state was made is undone here.
             self._groups.restore(content["optimizer_groups"])
             self._lr_schedule.restore(content["lr_scheduler"])
         return Position.of(content)
 
 
-def _tensors_of(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The optimizer's state without its group settings."""
-    if not optimizer.state:
-        return {}  # asked for it, DCP would have the optimizer take a step to make some
-    state = get_optimizer_state_dict(module, optimizer, options=_OPTIONS)
-    return {key: value for key, value in state.items() if key.startswith(_STATE)}
-
-
-def _only_saved(
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    state: Mapping[str, Any],
-    saved: set[str],
-) -> dict[str, Any]:
-    """The optimizer's entries that the checkpoint holds.
-
-    A parameter that had no gradient yet has no state either, in the checkpoint or after loading.
-    One that had must be complete: a missing entry then raises in the load.
-    """
-    with_state = {prefix for key in saved for prefix in _prefixes(key)}
-    stateless = []
-    for name, parameter in module.named_parameters():
-        if f"optimizer.{_STATE}{name}" not in with_state:
-            optimizer.state.pop(parameter, None)
-            stateless.append(f"{_STATE}{name}.")
-    return {
-        key: value
-        for key, value in state.items()
-        if key.startswith(_STATE) and not key.startswith(tuple(stateless))
-    }
-
-
-def _prefixes(key: str) -> Iterator[str]:
-    """`a.b.c` → `a.b`, `a`: the names of whatever an entry belongs to."""
-    while key:
-        key = key.rpartition(".")[0]
-        yield key
+def _local_bytes(value: Any) -> int:
+    """Bytes of this rank's part of an entry of a state dict."""
+    if isinstance(value, DTensor):
+        value = value.to_local()
+    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0

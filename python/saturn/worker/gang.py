@@ -10,7 +10,7 @@ import gc
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -35,6 +35,7 @@ class Gang:
         #: Where this attempt may leave files: its own directory, in the run's.
         self.scratch = rendezvous.parent
         self._opened = 0
+        self._second_group: dist.ProcessGroup | None = None
 
     def open(self) -> None:
         """Open the process group, where it isn't open yet. Every rank must call it."""
@@ -54,8 +55,20 @@ class Gang:
             device_id=self.device if self.device.type == "cuda" else None,
         )
 
+    def second_group(self) -> dist.ProcessGroup | None:
+        """A group of the same ranks, for the CPU and another thread; None for a gang of one.
+
+        Every rank must call it. There is one, opened on first need.
+        """
+        if self.world_size > 1 and self._second_group is None:
+            self.open()
+            opened = dist.new_group(backend="gloo", timeout=_COLLECTIVE_TIMEOUT)
+            self._second_group = cast(dist.ProcessGroup, opened)  # a number for non-members
+        return self._second_group
+
     def close(self) -> None:
         """Close the process group; peers still waiting in a collective see a lost connection."""
+        self._second_group = None
         # Models and wrappers hold the group's connections open until they are gone.
         gc.collect()
         if dist.is_initialized():

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from saturn.definition import TaskDefinition
 from saturn.techniques.interface import Technique
+from saturn.worker.background_save import Save
 from saturn.worker.checkpoint import Checkpoints
 from saturn.worker.data import Position, Slice
 from saturn.worker.export import export
 from saturn.worker.gang import Gang
+from saturn.worker.laps import Laps
 from saturn.worker.metrics import Metrics
 from saturn.worker.optimizer_groups import OptimizerGroups
-from saturn.worker.process import seconds_alive
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
 from saturn.worker.stepper import Stepper
@@ -36,6 +37,7 @@ def train(
 ) -> None:
     """Run one attempt; returns when all steps are done or a stop was honoured."""
     assert spec.steps is not None  # `spec.load` has checked it
+    laps = Laps()
     stepper = Stepper(
         definition, technique, gang, spec.knobs or {}, note=reporter.note, alive=reporter.alive
     )
@@ -52,6 +54,7 @@ def train(
         OptimizerGroups(stepper.optimizer),
         stepper.lr_schedule,
     )
+    laps.end("build_s")
     done, loss, position = 0, math.nan, Position()
     if (newest := checkpoints.newest()) is not None:
         directory, manifest = newest
@@ -65,41 +68,55 @@ def train(
                 "the last save came from a black-box technique and holds the model alone: the "
                 "optimizer starts fresh"
             )
+    laps.end("load_s")
     pieces: Iterator[list[Slice]] = stepper.pieces(position)
     if done < spec.steps:
         # Fetched before training counts as begun: a stream is first read again up to there.
         pieces = itertools.chain([next(pieces)], pieces)
     observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
     if observer is not None:
-        observer.started(done)
-    saved_at, saved_time = done, time.monotonic()
+        laps.end("data_s")
+        observer.started(done, laps)
+    start, saved_at = done, time.monotonic()
 
-    def save() -> None:
-        nonlocal saved_at, saved_time
-        save_s = checkpoints.save(
-            stepper.parallel, stepper.optimizer, step=done, position=position, loss=loss
+    def save(*, background: bool) -> None:
+        nonlocal saved_at
+        checkpoints.save(
+            *(stepper.parallel, stepper.optimizer),
+            step=done,
+            position=position,
+            loss=loss,
+            background=background,
         )
-        saved_at, saved_time = done, time.monotonic()
-        if observer is not None:
-            observer.saved(done, save_s)
+        saved_at = time.monotonic()
+        tell_saves()
+
+    def tell_saves() -> None:
+        for ended in checkpoints.take_ended():
+            if observer is not None:
+                observer.saved(ended)
 
     while done < spec.steps:
         began = time.monotonic()
         of_step = next(pieces)
-        due = gang.rank == 0 and began - saved_time >= spec.checkpoint_every_s
+        if is_saving := checkpoints.is_saving:
+            saved_at = began
+        is_due = not is_saving and began - saved_at >= spec.checkpoint_every_s
+        due = gang.rank == 0 and is_due
         result = stepper.step(of_step, stop=reporter.stop_requested, save=due)
         done, loss, position = done + 1, result.loss, of_step[-1].after
         if observer is not None:
             observer.stepped(done, loss, time.monotonic() - began)
+        tell_saves()
         if result.stop and done < spec.steps:
-            save()
+            save(background=False)
             if observer is not None:
                 observer.ended({"type": "stopped", "step": done})
             return
         if result.save and done < spec.steps:
-            save()
-    if saved_at != done:
-        save()
+            save(background=True)
+    if done > start:
+        save(background=False)
     if definition.save_dir is not None:
         if gang.rank == 0:
             export(spec, definition.save_dir, done, reporter)
@@ -119,8 +136,10 @@ class _Observer:
         self._told = 0.0
         self._warned = False
 
-    def started(self, step: int) -> None:
-        self._reporter.send({"type": "started", "step": step, "setup_s": seconds_alive()})
+    def started(self, step: int, laps: Laps) -> None:
+        self._reporter.send(
+            {"type": "started", "step": step, "setup_s": laps.total_s, "parts": laps.parts}
+        )
 
     def stepped(self, step: int, loss: float, step_s: float) -> None:
         self._metrics.add(step, loss)
@@ -144,10 +163,22 @@ class _Observer:
                 }
             )
 
-    def saved(self, step: int, save_s: float) -> None:
-        self._reporter.send(
-            {"type": "checkpoint", "step": step, "save_s": save_s, "blocked_s": save_s}
-        )
+    def saved(self, save: Save) -> None:
+        failure = save.failure
+        if failure is None:
+            self._reporter.send(
+                {
+                    "type": "checkpoint",
+                    "step": save.step,
+                    "save_s": save.save_s,
+                    "blocked_s": save.blocked_s,
+                }
+            )
+        elif failure.kind != "peer_lost":  # an echo: whoever went away is the news
+            self._reporter.note(
+                f"the checkpoint after step {save.step} could not be written ({failure.kind}): "
+                f"{failure.error}; the one before it stays, and training waits for the next"
+            )
 
     def ended(self, message: dict[str, object]) -> None:
         self._metrics.close()

@@ -40,6 +40,18 @@ class PeakMemory:
         return max(0, _status_bytes("VmHWM") - self._at_start)
 
 
+def available_host_bytes() -> int:
+    """What the host could still give to processes; 0 where it doesn't say."""
+    try:
+        with Path("/proc/meminfo").open() as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # no /proc on this system
+    return 0
+
+
 def _cuda_devices() -> range:
     """The devices in use. None before CUDA is: asking must not be what initialises it."""
     is_initialized = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

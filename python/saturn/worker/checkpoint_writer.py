@@ -1,0 +1,161 @@
+"""Write one rank's files of a distributed checkpoint: staged, digested as they are written, synced.
+
+On top of DCP's own writer:
+
+* *staging*: this rank's share of the state is copied to host memory first, and only that; from
+  then on the state itself may change;
+* *digests*: every file's size and SHA-256 are counted while its bytes pass, not read back;
+* *early syncing*: the disk works while the file is still being written, so that the last sync has
+  little left to do.
+
+What makes a directory of such files a checkpoint is in `manifest`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+#: Size and SHA-256 of a file, as the manifest holds them.
+Digest = dict[str, Any]
+
+#: Bytes after which the disk is set to work on a file that is still being written.
+_SYNC_EVERY_BYTES = 64 << 20
+
+
+class StagingPlanner(DefaultSavePlanner):
+    """Plans as DCP does; once asked to, it copies what this rank writes and gives the copies.
+
+    `room` holds the copies' memory from one save to the next.
+    """
+
+    def __init__(self, room: dict[Any, torch.Tensor]) -> None:
+        super().__init__()
+        self._room = room
+        self._copies: dict[Any, torch.Tensor | io.BytesIO] = {}
+
+    def stage(self, plan: SavePlan) -> None:
+        """Copy what `plan` has this rank write."""
+        for item in plan.items:
+            found = self.resolve_data(item)
+            if not isinstance(found, io.BytesIO):
+                copy = self._room.get(item.index)
+                if copy is None or copy.shape != found.shape or copy.dtype != found.dtype:
+                    copy = torch.empty(found.shape, dtype=found.dtype)
+                    self._room[item.index] = copy
+                found = copy.copy_(found.detach())
+            self._copies[item.index] = found
+
+    def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
+        copy = self._copies.get(write_item.index)
+        return super().resolve_data(write_item) if copy is None else copy
+
+
+class CheckpointWriter(FileSystemWriter):
+    """Writes into the fresh directory `scratch`; rank 0 then hands all digests to `commit`.
+
+    `commit` runs inside DCP's last exchange, so what it raises is raised on every rank.
+    """
+
+    def __init__(
+        self,
+        scratch: Path,
+        commit: Callable[[dict[str, Digest]], None],
+        staged: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(scratch, sync_files=True)
+        self._commit = commit
+        self._staged = staged  # told that the state may change, where a `StagingPlanner` plans
+        self.fs = self._files = _DigestedFiles()
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        if isinstance(planner, StagingPlanner):
+            planner.stage(plan)
+            if self._staged is not None:
+                self._staged()
+        results = super().write_data(plan, planner).wait()
+        # This rank's digests travel to rank 0 ahead of what DCP sends there.
+        sent: Future[list[Any]] = Future()
+        sent.set_result([dict(self._files.digests), *results])
+        return sent
+
+    def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
+        super().finish(metadata, [written for _, *written in results])
+        files = {name: digest for digests, *_ in results for name, digest in digests.items()}
+        # The index was written under another name, and renamed.
+        self._commit({**files, ".metadata": self._files.digests[".metadata.tmp"]})
+
+
+class _DigestedFiles(FileSystem):
+    """Files whose digests are known when they are closed."""
+
+    def __init__(self) -> None:
+        self.digests: dict[str, Digest] = {}
+
+    @contextlib.contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
+        with super().create_stream(path, mode) as file:
+            with contextlib.closing(_Digested(file)) as stream:
+                yield stream
+            self.digests[Path(path).name] = stream.digest()
+
+
+class _Digested(io.IOBase):
+    """A file that is written from its beginning to its end."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._sha256 = hashlib.sha256()
+        self._size = 0
+        self._sync_at = _SYNC_EVERY_BYTES
+        self._syncing: threading.Thread | None = None
+
+    def write(self, data: Any) -> int:
+        self._file.write(data)
+        self._sha256.update(data)
+        size = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
+        self._size += size
+        if self._size >= self._sync_at and not (self._syncing and self._syncing.is_alive()):
+            self._file.flush()
+            self._syncing = threading.Thread(target=_sync, args=(self.fileno(),))
+            self._syncing.start()
+            self._sync_at = self._size + _SYNC_EVERY_BYTES
+        return size
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def fileno(self) -> int:
+        return int(self._file.fileno())
+
+    def close(self) -> None:
+        if self._syncing is not None:
+            self._syncing.join()
+            self._syncing = None
+        self._file.close()
+
+    def digest(self) -> Digest:
+        return {"bytes": self._size, "sha256": self._sha256.hexdigest()}
+
+
+def _sync(descriptor: int) -> None:
+    # The sync that counts comes at the end, and tells what goes wrong.
+    with contextlib.suppress(OSError):
+        os.fdatasync(descriptor)
