@@ -38,7 +38,7 @@ def test_fifty_kills_while_saving_lose_and_mix_nothing(
     found = kills(tmp_path, seed, 50, path)
     assert [each for each in found if each["wrong"] is not None] == []
     # It came far: most kills hit a gang that saves.
-    assert found[-1]["step"] > 25
+    assert found[-1]["step"] > 15
     assert sum(each["kill"] == "a file cut" for each in found) > 3
 
 
