@@ -96,7 +96,11 @@ def test_a_run_is_asked_for_in_full_and_its_directory_is_private(
     core: FakeCore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saturn.register("local", local_class())
-    tasks = [make_task("a"), make_task("b c", hparams=HParams(0.1, epochs=2), gpu_range=[1, 2])]
+    accumulating = HParams(0.1, epochs=2, gradient_accumulation_steps=4)
+    tasks = [
+        make_task("a", hparams=HParams(0.1, batch_count=28, gradient_accumulation_steps=3)),
+        make_task("b c", hparams=accumulating, gpu_range=[1, 2]),
+    ]
     result = saturn.orchestrate(tasks, 50.0, name="first", devices=3, seed=4)
     request = core.request
     run_dir = tmp_path / "saturn_runs" / "first"
@@ -108,6 +112,7 @@ def test_a_run_is_asked_for_in_full_and_its_directory_is_private(
     assert [task["dir"] for task in request["tasks"]] == ["tasks/a", "tasks/_task-1"]
     assert [task["steps"] for task in request["tasks"]] == [10, None]
     assert [task["epochs"] for task in request["tasks"]] == [None, 2]
+    assert [task["batches_a_step"] for task in request["tasks"]] == [3, 4]
     assert request["tasks"][1]["gpu_range"] == [1, 2] and request["tasks"][0]["measured"] == []
     of_all = {"level": "managed", "pickle": None}
     assert request["techniques"] == [

@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import inspect
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import black_boxes
 import pytest
 import reference
+import saturn
 import torch
 from harness import Runtime
-from models import Mlp, definition
+from models import Mlp, definition, shuffled_loader
 from saturn.definition import TaskDefinition
 from saturn.worker import manifest
 from saturn.worker.accumulation import Accumulation
@@ -167,3 +169,36 @@ def test_a_black_box_is_counted_in_batches_and_stops_between_steps(run: Runtime)
     stopped = gang.wait().one("stopped")["step"]
     saved = manifest.newest_valid(run.task_dir("slow") / "checkpoints")
     assert saved is not None and saved[1]["batches"] == 3 * stopped
+
+
+def test_a_run_counts_steps_and_trains_with_all_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options: dict[str, Any] = {"gradient_accumulation_steps": 4, "max_grad_norm": 0.4}
+    # 3 epochs of 6 batches are 5 steps; the other is shorter than its trial.
+    lengths = {"epochs": ({"epochs": 3}, 5), "batches": ({"batch_count": 10}, 3)}
+    tasks = [
+        saturn.Task(
+            Mlp,
+            shuffled_loader,
+            nn.functional.cross_entropy,
+            saturn.HParams(
+                lr=0.01,
+                **length,
+                **options,
+                lr_scheduler=partial(OneCycleLR, max_lr=0.03, total_steps=steps),
+            ),
+            name=name,
+            seed=3,
+        )
+        for name, (length, steps) in lengths.items()
+    ]
+    result = saturn.orchestrate(tasks, techniques=["ddp"], devices=1, log=False)
+    for task, outcome in zip(tasks, result.tasks, strict=True):
+        length, steps = lengths[task.name]
+        batch_count = length.get("batch_count", 18)
+        schedule = task.hparams.lr_scheduler
+        same = definition(batch_count=batch_count, lr_scheduler=schedule, **options)
+        expected, _ = reference.train(same, steps)
+        assert outcome.steps == steps and outcome.final_loss == expected[steps]
