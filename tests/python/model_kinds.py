@@ -37,7 +37,7 @@ def llama(dropout: float = 0.0, **options: Any) -> nn.Module:
     size = {"vocab_size": VOCABULARY, "max_position_embeddings": LENGTH, "hidden_size": 16}
     depth = {"num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 2}
     more = {"intermediate_size": 32, "attention_dropout": dropout}
-    return LlamaForCausalLM(LlamaConfig(**size, **depth, **more, **options))
+    return LlamaForCausalLM(LlamaConfig(**{**size, **depth, **more, **options}))
 
 
 def vit(dropout: float = 0.0, **options: Any) -> nn.Module:

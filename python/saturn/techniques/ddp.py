@@ -3,7 +3,8 @@
 With one rank it is the plain single-device case: no wrapper and no process group. Knobs:
 
 * `find_unused_parameters` (default false): for models that skip layers;
-* `activation_checkpointing` (default false): see `recompute`.
+* `activation_checkpointing` (default false): see `recompute`;
+* `attention`: see `attention`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from saturn.techniques import memory_bounds, recompute
+from saturn.techniques import attention, memory_bounds, recompute
 from saturn.techniques.data_parallel import DataParallelModel
 from saturn.techniques.interface import Knobs, ParallelModel, Setting, Technique
 from saturn.techniques.recompute import ACTIVATION_CHECKPOINTING
@@ -40,10 +41,13 @@ _NO_BUFFER_SYNC: dict[str, Any] = (
 class Ddp(Technique):
     """Distributed data parallel."""
 
+    def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
+        return attention.with_back_ends([{}], module, setting)
+
     def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
         if recompute.reason_against(module) is not None:
             return []
-        return [[{ACTIVATION_CHECKPOINTING: True}]]
+        return [attention.with_back_ends([{ACTIVATION_CHECKPOINTING: True}], module, setting)]
 
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
         return memory_bounds.whole_model_bytes(module, setting)
@@ -56,6 +60,7 @@ class Ddp(Technique):
         return None
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
+        attention.set_back_end(module, knobs)
         module.to(gang.device)
         if knobs.get(ACTIVATION_CHECKPOINTING, False):
             recompute.checkpoint_layers(module, gang.device)

@@ -7,7 +7,8 @@ left (embeddings, head) forms the root unit. Knobs:
   its backward; false keeps it, which saves a gathering and costs its memory;
 * `activation_checkpointing` (default false): see `recompute`;
 * `cpu_offload` (default false): shards, gradients and optimizer state stay in the host's memory,
-  and the optimizer steps there.
+  and the optimizer steps there;
+* `attention`: see `attention`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
-from saturn.techniques import memory_bounds, recompute
+from saturn.techniques import attention, memory_bounds, recompute
 from saturn.techniques.data_parallel import DataParallelModel
 from saturn.techniques.interface import Knobs, ParallelModel, Setting, Technique
 from saturn.techniques.layers import repeated_layers
@@ -51,9 +52,10 @@ class Fsdp(Technique):
         )
 
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
+        sets: list[Knobs] = [{}, {RESHARD_AFTER_FORWARD: False}]
         if setting.gpus == 1:
-            return [{CPU_OFFLOAD: True}]
-        return [{}, {RESHARD_AFTER_FORWARD: False}]
+            sets = [{CPU_OFFLOAD: True}]
+        return attention.with_back_ends(sets, module, setting)
 
     def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
         recomputed: Knobs = {}
@@ -64,7 +66,8 @@ class Fsdp(Technique):
         one_device = setting.gpus == 1  # where `knob_sets` has offloaded already
         single = [] if one_device else [knobs for knobs in (recomputed, offloaded) if knobs]
         both = [{**recomputed, **offloaded}] if recomputed and offloaded else []
-        return [rung for rung in (single, both) if rung]
+        rungs = (single, both)
+        return [attention.with_back_ends(rung, module, setting) for rung in rungs if rung]
 
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
         return memory_bounds.sharded_bytes(
@@ -75,6 +78,7 @@ class Fsdp(Technique):
         )
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
+        attention.set_back_end(module, knobs)
         if knobs.get(ACTIVATION_CHECKPOINTING, False):
             recompute.checkpoint_layers(module, gang.device)
         options: dict[str, Any] = {"mesh": gang.mesh((gang.world_size,), names=("data",))}

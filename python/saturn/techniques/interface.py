@@ -40,6 +40,8 @@ class Setting:
     gpus: int  # devices of the strategy; the gang has one rank on each
     device_kind: str  # "cpu" or "cuda"
     hints: Mapping[str, Any]  # what the task says about its model
+    #: What forward and loss are computed in: "float32" (as the model was built) or "bf16".
+    precision: str = "float32"
     #: What one device holds; None where that is not known.
     device_memory_bytes: int | None = None
     #: Bytes of optimizer state for each byte of trainable parameters: 2 for AdamW, 0 for SGD.

@@ -6,7 +6,7 @@ again in the backward pass (see `streaming`), which costs a second forward; what
 (embeddings, head) is on the device from the start of a forward to the end of its backward.
 Buffers stay on the device.
 
-One rank only. No knobs.
+One rank only. Knob: `attention`, see there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from saturn.techniques import memory_bounds, recompute
+from saturn.techniques import attention, memory_bounds, recompute
 from saturn.techniques.courier import Courier
 from saturn.techniques.data_parallel import DataParallelModel
 from saturn.techniques.interface import (
@@ -33,6 +33,7 @@ from saturn.techniques.slow_tier import SlowTier
 from saturn.techniques.streaming import Streamed, StreamedLayers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
@@ -52,12 +53,16 @@ class Offload(Technique):
             return f"streaming can only be slower than ddp: {reason}"
         return None
 
+    def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
+        return attention.with_back_ends([{}], module, setting)
+
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
         return memory_bounds.streamed_bytes(module)
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         if (reason := _reason_against(module, gang.world_size)) is not None:
             raise NotApplicable(reason)
+        attention.set_back_end(module, knobs)
         recompute.without_cache(module)
         if gang.device.type == "cuda":
             torch.set_num_threads(_threads_a_gpu())

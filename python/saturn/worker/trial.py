@@ -36,7 +36,12 @@ def trial(
 ) -> None:
     """Run one trial; rank 0 reports its outcome. The task's own errors are raised."""
     startup_s = seconds_alive()
-    setting = Setting(gpus=spec.gpus, device_kind=spec.device_kind, hints=definition.hints)
+    setting = Setting(
+        gpus=spec.gpus,
+        device_kind=spec.device_kind,
+        hints=definition.hints,
+        precision=definition.precision,
+    )
     memory = PeakMemory(spec.device_kind)
     began = time.monotonic()
     built = build_model(definition)
