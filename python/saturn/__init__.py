@@ -1,7 +1,8 @@
 """Saturn plans and trains many large models on one pool of GPUs.
 
 Describe each model as a `Task`, then let `search` measure and `orchestrate` plan and train them.
-`register` adds a technique of your own to the library.
+`register` adds a technique of your own to the library; `export` writes a trained model of
+transformers for `from_pretrained`.
 """
 
 from saturn.errors import (
@@ -13,6 +14,7 @@ from saturn.errors import (
     TasksFailed,
     UnknownTechnique,
 )
+from saturn.exporting import export
 from saturn.library import deregister, register, retrieve
 from saturn.result import RunResult, TaskResult
 from saturn.run import orchestrate, search
@@ -35,6 +37,7 @@ __all__ = [
     "TasksFailed",
     "UnknownTechnique",
     "deregister",
+    "export",
     "orchestrate",
     "register",
     "retrieve",

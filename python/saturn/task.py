@@ -119,7 +119,8 @@ class Task:
         name: unique among the tasks planned together; `task-<n>` by default.
         hints: what techniques may know about the model, such as `is_transformer`.
         save_dir: where a copy of the last checkpoint goes when training is done, as
-            `<save_dir>/<task>/step-<n>/`.
+            `<save_dir>/<task>/step-<n>/`; a model of transformers is also written as
+            `<save_dir>/<task>/step-<n>-huggingface/`, for `from_pretrained`.
         seed: decides model weights, order of data, and every other random number.
         loss_weight: `loss_weight(batch)` → what a slice of a batch counts in the loss (its tokens,
             say), where that is not its number of samples.

@@ -88,7 +88,7 @@ def _train(
         metrics.add(steps(reached), task.loss)
         metrics.close()
     if saved > 0 and definition.save_dir is not None:
-        export(spec, definition.save_dir, steps(saved), reporter)
+        export(spec, definition, definition.save_dir, steps(saved), reporter)
     reporter.send({"type": "finished", "step": steps(reached), "loss": task.loss})
 
 

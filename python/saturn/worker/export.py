@@ -1,21 +1,26 @@
 """Copy a trained task's last checkpoint to where its user wants it (`Task(save_dir=…)`).
 
-An attempt may end twice, where its last words were not heard, so a copy that is there already is
-left alone. Nothing is ever overwritten.
+Beside it goes what `from_pretrained` reads, where the model is one of transformers. An attempt may
+end twice, where its last words were not heard, so a copy that is there already is left alone.
+Nothing is ever overwritten.
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from saturn.worker import manifest
+from saturn.definition import TaskDefinition
+from saturn.worker import huggingface, manifest
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
 
 
-def export(spec: Spec, save_dir: Path, step: int, reporter: Reporter) -> None:
+def export(
+    spec: Spec, definition: TaskDefinition, save_dir: Path, step: int, reporter: Reporter
+) -> None:
     """Copy the checkpoint after `step` steps to `save_dir/<task>/`, under its own name.
 
     What goes wrong is told to the person watching, and fails nothing: the task is trained.
@@ -24,7 +29,7 @@ def export(spec: Spec, save_dir: Path, step: int, reporter: Reporter) -> None:
     # The run's name marks a copy that isn't whole yet, so that a later attempt finds and drops it.
     scratch = save_dir / spec.task_dir.name / f".{checkpoint.name}-{spec.run_dir.name}"
     try:
-        _copy(checkpoint, scratch, reporter.alive)
+        target = _copy(checkpoint, scratch, reporter.alive)
     except OSError as error:
         shutil.rmtree(scratch, ignore_errors=True)
         # `copytree` collects what befell each file.
@@ -32,15 +37,33 @@ def export(spec: Spec, save_dir: Path, step: int, reporter: Reporter) -> None:
         reporter.note(
             f"the trained model can't be copied to {save_dir}: {reason}; it is in {checkpoint}"
         )
+        return
+    directory = target.with_name(f"{target.name}-huggingface")
+    try:
+        if "transformers" in sys.modules and not directory.exists():
+            _write_huggingface(definition, target, directory)
+    except Exception as error:
+        reporter.note(
+            f"the trained model can't be written for Hugging Face: {type(error).__name__}: "
+            f"{error}; its checkpoint is in {target}"
+        )
 
 
-def _copy(checkpoint: Path, scratch: Path, alive: Callable[[], None]) -> None:
+def _write_huggingface(definition: TaskDefinition, checkpoint: Path, directory: Path) -> None:
+    content = manifest.read(checkpoint)
+    assert content is not None  # it was copied with the rest
+    module = huggingface.trained_model(definition, checkpoint, content)
+    if huggingface.is_pretrained_model(module):
+        huggingface.write(module, directory)
+
+
+def _copy(checkpoint: Path, scratch: Path, alive: Callable[[], None]) -> Path:
     target = scratch.with_name(checkpoint.name)
     number = 1
     while target.exists():
         # The manifest has the digest of every file: where it is the same, so is all the rest.
         if _manifest(target) == _manifest(checkpoint):
-            return
+            return target
         number += 1
         target = scratch.with_name(f"{checkpoint.name}.{number}")
 
@@ -50,7 +73,7 @@ def _copy(checkpoint: Path, scratch: Path, alive: Callable[[], None]) -> None:
 
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(checkpoint, scratch, copy_function=copy)
-    scratch.rename(target)
+    return scratch.rename(target)
 
 
 def _manifest(checkpoint: Path) -> bytes | None:

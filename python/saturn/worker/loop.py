@@ -119,7 +119,7 @@ def train(
         save(background=False)
     if definition.save_dir is not None:
         if gang.rank == 0:
-            export(spec, definition.save_dir, done, reporter)
+            export(spec, definition, definition.save_dir, done, reporter)
         gang.sum([0.0])  # the others stay until the model is where it should be
     if observer is not None:
         observer.ended({"type": "finished", "step": done, "loss": loss})

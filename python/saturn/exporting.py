@@ -1,0 +1,70 @@
+"""`export`: a trained model of a run, as a directory that Hugging Face's libraries read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from saturn import definition as definitions
+from saturn.definition import TaskDefinition
+from saturn.errors import InvalidInput
+from saturn.result import RunResult
+
+
+def export(
+    run: str | os.PathLike[str] | RunResult, task: str, directory: str | os.PathLike[str]
+) -> Path:
+    """Write a task's model, as last saved, for `from_pretrained`: `config.json` and safetensors.
+
+    The task may be done, or stopped, or still train. Its `get_model` is called, so what that
+    imports must be there. Tokenizers are not a task's, and not written.
+
+    Args:
+        run: the run's directory, or what `orchestrate` returned.
+        task: the task's name.
+        directory: where to; it must not be there yet.
+
+    Returns:
+        `directory`.
+
+    Raises:
+        InvalidInput: no such run or task, nothing saved, no model of transformers, or
+            `directory` is there.
+    """
+    run_dir = run.run_dir if isinstance(run, RunResult) else Path(run)
+    target = Path(directory).absolute()
+    if target.exists():
+        raise InvalidInput(f"{target} is there already; choose a directory that is not")
+    task_dir, definition = _find(run_dir, task)
+    # Not above: these import torch, which the face leaves to those who train.
+    from saturn.worker import huggingface, manifest, seeds
+
+    newest = manifest.newest_valid(task_dir / "checkpoints")
+    if newest is None:
+        raise InvalidInput(f"task `{task}` has no checkpoint yet, in {task_dir / 'checkpoints'}")
+    with seeds.forked():  # building draws numbers, which are the caller's
+        module = huggingface.trained_model(definition, *newest)
+    if not huggingface.is_pretrained_model(module):
+        raise InvalidInput(
+            f"task `{task}` trains a {type(module).__name__}, which is no PreTrainedModel of "
+            f"transformers; its checkpoint is {newest[0]}, and docs/reference.md has the three "
+            "lines that load it in plain torch"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    huggingface.write(module, target)
+    return target
+
+
+def _find(run_dir: Path, task: str) -> tuple[Path, TaskDefinition]:
+    """The task's directory in the run, and its definition."""
+    pickles = sorted(run_dir.glob("tasks/*/task.pkl"))
+    if not pickles:
+        raise InvalidInput(f"{run_dir} is no run directory: it holds no tasks")
+    # A name that is safe in a path is the directory's; others are in the definitions.
+    named = [path for path in pickles if path.parent.name == task]
+    for path in named or pickles:
+        definition = definitions.load(path)
+        if definition.name == task:
+            return path.parent, definition
+    known = ", ".join(f"`{definitions.load(path).name}`" for path in pickles)
+    raise InvalidInput(f"{run_dir} has no task `{task}`; it has {known}")
