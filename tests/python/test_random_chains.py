@@ -8,16 +8,20 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import model_kinds
 import pytest
 import reference
 import torch
 from harness import Runtime, Warm
-from random_chains import KINDS, Chain, Move, draw, play, strategies, weights
+from random_chains import KINDS, Chain, Move, Strategy, draw, play, strategies, weights
 from saturn.techniques import BUILT_IN
+from torch import nn
 
+Losses = dict[int, float]
 TOLERANCE = 1e-5
 DEFAULT_SEEDS = "14"
 
@@ -95,24 +99,58 @@ def test_the_default_seeds_draw_everything_there_is() -> None:
     )
 
 
-@pytest.mark.parametrize("technique", BUILT_IN)
-def test_with_dropout_a_stop_changes_no_bit(run: Runtime, technique: str) -> None:
-    # On another layout other numbers are drawn: see docs/reference.md.
-    kind, strategy = next(
-        (kind, max(offered[technique], key=lambda each: each.ranks))
-        for kind in ("tied", "sequential", "llama")
-        if technique in (offered := strategies(kind, 0.2))
-    )
-    losses = {}
-    for name, ends in (("whole", [7]), ("parts", [1, 4, 5, 7])):
-        task = model_kinds.task_of(kind, name, dropout=0.2, batch_size=7, batch_count=7)
+def widest(technique: str, dropout: float = 0.0) -> tuple[str, Strategy]:
+    """(kind, strategy): a kind that `technique` can train, on as many ranks as it can."""
+    for kind in ("tied", "sequential", "llama"):
+        if technique in (offered := strategies(kind, dropout)):
+            return kind, max(offered[technique], key=lambda each: each.ranks)
+    raise AssertionError(f"{technique} trains no kind")
+
+
+def whole_and_in_parts(run: Runtime, kind: str, strategy: Strategy, **options: Any) -> Losses:
+    """The losses of seven steps, which must be bit-equal with stops and without."""
+    found = {}
+    for name, ends in (("whole", [7]), ("parts", [3, 7])):
+        task = model_kinds.task_of(kind, name, batch_size=7, batch_count=7, **options)
         chain = Chain(0, kind, 7, {}, task, tuple(Move(strategy, end) for end in ends), None)
         run.write_task(task)
-        losses[name] = play(run, chain, *chain.moves), newest(run, chain)[1]
-    assert losses["whole"][0] == losses["parts"][0]
-    for parameter, tensor in losses["whole"][1].items():
-        assert torch.equal(tensor, losses["parts"][1][parameter]), parameter
-    without, _ = reference.train(
-        model_kinds.task_of(kind, batch_size=7, batch_count=7), 7, loss_of=model_kinds.loss_of(task)
-    )
-    assert reference.largest_difference(losses["whole"][0], without) > 10 * TOLERANCE
+        found[name] = play(run, chain, *chain.moves), newest(run, chain)[1]
+    assert found["whole"][0] == found["parts"][0]
+    for name, tensor in found["whole"][1].items():
+        assert torch.equal(tensor, found["parts"][1][name]), name
+    return found["whole"][0]
+
+
+def expected_losses(kind: str, **options: Any) -> Losses:
+    task = model_kinds.task_of(kind, batch_size=7, batch_count=7, **options)
+    return reference.train(task, 7, loss_of=model_kinds.loss_of(task))[0]
+
+
+@pytest.mark.parametrize("technique", BUILT_IN)
+def test_with_dropout_a_stop_changes_no_bit(run: Runtime, technique: str) -> None:
+    kind, strategy = widest(technique, 0.2)
+    losses = whole_and_in_parts(run, kind, strategy, dropout=0.2)
+    assert reference.largest_difference(losses, expected_losses(kind)) > 10 * TOLERANCE
+
+
+def seen_under_autocast(build: Callable[[], nn.Module]) -> nn.Module:
+    """A model whose every module refuses to run outside of autocast."""
+
+    def refuse(module: nn.Module, *_: Any) -> None:
+        if not torch.is_autocast_enabled("cpu"):
+            raise RuntimeError(f"{type(module).__name__} runs outside of autocast")
+
+    module = build()
+    for part in module.modules():
+        if not list(part.children()):
+            part.register_forward_pre_hook(refuse)
+    return module
+
+
+@pytest.mark.parametrize("technique", BUILT_IN)
+def test_bf16_is_autocast_under_every_technique(run: Runtime, technique: str) -> None:
+    kind, strategy = widest(technique)
+    build = partial(seen_under_autocast, partial(model_kinds.BUILD[kind], 0.0))
+    losses = whole_and_in_parts(run, kind, strategy, precision="bf16", get_model=build)
+    # Eight bits of a product are left; in which order parts are added shows in the last.
+    assert reference.largest_difference(losses, expected_losses(kind, precision="bf16")) < 0.02
