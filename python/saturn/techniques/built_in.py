@@ -13,5 +13,6 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
         "tensor": "saturn.techniques.tensor:TensorParallel",
         "tensor+fsdp": "saturn.techniques.tensor:TensorFsdp",
         "offload": "saturn.techniques.offload:Offload",
+        "pipeline": "saturn.techniques.pipeline:Pipeline",
     }
 )

@@ -74,6 +74,11 @@ def _seed_python(seed: int) -> None:
         numpy.random.seed(seed & 0xFFFF_FFFF)
 
 
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two parts of a numpy generator's state are the same."""
+    return bool(all(one == other)) if hasattr(one, "shape") else bool(one == other)
+
+
 @dataclass(frozen=True)
 class RandomState:
     """Where all the generators that a forward may draw from stood at one moment."""
@@ -104,6 +109,15 @@ class RandomState:
         random.setstate(self._python)
         if self._numpy is not None:
             sys.modules["numpy"].random.set_state(self._numpy)
+
+    def has_moved(self) -> bool:
+        """Whether any of the generators stands elsewhere by now: something has drawn, or seeded."""
+        now = RandomState.now(self.device)
+        pairs = [(self._torch, now._torch), (self._cuda, now._cuda)]
+        same = all(one is None or torch.equal(one, other) for one, other in pairs)
+        if same and self._numpy is not None:
+            same = all(map(_equal, self._numpy, now._numpy))
+        return not same or self._python != now._python
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
