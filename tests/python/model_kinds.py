@@ -27,7 +27,7 @@ def gpt2(dropout: float = 0.0, **options: Any) -> nn.Module:
     size = {"vocab_size": VOCABULARY, "n_positions": LENGTH, "n_embd": 16, "n_layer": 3}
     drops = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
     ends = {"bos_token_id": 0, "eos_token_id": 0}
-    return GPT2LMHeadModel(GPT2Config(**size, n_head=2, **drops, **ends, **options))
+    return GPT2LMHeadModel(GPT2Config(**{**size, "n_head": 2, **drops, **ends, **options}))
 
 
 def llama(dropout: float = 0.0, **options: Any) -> nn.Module:
@@ -47,7 +47,7 @@ def vit(dropout: float = 0.0, **options: Any) -> nn.Module:
     size = {"image_size": 8, "patch_size": 4, "num_channels": 1, "hidden_size": 16}
     depth = {"num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
     drops = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
-    config = ViTConfig(**size, **depth, **drops, num_labels=NUM_CLASSES, **options)
+    config = ViTConfig(**{**size, **depth, **drops, "num_labels": NUM_CLASSES, **options})
     return ViTForImageClassification(config)
 
 

@@ -9,7 +9,7 @@ import pytest
 import reference
 import torch
 from harness import Runtime
-from models import Mlp, definition, shuffled_loader
+from models import definition
 from saturn.definition import TaskDefinition
 from torch import nn
 from torch.utils.data import DataLoader
@@ -45,9 +45,7 @@ def llama(*, tied: bool = False) -> nn.Module:
 def qwen2() -> nn.Module:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    config = Qwen2Config(
-        vocab_size=VOCABULARY, intermediate_size=32, num_key_value_heads=1, **SIZE
-    )
+    config = Qwen2Config(vocab_size=VOCABULARY, intermediate_size=32, num_key_value_heads=1, **SIZE)
     return Qwen2ForCausalLM(config)
 
 
@@ -75,9 +73,7 @@ def neox() -> nn.Module:
 def vit() -> nn.Module:
     from transformers import ViTConfig, ViTForImageClassification
 
-    config = ViTConfig(
-        image_size=8, patch_size=4, num_labels=5, intermediate_size=32, **SIZE
-    )
+    config = ViTConfig(image_size=8, patch_size=4, num_labels=5, intermediate_size=32, **SIZE)
     return ViTForImageClassification(config)
 
 

@@ -198,7 +198,7 @@ class StageForward:
         try:
             outputs = self._module(*args, **kwargs)
         except _Cut as cut:
-            return cut
+            return cut.with_traceback(None)  # and with it what the model's code held
         finally:
             if run.rehearsal is not None:
                 self._seed(run)  # sees what the last stretch has drawn

@@ -113,8 +113,9 @@ class RandomState:
     def has_moved(self) -> bool:
         """Whether any of the generators stands elsewhere by now: something has drawn, or seeded."""
         now = RandomState.now(self.device)
-        pairs = [(self._torch, now._torch), (self._cuda, now._cuda)]
-        same = all(one is None or torch.equal(one, other) for one, other in pairs)
+        same = torch.equal(self._torch, now._torch)
+        if self._cuda is not None and now._cuda is not None:
+            same = same and torch.equal(self._cuda, now._cuda)
         if same and self._numpy is not None:
             same = all(map(_equal, self._numpy, now._numpy))
         return not same or self._python != now._python
