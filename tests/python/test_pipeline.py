@@ -1,113 +1,44 @@
-"""`pipeline` trains as plain torch does, and says so where it can't."""
+"""`pipeline` trains as plain torch does, whatever it is cut into, and moves to and from others."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import model_kinds
+import odd_models
 import pytest
 import reference
 import torch
-from harness import Runtime
-from models import definition
+from harness import Runtime, Warm
+from models import NUM_CLASSES, WIDTH, Mlp, definition, shuffled_loader
 from saturn.definition import TaskDefinition
-from torch import nn
+from saturn.techniques import Setting
+from saturn.techniques.pipeline import Pipeline
+from saturn.worker import manifest
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 TOLERANCE = 1e-5
-VOCABULARY = 32
-SIZE = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2}
+Move = tuple[str, int, int, dict[str, Any]]
 
 
-def gpt2(**changes: Any) -> nn.Module:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    size = {"vocab_size": VOCABULARY, "n_positions": 16, "n_embd": 16, "n_layer": 4, "n_head": 2}
-    off = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    return GPT2LMHeadModel(
-        GPT2Config(**{**size, **off, "bos_token_id": 0, "eos_token_id": 0, **changes})
-    )
-
-
-def llama(*, tied: bool = False) -> nn.Module:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        intermediate_size=32,
-        max_position_embeddings=16,
-        tie_word_embeddings=tied,
-        **SIZE,
-    )
-    return LlamaForCausalLM(config)
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """A warm parent that has imported the models, as one that knows the tasks has."""
+    kinds = [f"transformers.models.{kind}.modeling_{kind}" for kind in model_kinds.HUGGING_FACE]
+    parent = Warm(tmp_path_factory.mktemp("warm") / "workers.lock", ",".join(kinds))
+    assert parent.ready.get("ready") is True
+    yield parent
+    parent.close()
 
 
-def qwen2() -> nn.Module:
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    config = Qwen2Config(vocab_size=VOCABULARY, intermediate_size=32, num_key_value_heads=1, **SIZE)
-    return Qwen2ForCausalLM(config)
+def pipeline(ranks: int, steps: int, microbatches: int = 4, schedule: str = "1f1b") -> Move:
+    return "pipeline", ranks, steps, {"microbatches": microbatches, "schedule": schedule}
 
 
-def opt() -> nn.Module:
-    from transformers import OPTConfig, OPTForCausalLM
-
-    config = OPTConfig(
-        vocab_size=VOCABULARY,
-        ffn_dim=32,
-        max_position_embeddings=16,
-        word_embed_proj_dim=16,
-        dropout=0.0,
-        **SIZE,
-    )
-    return OPTForCausalLM(config)
-
-
-def neox() -> nn.Module:
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-
-    config = GPTNeoXConfig(vocab_size=VOCABULARY, intermediate_size=32, **SIZE)
-    return GPTNeoXForCausalLM(config)
-
-
-def vit() -> nn.Module:
-    from transformers import ViTConfig, ViTForImageClassification
-
-    config = ViTConfig(image_size=8, patch_size=4, num_labels=5, intermediate_size=32, **SIZE)
-    return ViTForImageClassification(config)
-
-
-def rows_of_tokens() -> DataLoader[Any]:
-    rows = torch.randint(0, VOCABULARY, (20, 12), generator=torch.Generator().manual_seed(0))
-
-    def collate(samples: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-        tokens = torch.stack(samples)
-        return {"input_ids": tokens, "labels": tokens}
-
-    # 20 rows in batches of 7: the last of an epoch has 6.
-    return DataLoader(rows, batch_size=7, shuffle=True, collate_fn=collate)
-
-
-def images() -> DataLoader[Any]:
-    pixels = torch.randn(20, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    samples = [{"pixel_values": p, "labels": torch.tensor(i % 5)} for i, p in enumerate(pixels)]
-    return DataLoader(samples, batch_size=7, shuffle=True)
-
-
-def language_model(get_model: Any, **changes: Any) -> TaskDefinition:
-    return definition(
-        **{"get_model": get_model, "get_dataloader": rows_of_tokens, "loss_function": None}
-        | changes
-    )
-
-
-def own_loss(model: nn.Module, batch: Any) -> torch.Tensor:
-    return model(**batch).loss
-
-
-def chain(
-    run: Runtime, task: TaskDefinition, moves: list[tuple[str, int, int, dict[str, Any]]]
-) -> dict[int, float]:
+def chain(run: Runtime, task: TaskDefinition, moves: list[Move]) -> dict[int, float]:
     run.write_task(task)
     for technique, ranks, steps, knobs in moves:
         result = run.run(task.name, technique, ranks=ranks, steps=steps, knobs=knobs)
@@ -116,30 +47,276 @@ def chain(
     return run.losses(task.name)
 
 
-def pipeline(ranks: int, steps: int, microbatches: int = 4, schedule: str = "1f1b") -> Any:
-    return "pipeline", ranks, steps, {"microbatches": microbatches, "schedule": schedule}
+def weights(run: Runtime, task: TaskDefinition) -> dict[str, Tensor]:
+    """The model of the newest checkpoint, read in plain torch."""
+    from torch.distributed.checkpoint import FileSystemReader, load
+
+    newest = manifest.newest_valid(run.task_dir(task.name) / "checkpoints")
+    assert newest is not None
+    torch.manual_seed(1)
+    state = {"model": task.get_model().state_dict()}
+    with pytest.warns(UserWarning, match="torch.distributed is disabled"):
+        load(state, storage_reader=FileSystemReader(newest[0]), no_dist=True)
+    return state["model"]
+
+
+def check(run: Runtime, task: TaskDefinition, moves: list[Move]) -> None:
+    """Losses and final weights are those of one process, never interrupted."""
+    expected, model = reference.train(task, moves[-1][2], loss_of=model_kinds.loss_of(task))
+    assert reference.largest_difference(chain(run, task, moves), expected) < TOLERANCE
+    trained = weights(run, task)
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(trained[name], tensor, atol=1e-3, rtol=1e-3, msg=name)
+
+
+def linears(dropout: float = 0.0) -> nn.Module:
+    inner = [nn.Linear(16, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 16)]
+    return nn.Sequential(
+        nn.Linear(WIDTH, 16), nn.ReLU(), nn.Sequential(*inner), nn.Linear(16, NUM_CLASSES)
+    )
+
+
+def frozen_gpt2() -> nn.Module:
+    model: Any = model_kinds.gpt2(n_layer=4)
+    for part in (model.transformer.wpe, *model.transformer.h[:2]):
+        part.requires_grad_(False)
+    return model
+
+
+def only_the_head() -> nn.Module:
+    model = Mlp(4)
+    model.requires_grad_(False)
+    model.head.requires_grad_(True)
+    return model
+
+
+EVERY_WAY = [
+    pipeline(2, 2),
+    ("ddp", 2, 3, {}),
+    pipeline(4, 4, 3, "gpipe"),
+    ("fsdp", 2, 5, {}),
+    pipeline(3, 7, 8),
+    ("ddp", 1, 8, {}),
+]
+STAGES = [pipeline(2, 1), pipeline(4, 3, 3, "gpipe"), ("fsdp", 2, 4, {}), pipeline(3, 5)]
 
 
 @pytest.mark.parametrize(
-    "get_model",
+    ("kind", "changes", "moves"),
     [
-        pytest.param(gpt2, id="gpt2"),
-        pytest.param(llama, id="llama"),
-        pytest.param(partial(llama, tied=True), id="llama-tied"),
-        pytest.param(qwen2, id="qwen2"),
-        pytest.param(opt, id="opt"),
-        pytest.param(neox, id="gpt-neox"),
+        ("gpt2", {"get_model": partial(model_kinds.gpt2, n_layer=4)}, EVERY_WAY),
+        ("llama", {"get_model": partial(model_kinds.llama, num_hidden_layers=4)}, STAGES),
+        ("vit", {"get_model": partial(model_kinds.vit, num_hidden_layers=4)}, STAGES),
+        ("gpt2", {"get_model": frozen_gpt2}, STAGES),
+    ],
+    ids=["gpt2", "llama", "vit", "frozen-gpt2"],
+)
+def test_transformers_train_as_in_plain_torch(
+    run: Runtime, kind: str, changes: dict[str, Any], moves: list[Move]
+) -> None:
+    pytest.importorskip("transformers")
+    check(run, model_kinds.task_of(kind, **changes), moves)
+
+
+@pytest.mark.parametrize(
+    ("changes", "moves"),
+    [
+        pytest.param({"get_model": linears}, EVERY_WAY, id="sequential"),
+        pytest.param({"get_model": partial(Mlp, 4)}, STAGES, id="residuals-outside-the-layers"),
+        pytest.param({"get_model": only_the_head}, STAGES, id="stages-all-frozen"),
+        pytest.param(
+            {"get_model": linears, "optimizer_cls": torch.optim.SGD}, STAGES, id="without-state"
+        ),
     ],
 )
-def test_language_models_train_as_in_plain_torch(run: Runtime, get_model: Any) -> None:
+def test_plain_models_train_as_in_plain_torch(
+    run: Runtime, changes: dict[str, Any], moves: list[Move]
+) -> None:
+    check(run, definition(**changes), moves)
+
+
+def weighted_mean(outputs: Tensor, labels: Tensor) -> Tensor:
+    losses = nn.functional.cross_entropy(outputs, labels, reduction="none")
+    return (losses * labels).sum() / labels.sum()
+
+
+def small_batches() -> DataLoader[Any]:
+    return DataLoader(shuffled_loader().dataset, batch_size=3, shuffle=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # Batches of 8, and of 4 at the end of an epoch, in 3 or 5 micro-batches.
+        pytest.param({}, id="uneven"),
+        pytest.param({"get_dataloader": small_batches}, id="fewer-samples-than-micro-batches"),
+        # Of 3 samples in 5 micro-batches, one with label 0 alone weighs nothing and has no mean.
+        pytest.param(
+            {
+                "get_dataloader": small_batches,
+                "loss_function": weighted_mean,
+                "loss_weight": lambda batch: batch[1].sum(),
+            },
+            id="weighted-by-the-task",
+        ),
+        pytest.param({"gradient_accumulation_steps": 3, "batch_count": 20}, id="accumulation"),
+    ],
+)
+def test_micro_batches_count_by_their_weight(run: Runtime, changes: dict[str, Any]) -> None:
+    task = definition(get_model=linears, **changes)
+    check(run, task, [pipeline(3, 3, 5), ("ddp", 2, 4, {}), pipeline(2, 7, 3, "gpipe")])
+
+
+CLIPPED: dict[str, Any] = {"max_grad_norm": 0.3, "optimizer_cls": torch.optim.SGD, "lr": 0.3}
+
+
+def test_gradients_are_clipped_by_the_norm_of_the_whole_model(run: Runtime) -> None:
     pytest.importorskip("transformers")
-    task = language_model(get_model)
-    expected, _ = reference.train(task, 7, loss_of=own_loss)
-    moves = [
-        pipeline(2, 2),
-        ("ddp", 2, 3, {}),
-        pipeline(4, 4, 3, "gpipe"),
-        ("fsdp", 2, 5, {}),
-        pipeline(3, 7),
-    ]
-    assert reference.largest_difference(chain(run, task, moves), expected) < TOLERANCE
+    tied = partial(model_kinds.gpt2, n_layer=4)
+    check(
+        run,
+        model_kinds.task_of("gpt2", get_model=tied, **CLIPPED),
+        [pipeline(3, 2), pipeline(2, 4)],
+    )
+
+
+def test_bfloat16_autocast_reaches_every_stage(run: Runtime) -> None:
+    pytest.importorskip("transformers")
+    build = partial(model_kinds.gpt2, n_layer=4)
+    task = model_kinds.task_of("gpt2", get_model=build, precision="bf16")
+    expected, _ = reference.train(task, 4, loss_of=model_kinds.loss_of(task))
+    losses = chain(run, task, [pipeline(3, 2), ("ddp", 1, 4, {})])
+    # Micro-batches round elsewhere; float32 would be further off than this.
+    assert reference.largest_difference(losses, expected) < 2e-3
+    plain, _ = reference.train(
+        model_kinds.task_of("gpt2", get_model=build), 4, loss_of=model_kinds.loss_of(task)
+    )
+    assert reference.largest_difference(losses, plain) > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("gpt2", {"get_model": partial(model_kinds.gpt2, 0.2, n_layer=4)}),
+        ("sequential", {"get_model": partial(linears, 0.3)}),
+    ],
+    ids=["gpt2", "sequential"],
+)
+def test_stop_and_resume_under_the_same_strategy_is_bit_equal(
+    run: Runtime, kind: str, changes: dict[str, Any]
+) -> None:
+    pytest.importorskip("transformers")
+    whole = model_kinds.task_of(kind, "whole", **changes)
+    parts = model_kinds.task_of(kind, "parts", **changes)
+    expected = chain(run, whole, [pipeline(3, 7)])
+    assert chain(run, parts, [pipeline(3, step) for step in (1, 5, 7)]) == expected
+
+
+def leave_tied_gradients_apart() -> nn.Module:
+    from saturn.techniques.shared_parameters import SharedParameters
+
+    SharedParameters.sum_gradients = lambda self: None  # type: ignore[method-assign]
+    return model_kinds.gpt2(n_layer=4)
+
+
+def count_tied_gradients_twice() -> nn.Module:
+    from saturn.techniques import shared_parameters
+
+    norm = shared_parameters.SharedParameters.gradient_norm
+
+    def twice(self: Any) -> Tensor:
+        self._counted_elsewhere.clear()
+        return norm(self)
+
+    shared_parameters.SharedParameters.gradient_norm = twice  # type: ignore[method-assign]
+    return model_kinds.gpt2(n_layer=4)
+
+
+def weigh_micro_batches_alike() -> nn.Module:
+    from saturn.worker.objective import TaskObjective
+
+    TaskObjective.weight = lambda self, batch: 1.0  # type: ignore[method-assign]
+    return model_kinds.gpt2(n_layer=4)
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "changes"),
+    [
+        (leave_tied_gradients_apart, {}),
+        (count_tied_gradients_twice, CLIPPED),
+        (weigh_micro_batches_alike, {}),
+    ],
+)
+def test_known_bad_variants_are_seen(
+    run: Runtime, sabotage: Callable[[], nn.Module], changes: dict[str, Any]
+) -> None:
+    # The comparisons above are worth something only if they fail for these.
+    pytest.importorskip("transformers")
+    good = model_kinds.task_of("gpt2", get_model=partial(model_kinds.gpt2, n_layer=4), **changes)
+    expected, _ = reference.train(good, 5, loss_of=model_kinds.loss_of(good))
+    task = model_kinds.task_of("gpt2", get_model=sabotage, **changes)
+    losses = chain(run, task, [pipeline(2, 5)])
+    assert reference.largest_difference(losses, expected) > 10 * TOLERANCE
+
+
+def test_a_trial_finds_which_parameters_are_needed_everywhere(run: Runtime) -> None:
+    task = definition(get_model=odd_models.HeadFirst)
+    run.write_task(task)
+    result = run.run(task.name, "pipeline", ranks=2, kind="trial", knobs={"microbatches": 2})
+    trial = result.one("trial")
+    assert trial["outcome"]["outcome"] == "measured", trial
+    assert trial["knobs"]["everywhere"] == ["head.bias", "head.weight", "norm.bias", "norm.weight"]
+    check(run, task, [("pipeline", 3, 3, trial["knobs"]), ("ddp", 2, 4, {})])
+
+
+def test_a_trial_says_why_a_model_cannot_be_cut(run: Runtime) -> None:
+    # Only rank 1 finds out, in the middle of a step; nobody waits for it.
+    task = definition(get_model=odd_models.SkipsAcross)
+    run.write_task(task)
+    result = run.run(task.name, "pipeline", ranks=2, kind="trial")
+    assert result.codes == [0, 0], result.logs
+    outcome = result.one("trial")["outcome"]
+    assert outcome["outcome"] == "not_applicable"
+    assert "not only by way of the layers in between" in outcome["reason"]
+
+
+def setting(gpus: int) -> Setting:
+    return Setting(gpus=gpus, device_kind="cpu", hints={})
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "reason"),
+    [
+        (Mlp(), 1, "one device makes no pipeline"),
+        (Mlp(3), 4, "`layers` has 3 layers with parameters, fewer than the 4 devices"),
+        (model_kinds.convolutional(), 2, "`1.1` normalises over the batch"),
+    ],
+)
+def test_not_applicable_in_words(model: nn.Module, gpus: int, reason: str) -> None:
+    assert reason in (Pipeline().not_applicable(model, setting(gpus)) or "")
+
+
+def test_batch_norm_that_no_longer_learns_is_no_obstacle() -> None:
+    model = model_kinds.convolutional()
+    for part in model.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.eval()
+    assert Pipeline().not_applicable(model, setting(2)) is None
+
+
+def test_the_memory_bound_is_that_of_the_fullest_stage() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(5)))
+    # Two stages: 3 of 5 layers, each of 64 bytes, with gradients and AdamW's two moments.
+    assert Pipeline().least_memory_bytes(model, setting(2), {}) == 3 * 64 * 4
+    model[0].requires_grad_(False)
+    # The frozen layer's stage holds another layer's weight too, for its optimizer.
+    assert Pipeline().least_memory_bytes(model, setting(5), {}) == 64 + 64 * 4
+
+
+def test_an_unknown_schedule_is_refused(run: Runtime) -> None:
+    task = definition(get_model=linears)
+    run.write_task(task)
+    result = run.run(task.name, "pipeline", ranks=2, steps=1, knobs={"schedule": "zero"})
+    assert (
+        "schedule is `zero`; it must be one of ['1f1b', 'gpipe']" in result.of("failed")[0]["error"]
+    )
