@@ -23,6 +23,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
+from saturn.techniques import attention
 from saturn.techniques.interface import (
     Knobs,
     NotApplicable,
@@ -71,11 +72,12 @@ class Pipeline(Technique):
         return None
 
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
-        return [
+        sets: list[Knobs] = [
             {"schedule": schedule, "microbatches": times * setting.gpus}
             for times in (2, 4)
             for schedule in _SCHEDULES
         ]
+        return attention.with_back_ends(sets, module, setting)
 
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int | None:
         cut = _split(module, setting.gpus, knobs)
@@ -93,6 +95,7 @@ class Pipeline(Technique):
         setting = Setting(gpus=gang.world_size, device_kind=gang.device.type, hints={})
         if (reason := self.not_applicable(module, setting)) is not None:
             raise NotApplicable(reason)
+        attention.set_back_end(module, knobs)
         gang.open()
         cut = _split(module, gang.world_size, knobs)
         keep_only(module, cut, gang.rank, gang.device)
