@@ -77,7 +77,10 @@ class Stepper:
         self._accumulation = Accumulation(definition, self.data.batches_per_epoch)
 
     def pieces(self, start: Position) -> Generator[list[Slice], None, None]:
-        """For each step from `start` on, this rank's slices of its batches."""
+        """For each step from `start` on, this rank's slices of its batches.
+
+        All of a step's slices are fetched before it begins: what one counts depends on the others.
+        """
         slices = self.data.slices(
             start, data_rank=self.parallel.data_rank, data_size=self.parallel.data_size
         )
