@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,7 @@ from harness import Runtime
 from model_kinds import convolutional, gpt2, sequential, task_of
 from models import Mlp, definition
 from saturn.techniques import NotApplicable, Setting
+from saturn.techniques.courier import Courier, CudaCourier
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.offload import Offload
 from saturn.techniques.slow_tier import SlowTier
@@ -240,6 +243,63 @@ def test_training_takes_less_memory_than_the_parameters(run: Runtime) -> None:
     parameters = num_layers * width * width * 4
     assert grown_bytes("ddp") > 2.5 * parameters
     assert grown_bytes("offload") < 0.5 * parameters
+
+
+class FakeCuda:
+    """Streams and events that only keep a diary; the device's memory is this process's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.diary: list[str] = []
+        fake, numbers = self, itertools.count()
+
+        class Event:
+            def __init__(self) -> None:
+                self.number = next(numbers)
+
+            def record(self, stream: Any) -> None:
+                fake.diary.append(f"record on {stream.name} {self.number}")
+
+            def synchronize(self) -> None:
+                fake.diary.append(f"wait for {self.number}")
+
+        class Stream:
+            def __init__(self, device: Any, name: str = "side") -> None:
+                self.name = name
+
+            def wait_event(self, event: Event) -> None:
+                fake.diary.append(f"{self.name} waits {event.number}")
+
+        replaced = {
+            "Event": Event,
+            "Stream": Stream,
+            "stream": lambda _: contextlib.nullcontext(),
+            "current_stream": lambda device: Stream(device, "main"),
+            "synchronize": lambda _: fake.diary.append("finish"),
+        }
+        for name, value in replaced.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+
+
+def test_on_a_gpu_the_next_layer_is_fetched_while_one_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = FakeCuda(monkeypatch)
+    monkeypatch.setattr(Courier, "to", CudaCourier)
+    same_as_resident(task_of("mlp"), tmp_path, steps=2)
+    # One step: the rest of the model, then three layers there and back; the last is fetched anew
+    # for its way back. A layer is ordered when the one before it has its work and the one before
+    # that has run.
+    assert cuda.diary[: cuda.diary.index("finish") + 1] == [
+        *("record on side 0", "main waits 0"),
+        *("record on side 1", "main waits 1", "record on main 2", "record on side 3"),
+        *("main waits 3", "record on main 4", "wait for 2", "record on side 5"),
+        *("main waits 5", "record on main 6", "wait for 4"),
+        *("record on side 7", "main waits 7", "record on main 8", "wait for 6"),
+        *("record on side 9", "main waits 9", "record on main 10", "wait for 8"),
+        *("record on side 11", "main waits 11", "record on main 12", "wait for 10"),
+        "finish",
+    ]
 
 
 def test_stop_resume_and_moves_keep_the_training(run: Runtime) -> None:

@@ -1,12 +1,11 @@
 """Brings parameters from the slow tier to the device, on a GPU one layer ahead of the computation.
 
-On a GPU the next layer's copy runs on a stream of its own while the current one computes, so the
-device holds two layers at most. A CPU slot copies when asked: there is nobody else to do it.
+On a GPU the next layer's copy runs on a stream of its own while the current one computes: the
+device holds two layers. A CPU slot copies when asked: there is nobody else to do it.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,19 +22,14 @@ class Courier:
     @staticmethod
     def to(device: torch.device) -> Courier:
         """The courier for `device`."""
-        return _CudaCourier(device) if device.type == "cuda" else Courier(device)
+        return CudaCourier(device) if device.type == "cuda" else Courier(device)
 
-    def bring(
-        self, slow: Sequence[Tensor], *, ahead: Sequence[Tensor] | None = None
-    ) -> list[Tensor]:
-        """Copies of `slow` on the device, ready to compute with; `ahead` will be asked for next.
-
-        The copies last as long as someone holds them; `done` follows when they were used.
-        """
+    def bring(self, slow: Sequence[Tensor]) -> list[Tensor]:
+        """Copies of `slow` on the device, ready to compute with; they last while they are held."""
         return [tensor.clone() for tensor in slow]
 
-    def done(self) -> None:
-        """All that uses the last copies has been given to the device."""
+    def done(self, *, ahead: Sequence[Tensor] | None = None) -> None:
+        """All that uses the last copies has been given to the device; `ahead` is asked for next."""
 
     def finish(self) -> None:
         """Wait for the device: whatever was copied from it, gradients among it, is there."""
@@ -50,28 +44,20 @@ class _Delivery:
     arrived: torch.cuda.Event
 
 
-class _CudaCourier(Courier):
+class CudaCourier(Courier):
     """Copies from pinned memory on a side stream."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._ahead: _Delivery | None = None
-        #: When the device is done with the last layers that it was given.
-        self._used: deque[torch.cuda.Event] = deque()
+        #: When the device is done with the last layer that it was given.
+        self._used: torch.cuda.Event | None = None
 
-    def bring(
-        self, slow: Sequence[Tensor], *, ahead: Sequence[Tensor] | None = None
-    ) -> list[Tensor]:
-        # The host runs far before the device. Unheld, it would order the copies of all layers at
-        # once: so no copy begins before the layer before the last has run.
-        while len(self._used) > 1:
-            self._used.popleft().synchronize()
+    def bring(self, slow: Sequence[Tensor]) -> list[Tensor]:
         delivery, self._ahead = self._ahead, None
         if delivery is None or delivery.of != _places(slow):
             delivery = self._begin(slow)
-        if ahead is not None:
-            self._ahead = self._begin(ahead)
         now = torch.cuda.current_stream(self.device)
         now.wait_event(delivery.arrived)
         for copy in delivery.copies:
@@ -79,19 +65,23 @@ class _CudaCourier(Courier):
             copy.record_stream(now)
         return delivery.copies
 
-    def done(self) -> None:
-        used = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        used.record(torch.cuda.current_stream(self.device))
-        self._used.append(used)
+    def done(self, *, ahead: Sequence[Tensor] | None = None) -> None:
+        # The host runs far before the device. Unheld, it would order the copies of all layers at
+        # once: so none is ordered before the last layer but this one has run.
+        before, self._used = self._used, torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._used.record(torch.cuda.current_stream(self.device))
+        if before is not None:
+            before.synchronize()
+        if ahead is not None:
+            self._ahead = self._begin(ahead)
 
     def finish(self) -> None:
-        self._ahead = None
-        self._used.clear()
+        self._ahead = self._used = None
         torch.cuda.synchronize(self.device)
 
     def _begin(self, slow: Sequence[Tensor]) -> _Delivery:
         with torch.cuda.stream(self._stream):
-            copies = [tensor.to(self.device, non_blocking=True) for tensor in slow]
+            copies = [tensor.to(self.device, non_blocking=True, copy=True) for tensor in slow]
             arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record(self._stream)
         return _Delivery(_places(slow), copies, arrived)

@@ -117,9 +117,9 @@ class StreamedLayers:
         following = number - 1 if backward else number + 1
         in_range = 0 <= following < len(self._streamed)
         ahead = self._streamed[following].data() if in_range else None
-        with streamed.on_device(self._courier.bring(streamed.data(), ahead=ahead)):
+        with streamed.on_device(self._courier.bring(streamed.data())):
             yield streamed
-        self._courier.done()
+        self._courier.done(ahead=ahead)
 
 
 class _Run:
