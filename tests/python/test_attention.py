@@ -13,7 +13,8 @@ import in_process
 import pytest
 import reference
 import torch
-from model_kinds import gpt2, llama, task_of, vit
+from harness import Runtime
+from model_kinds import gpt2, llama, loss_of, task_of, vit
 from models import Mlp
 from saturn.techniques import NotApplicable, Setting, Technique
 from saturn.techniques.attention import set_back_end
@@ -47,6 +48,20 @@ def test_every_technique_obeys_the_knob(tmp_path: Path, technique: type[Techniqu
         model = gpt2()
         technique().parallelise(model, gang, EAGER)
         assert model.config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize(
+    ("technique", "knobs"), [("tensor", {}), ("fsdp", {"reshard_after_forward": False})]
+)
+def test_split_models_train_the_same_with_it(
+    run: Runtime, technique: str, knobs: dict[str, Any]
+) -> None:
+    task = task_of("llama")
+    expected, _ = reference.train(task, 3, loss_of=loss_of(task))
+    run.write_task(task)
+    result = run.run("llama", technique, ranks=2, steps=3, knobs={**knobs, **EAGER})
+    assert result.codes == [0, 0], result.logs
+    assert reference.largest_difference(run.losses("llama"), expected) < 1e-5
 
 
 def test_without_a_hint_a_cpu_slot_tries_nothing_more() -> None:

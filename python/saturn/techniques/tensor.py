@@ -6,7 +6,7 @@ Each device of a tensor group computes its part of every module that the model's
 what each device has of the model.
 
 Both have the knob `activation_checkpointing` (default false, see `recompute`); `tensor+fsdp` has
-`tensor` too, how many devices are a group.
+`tensor` too, how many devices are a group. And see `attention` for the knob of that name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
-from saturn.techniques import recompute
+from saturn.techniques import attention, recompute
 from saturn.techniques.data_parallel import DataParallelModel
 from saturn.techniques.interface import (
     Knobs,
@@ -54,6 +54,9 @@ class TensorParallel(Technique):
             return str(reason)
         return plan.indivisible(setting.gpus)
 
+    def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
+        return attention.with_back_ends([{}], module, setting)
+
     def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
         return _recomputing(module, self.knob_sets(module, setting))
 
@@ -86,7 +89,8 @@ class TensorFsdp(Technique):
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         plan = TensorPlan(module, setting.hints)
         sizes = _group_sizes(setting.gpus)
-        return [{TENSOR: size} for size in sizes if plan.indivisible(size) is None]
+        sets = [{TENSOR: size} for size in sizes if plan.indivisible(size) is None]
+        return attention.with_back_ends(sets, module, setting)
 
     def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
         return _recomputing(module, self.knob_sets(module, setting))
@@ -140,6 +144,7 @@ class TensorParallelModel(DataParallelModel):
 def _split(
     module: nn.Module, technique: Technique, knobs: Knobs, mesh: DeviceMesh, gang: Gang
 ) -> list[Styled]:
+    attention.set_back_end(module, knobs)
     plan = TensorPlan(module, technique.hints)
     if (reason := plan.indivisible(mesh.size())) is not None:
         raise NotApplicable(reason)
