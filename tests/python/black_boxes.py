@@ -232,3 +232,17 @@ class SearchesTooFar(SearchesThrough):
     def search(task, gpus, task_id):  # noqa: N805
         batches = task.get_iterator()
         return [next(batches) for _ in range(1000)]
+
+
+class SavesEachBatch(BaseTechnique):
+    """Dies at its fifth batch."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        model = task.get_model()
+        for number, _ in enumerate(task.get_iterator(), 1):
+            if number == 5:
+                raise RuntimeError("enough")
+            task.save(model.state_dict())
+
+    def search(task, gpus, task_id):  # noqa: N805
+        return {}

@@ -171,6 +171,18 @@ def test_a_black_box_is_counted_in_batches_and_stops_between_steps(run: Runtime)
     assert saved is not None and saved[1]["batches"] == 3 * stopped
 
 
+def test_a_step_that_a_black_box_left_half_done_is_finished(run: Runtime) -> None:
+    run.write_task(definition(**ACCUMULATING))
+    assert run.run("mlp", spec_of(black_boxes.SavesEachBatch, "black_box"), steps=6).codes == [1]
+    saved = manifest.newest_valid(run.task_dir("mlp") / "checkpoints")
+    assert saved is not None and (saved[1]["batches"], saved[1]["step"]) == (4, 1)
+    for steps, batches in ((2, 6), (6, 17)):
+        result = run.run("mlp", "fsdp", ranks=2, steps=steps)
+        assert result.codes == [0, 0], result.logs
+        saved = manifest.newest_valid(run.task_dir("mlp") / "checkpoints")
+        assert saved is not None and (saved[1]["batches"], saved[1]["step"]) == (batches, steps)
+
+
 def test_a_run_counts_steps_and_trains_with_all_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
