@@ -7,6 +7,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use saturn_solver::{Backend, Objective, SolveError};
 
+use crate::size::Size;
+
 /// Trains many large models on one pool of GPUs: measures, plans, runs and re-plans them together.
 #[derive(Debug, Parser)]
 #[command(name = "saturn", version, arg_required_else_help = true)]
@@ -62,6 +64,10 @@ pub(crate) struct PlanArgs {
 pub(crate) struct ResumeArgs {
     /// Run directory, such as `saturn_runs/sweep`.
     pub(crate) run: PathBuf,
+    /// What each device may hold from here on, such as 600MB or 2GiB; `none` lifts the limit.
+    /// Without it, what it could hold before.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) device_memory: Option<Size>,
     /// Print the report as JSON at the end.
     #[arg(long)]
     pub(crate) json: bool,

@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod exit;
 mod interrupt;
+mod size;
 mod waiting;
 
 use std::process::ExitCode;

@@ -64,6 +64,18 @@ fn a_plan_for_a_person_and_for_a_script() {
 }
 
 #[test]
+fn a_bad_memory_size_says_what_would_be_right() {
+    let shown = saturn(&["resume", "nowhere", "--device-memory", "600M"], "");
+    assert!(shown.starts_with("exit code 2"), "{shown}");
+    assert!(shown.contains("600MB, 2GiB or 600000000"), "{shown}");
+    let shown = saturn(&["resume", "nowhere", "--device-memory", "5"], "");
+    assert!(shown.contains("at least 1MB"), "{shown}");
+    // A good one is read, and the next thing that is wrong is told.
+    let shown = saturn(&["resume", "nowhere", "--device-memory", "2 GiB"], "");
+    assert!(shown.contains("no run at `nowhere`"), "{shown}");
+}
+
+#[test]
 fn every_solver_that_help_lists_makes_a_plan() {
     for solver in ["auto", "milp", "search", "current-practice", "optimus", "max", "min", "random"]
     {

@@ -51,9 +51,9 @@ pub enum TrialOutcome {
         /// In the technique's words.
         reason: String,
     },
-    /// It did not fit.
+    /// It did not fit, or could not have.
     OutOfMemory {
-        /// The allocator's message.
+        /// The allocator's message, or what it needs at least.
         detail: String,
     },
     /// It raised.
@@ -76,6 +76,9 @@ pub struct Trial {
     /// The type of device that it ran on, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_type: Option<String>,
+    /// What a device was allowed to hold, bytes; absent where there was no limit but its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory_bytes: Option<u64>,
     /// What was tried; `knobs` are those that the technique chose.
     #[serde(flatten)]
     pub strategy: Strategy,
@@ -173,6 +176,7 @@ struct TrialFile {
     task: String,
     profile_key: Option<String>,
     gpu_type: Option<String>,
+    device_memory_bytes: Option<u64>,
     technique: String,
     #[serde(deserialize_with = "number::gpus")]
     gpus: u32,
@@ -264,7 +268,7 @@ impl TrialFile {
             gpus: self.gpus,
             knobs: self.knobs.clone(),
         };
-        let Self { task, profile_key, gpu_type, .. } = self;
-        Ok(Trial { task, profile_key, gpu_type, strategy, outcome })
+        let Self { task, profile_key, gpu_type, device_memory_bytes, .. } = self;
+        Ok(Trial { task, profile_key, gpu_type, device_memory_bytes, strategy, outcome })
     }
 }

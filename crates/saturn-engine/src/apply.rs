@@ -83,8 +83,9 @@ impl State {
         self.now_s = self.now_s.max(now_s);
         match record {
             Record::Began { .. } | Record::PlanKept { .. } | Record::Noted { .. } => {}
-            Record::Resumed { cluster } => {
+            Record::Resumed { cluster, device_memory_bytes } => {
                 self.config.cluster = cluster.clone();
+                self.limit_device_memory(*device_memory_bytes);
                 self.lay_out_trials();
                 self.interrupted = None;
                 self.plan_is_stale = true;

@@ -127,6 +127,9 @@ pub struct RunConfig {
     pub device_kind: DeviceKind,
     /// The devices.
     pub cluster: Cluster,
+    /// What each device may hold, bytes; `None` for no limit but its own.
+    #[serde(default)]
+    pub device_memory_bytes: Option<u64>,
     /// The techniques to try.
     pub techniques: Vec<TechniqueRef>,
     /// The workload.

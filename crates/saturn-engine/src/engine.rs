@@ -69,8 +69,8 @@ impl Engine {
                 self.commit(Record::Began { config }, now_s);
                 return std::mem::take(&mut self.decision);
             }
-            Event::Resume { cluster } => {
-                self.resume(cluster, now_s);
+            Event::Resume { cluster, device_memory_bytes } => {
+                self.resume(cluster, device_memory_bytes, now_s);
                 return std::mem::take(&mut self.decision);
             }
             Event::LaunchFailed { attempt, error } => self.launch_failed(attempt, error, now_s),
@@ -203,7 +203,7 @@ impl Engine {
         }
     }
 
-    fn resume(&mut self, cluster: Cluster, now_s: f64) {
+    fn resume(&mut self, cluster: Cluster, device_memory_bytes: Option<u64>, now_s: f64) {
         let lost: Vec<(AttemptId, u64)> = self
             .state
             .live_attempts()
@@ -212,7 +212,7 @@ impl Engine {
         for (attempt, step) in lost {
             self.commit(Record::Ended { attempt, end: AttemptEnd::Lost, step }, now_s);
         }
-        self.commit(Record::Resumed { cluster }, now_s);
+        self.commit(Record::Resumed { cluster, device_memory_bytes }, now_s);
         self.last_solve_s = now_s;
     }
 

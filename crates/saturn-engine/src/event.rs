@@ -133,6 +133,8 @@ pub enum Event {
     Resume {
         /// The devices there are now.
         cluster: Cluster,
+        /// What each device may hold from here on, bytes; `None` for no limit but its own.
+        device_memory_bytes: Option<u64>,
     },
     /// A gang could not be started; none of its processes lives.
     LaunchFailed {

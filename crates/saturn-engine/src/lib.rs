@@ -24,6 +24,7 @@ pub mod record;
 pub mod state;
 
 mod apply;
+mod device_memory;
 mod dispatch;
 mod planning;
 mod recovery;

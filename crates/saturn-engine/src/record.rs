@@ -132,6 +132,9 @@ pub enum Record {
     Resumed {
         /// The pool it found.
         cluster: Cluster,
+        /// What each device may hold from here on, bytes.
+        #[serde(default)]
+        device_memory_bytes: Option<u64>,
     },
     /// A gang is about to be launched.
     Launched {

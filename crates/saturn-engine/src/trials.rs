@@ -13,6 +13,9 @@ use crate::record::{AttemptEnd, Purpose, Record};
 
 /// The signal that the kernel sends when memory has run out.
 const SIGKILL: i32 = 9;
+/// What a process says in its last words when memory runs out where nobody catches it: in a thread
+/// of a library's own.
+const OUT_OF_MEMORY_WORDS: [&str; 2] = ["std::bad_alloc", "can't allocate memory"];
 
 impl Engine {
     pub(crate) fn launch_trials(&mut self, now_s: f64) {
@@ -103,6 +106,11 @@ impl crate::state::Attempt {
         let (kind, error) = if code == -SIGKILL {
             let error = "killed by signal 9, as the kernel does when memory runs out".to_owned();
             (FailureKind::Killed, error)
+        } else if let Some(words) =
+            OUT_OF_MEMORY_WORDS.into_iter().find(|words| code < 0 && last_words.contains(words))
+        {
+            let error = format!("the process died of signal {}: {words}", -code);
+            (FailureKind::OutOfMemory, error)
         } else if code < 0 {
             (FailureKind::Died, format!("the process died of signal {}", -code))
         } else {

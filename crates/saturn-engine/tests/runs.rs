@@ -16,7 +16,7 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 use saturn_core::TrialOutcome;
 use saturn_engine::{
-    Engine, Event, Phase, Purpose, RankReport, Record, RunEnd, StopReason, TaskEnd, TaskId,
+    Engine, Event, Phase, Purpose, RankReport, Record, RunEnd, State, StopReason, TaskEnd, TaskId,
     TaskStatus,
 };
 use virtual_cluster::{Faults, VirtualCluster, config};
@@ -85,6 +85,7 @@ fn known_trials_are_not_run_again() {
             task: "t0".to_owned(),
             profile_key: None,
             gpu_type: None,
+            device_memory_bytes: None,
             strategy: slot.strategy.clone(),
             outcome: slot.outcome.clone().expect("ended"),
         })
@@ -324,6 +325,75 @@ fn a_resume_on_a_smaller_pool_goes_on() {
     assert!(cluster.state().attempts.values().skip(1).all(|attempt| attempt.strategy.gpus <= 2));
 }
 
+/// A search of one task: `ddp` was measured on two devices and ran out of memory on one, `fsdp` the
+/// other way round.
+fn searched(device_memory_bytes: Option<u64>) -> State {
+    let mut search = config(1, 2);
+    search.device_memory_bytes = device_memory_bytes;
+    let mut state = State::new(search);
+    for trial in 0..state.trials.len() {
+        let strategy = state.trials[trial].strategy.clone();
+        let outcome = if (strategy.technique == "ddp") == (strategy.gpus == 2) {
+            TrialOutcome::Measured {
+                step_s: 1.0,
+                setup_s: 1.0,
+                peak_memory_bytes: if strategy.gpus == 2 { 700 } else { 500 },
+                timed_steps: 3,
+                batches_per_epoch: None,
+            }
+        } else {
+            TrialOutcome::OutOfMemory { detail: "full".to_owned() }
+        };
+        state.apply(&Record::Tried { trial, strategy, outcome }, 1.0);
+    }
+    state
+}
+
+/// The strategies that are tried again when a run goes on under another limit.
+fn reopened(before: Option<u64>, after: Option<u64>) -> Vec<String> {
+    let mut state = searched(before);
+    let strategy = state.trials[0].strategy.clone();
+    let reason = "full".to_owned();
+    state.apply(&Record::Excluded { task: TaskId(0), strategy, reason }, 2.0);
+    let cluster = state.config.cluster.clone();
+    state.apply(&Record::Resumed { cluster, device_memory_bytes: after }, 3.0);
+    assert_eq!(state.config.device_memory_bytes, after);
+    let is_wider = before.is_some_and(|before| after.is_none_or(|after| after > before));
+    assert_eq!(state.tasks[0].excluded.is_empty(), is_wider);
+    let open = state.trials.iter().filter(|trial| state.is_open(trial));
+    open.map(|trial| format!("{}x{}", trial.strategy.technique, trial.strategy.gpus)).collect()
+}
+
+#[test]
+fn another_memory_limit_reopens_the_trials_that_it_puts_in_doubt() {
+    assert!(reopened(Some(800), Some(800)).is_empty());
+    assert!(reopened(None, None).is_empty());
+    assert_eq!(reopened(Some(800), Some(900)), ["fsdpx2", "ddpx1"]);
+    assert_eq!(reopened(Some(800), None), ["fsdpx2", "ddpx1"]);
+    assert_eq!(reopened(None, Some(600)), ["ddpx2"]);
+    assert_eq!(reopened(Some(800), Some(100)), ["ddpx2", "fsdpx1"]);
+}
+
+#[test]
+fn a_library_that_aborts_for_lack_of_memory_is_told_apart_from_a_crash() {
+    for (words, is_memory) in
+        [("what():  std::bad_alloc\nFatal Python error: Aborted", true), ("", false)]
+    {
+        let mut search = config(1, 1);
+        search.mode = saturn_engine::Mode::Search;
+        search.techniques.truncate(1);
+        let mut cluster = VirtualCluster::new(search, Faults::default(), 1);
+        cluster.step();
+        cluster.step();
+        let (attempt, _) = cluster.state().live_attempts().last().expect("a trial runs");
+        let last_words = words.to_owned();
+        cluster.deliver(Event::RankExited { attempt, rank: 0, code: -6, last_words });
+        let outcome = cluster.state().trials[0].outcome.clone();
+        let is_told = matches!(outcome, Some(TrialOutcome::OutOfMemory { .. }));
+        assert_eq!(is_told, is_memory, "{outcome:?}");
+    }
+}
+
 #[test]
 fn time_that_a_failure_wasted_does_not_slow_the_estimate() {
     let mut cluster = VirtualCluster::new(config(1, 1), Faults::default(), 1);
@@ -378,7 +448,7 @@ proptest! {
         let mut engine = Engine::restore(records().take(length)).expect("it begins");
         let pool = engine.state().config.cluster.clone();
         let now_s = engine.state().now_s;
-        engine.handle(Event::Resume { cluster: pool }, now_s);
+        engine.handle(Event::Resume { cluster: pool, device_memory_bytes: None }, now_s);
         engine.handle(Event::Tick, now_s);
         let is_over = matches!(engine.state().phase(), Phase::Ended(_));
         let has_work = engine.state().live_attempts().next().is_some()

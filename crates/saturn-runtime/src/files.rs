@@ -13,8 +13,9 @@ use crate::error::RuntimeError;
 use crate::protocol::Spec;
 use crate::run_dir::RunDir;
 
-/// How much of a dead rank's log is kept as its last words, bytes.
-const LAST_WORDS_BYTES: u64 = 4000;
+/// How much of a dead rank's log is kept as its last words, bytes: more than a stack of every thread,
+/// which may follow what it died of.
+const LAST_WORDS_BYTES: u64 = 16_000;
 
 /// One launch: everything that its ranks are told.
 #[derive(Debug)]
@@ -89,6 +90,7 @@ impl LaunchFiles {
             world_size: num_ranks,
             device_kind: pool.kind(),
             devices: order.devices.clone(),
+            device_memory_bytes: config.device_memory_bytes,
             cores,
             steps: order.steps,
             warmup_steps: config.policy.warmup_steps,

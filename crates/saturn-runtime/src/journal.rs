@@ -158,7 +158,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("journal.db");
         let records = vec![
-            Record::Resumed { cluster: Cluster::default() },
+            Record::Resumed { cluster: Cluster::default(), device_memory_bytes: Some(1) },
             Record::Noted { task: TaskId(3), text: "a `word` \"for\" you\n".to_owned() },
             Record::RunEnded { end: RunEnd::Complete },
         ];

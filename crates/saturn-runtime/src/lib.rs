@@ -29,5 +29,5 @@ mod warm;
 
 pub use error::{RuntimeError, with_causes};
 pub use request::RunRequest;
-pub use run::{Outcome, Watcher, report, resume, start};
+pub use run::{DeviceMemory, Outcome, Watcher, report, resume, start};
 pub use solve::{PlanError, Solved, Stopwatch, solve_file};

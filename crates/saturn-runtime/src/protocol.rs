@@ -79,6 +79,8 @@ pub(crate) struct Spec<'a> {
     pub(crate) world_size: u32,
     pub(crate) device_kind: DeviceKind,
     pub(crate) devices: Vec<u32>,
+    /// What each device may hold; `None` for no limit but its own.
+    pub(crate) device_memory_bytes: Option<u64>,
     /// CPU slots: the cores of each device.
     pub(crate) cores: Option<Vec<Vec<usize>>>,
     pub(crate) steps: Option<u64>,

@@ -27,6 +27,9 @@ pub struct RunRequest {
     /// Silence after which an attempt counts as hung.
     #[serde(default)]
     stall_s: Option<f64>,
+    /// What each device may hold.
+    #[serde(default)]
+    device_memory_bytes: Option<u64>,
     warmup_steps: u32,
     timed_steps: u32,
     techniques: Vec<TechniqueRef>,
@@ -87,12 +90,17 @@ impl RunRequest {
                 return Err(RuntimeError::Request { reason });
             }
         }
+        if request.device_memory_bytes == Some(0) {
+            let reason = "`device_memory_bytes` is 0; it must be positive".to_owned();
+            return Err(RuntimeError::Request { reason });
+        }
         Ok(request)
     }
 
     /// Splits into what the engine and what the launchers need.
     ///
-    /// Trials that were measured on another type of device are left out.
+    /// Trials that were measured on another type of device, or under another limit of its memory,
+    /// are left out.
     pub(crate) fn into_parts(
         self,
         pool: &Pool,
@@ -106,6 +114,7 @@ impl RunRequest {
             })?;
             let holds_here = |trial: &Trial| {
                 trial.gpu_type.as_ref().is_none_or(|gpu_type| gpu_type == pool.gpu_type())
+                    && trial.device_memory_bytes == self.device_memory_bytes
             };
             tasks.push(TaskSpec {
                 name: task.name,
@@ -123,6 +132,7 @@ impl RunRequest {
             mode: self.mode,
             device_kind: pool.kind(),
             cluster: pool.cluster(),
+            device_memory_bytes: self.device_memory_bytes,
             techniques: self.techniques,
             tasks,
             policy: Policy {

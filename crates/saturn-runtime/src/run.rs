@@ -44,9 +44,24 @@ pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, Runti
     drive(&run, engine, (journal, settings, pool), Event::Begin, watcher)
 }
 
+/// What each device of a resumed run may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceMemory {
+    /// What it could hold before.
+    AsBefore,
+    /// All that it has.
+    Unlimited,
+    /// So many bytes.
+    Bytes(u64),
+}
+
 /// Goes on with a run that was interrupted or whose driver died. A run that is complete is only
 /// reported on.
-pub fn resume(path: &Path, watcher: Watcher<'_>) -> Result<Outcome, RuntimeError> {
+pub fn resume(
+    path: &Path,
+    device_memory: DeviceMemory,
+    watcher: Watcher<'_>,
+) -> Result<Outcome, RuntimeError> {
     // Looked at first: claiming would make files in a directory that is no run.
     if !journal_of(path).is_file() {
         let reason = "it has no journal.db".to_owned();
@@ -60,7 +75,12 @@ pub fn resume(path: &Path, watcher: Watcher<'_>) -> Result<Outcome, RuntimeError
     }
     let settings = journal.settings()?;
     let pool = Pool::discover(settings.devices)?;
-    let first = Event::Resume { cluster: pool.cluster() };
+    let device_memory_bytes = match device_memory {
+        DeviceMemory::AsBefore => engine.state().config.device_memory_bytes,
+        DeviceMemory::Unlimited => None,
+        DeviceMemory::Bytes(bytes) => Some(bytes),
+    };
+    let first = Event::Resume { cluster: pool.cluster(), device_memory_bytes };
     drive(&run, engine, (journal, settings, pool), first, watcher)
 }
 
@@ -147,12 +167,14 @@ fn write_reports(run: &Path, state: &State) -> Result<Report, RuntimeError> {
 fn profile(state: &State) -> Profile {
     let gpu_type = state.config.cluster.nodes.first().map(|node| node.gpu_type.clone());
     let gpu_type = &gpu_type;
+    let device_memory_bytes = state.config.device_memory_bytes;
     let trials = state.task_ids().flat_map(|task| {
         state.trials_of(task).filter_map(move |trial| {
             Some(Trial {
                 task: state.name(task).to_owned(),
                 profile_key: Some(state.config.tasks[task.0].profile_key.clone()),
                 gpu_type: gpu_type.clone(),
+                device_memory_bytes,
                 strategy: trial.strategy.clone(),
                 outcome: trial.outcome.clone()?,
             })

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use saturn_runtime::{Outcome, RunRequest, RuntimeError, Watcher};
+use saturn_runtime::{DeviceMemory, Outcome, RunRequest, RuntimeError, Watcher};
 use saturn_view::Console;
 use tempfile::TempDir;
 
@@ -69,7 +69,7 @@ impl Run {
 
     fn resume(&self) -> Result<Outcome, RuntimeError> {
         let watcher = Watcher { console: quiet(), is_interrupted: &mut || false };
-        let outcome = saturn_runtime::resume(&self.path(), watcher);
+        let outcome = saturn_runtime::resume(&self.path(), DeviceMemory::AsBefore, watcher);
         self.assert_no_process_lives();
         outcome
     }
@@ -236,7 +236,9 @@ fn two_drivers_cannot_share_a_run() {
     let mut error = None;
     let mut resume = || {
         let watcher = Watcher { console: quiet(), is_interrupted: &mut || false };
-        error = error.take().or_else(|| saturn_runtime::resume(&run.path(), watcher).err());
+        error = error
+            .take()
+            .or_else(|| saturn_runtime::resume(&run.path(), DeviceMemory::AsBefore, watcher).err());
         false
     };
     run.start_interrupted(&mut resume).unwrap();
@@ -251,6 +253,7 @@ fn bad_requests_say_what_is_wrong() {
     assert!(error.is_bad_input());
     let error = saturn_runtime::resume(
         run.dir.path(),
+        DeviceMemory::AsBefore,
         Watcher { console: quiet(), is_interrupted: &mut || false },
     )
     .unwrap_err();

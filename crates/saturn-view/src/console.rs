@@ -208,6 +208,7 @@ mod tests {
             mode: Mode::Orchestrate,
             device_kind: DeviceKind::Cpu,
             cluster: Cluster { nodes: vec![node] },
+            device_memory_bytes: None,
             techniques: Vec::new(),
             tasks: vec![task],
             policy: Policy::default(),

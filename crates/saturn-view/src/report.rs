@@ -232,6 +232,9 @@ pub struct Report {
     pub status: RunStatus,
     /// What its devices are.
     pub device_kind: DeviceKind,
+    /// What each may hold, bytes; null without a limit but its own.
+    #[serde(default)]
+    pub device_memory_bytes: Option<u64>,
     /// The pool, and devices that attempts held before the pool shrank.
     pub devices: Vec<DeviceReport>,
     /// Names of the techniques tried.

@@ -78,6 +78,13 @@ pub fn device_kind(kind: DeviceKind, count: u32) -> &'static str {
     }
 }
 
+/// What the devices of a run are, and what each may hold: `4 CPU slots`, `2 GPUs of 80.0 GB each`.
+pub fn pool(kind: DeviceKind, count: u32, memory_bytes: Option<u64>) -> String {
+    let each = if count == 1 { "" } else { " each" };
+    let memory = memory_bytes.map_or_else(String::new, |size| format!(" of {}{each}", bytes(size)));
+    format!("{count} {}{memory}", device_kind(kind, count))
+}
+
 /// A trial's outcome on one line.
 pub fn outcome(outcome: &TrialOutcome) -> String {
     match outcome {
@@ -156,6 +163,13 @@ mod tests {
             Placement { node: 1, devices: vec![0] },
         ];
         assert_eq!(on_devices(&two, &wide), "devices a: 0-7; b: 0");
+    }
+
+    #[test]
+    fn a_pool_says_what_each_device_may_hold() {
+        assert_eq!(pool(DeviceKind::Cpu, 4, None), "4 CPU slots");
+        assert_eq!(pool(DeviceKind::Cpu, 2, Some(600_000_000)), "2 CPU slots of 600 MB each");
+        assert_eq!(pool(DeviceKind::Cuda, 1, Some(80_000_000_000)), "1 GPU of 80.0 GB");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `saturn resume`.
 
 use saturn_engine::RunEnd;
-use saturn_runtime::Watcher;
+use saturn_runtime::{DeviceMemory, Watcher};
 use saturn_view::Console;
 
 use super::run_failed;
@@ -12,7 +12,8 @@ use crate::interrupt::Interrupt;
 pub(crate) fn run(args: &ResumeArgs) -> Exit {
     let interrupt = Interrupt::catch();
     let watcher = Watcher { console: Console::stderr(), is_interrupted: &mut || interrupt.take() };
-    let outcome = match saturn_runtime::resume(&args.run, watcher) {
+    let device_memory = args.device_memory.map_or(DeviceMemory::AsBefore, |size| size.0);
+    let outcome = match saturn_runtime::resume(&args.run, device_memory, watcher) {
         Ok(outcome) => outcome,
         Err(error) => return run_failed(&error),
     };

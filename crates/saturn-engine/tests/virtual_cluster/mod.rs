@@ -70,6 +70,7 @@ pub(crate) fn config(num_tasks: usize, gpus: u32) -> RunConfig {
         cluster: Cluster {
             nodes: vec![Node { name: "n0".to_owned(), gpus, gpu_type: "cpu".to_owned() }],
         },
+        device_memory_bytes: None,
         techniques: vec![technique("ddp"), technique("fsdp")],
         tasks: (0..num_tasks)
             .map(|index| TaskSpec {
@@ -189,7 +190,8 @@ impl VirtualCluster {
         self.engine = Engine::restore(records).expect("the journal begins with the beginning");
         let mut cluster = self.state().config.cluster.clone();
         cluster.nodes[0].gpus = gpus;
-        self.deliver(Event::Resume { cluster });
+        let device_memory_bytes = self.state().config.device_memory_bytes;
+        self.deliver(Event::Resume { cluster, device_memory_bytes });
         self.deliver(Event::Tick);
     }
 

@@ -3,7 +3,7 @@
 use super::{concat, escape, losses, overview, palette, schedule, tables, trials};
 use crate::report::{Report, RunStatus};
 use crate::units::count;
-use crate::words::device_kind;
+use crate::words::pool;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -81,9 +81,9 @@ pub(super) fn tile(
 pub fn render_html(report: &Report) -> String {
     let num_devices = u32::try_from(report.devices.len()).unwrap_or(u32::MAX);
     let subtitle = format!(
-        "{} on {num_devices} {} · {}",
+        "{} on {} · {}",
         count(report.tasks.len(), "task"),
-        device_kind(report.device_kind, num_devices),
+        pool(report.device_kind, num_devices, report.device_memory_bytes),
         report.techniques.join(", "),
     );
     let badge = match report.status {

@@ -29,6 +29,7 @@ impl Report {
                 None => RunStatus::Unfinished,
             },
             device_kind: config.device_kind,
+            device_memory_bytes: config.device_memory_bytes,
             devices: devices(state),
             techniques: config.techniques.iter().map(|one| one.name.clone()).collect(),
             now_s: state.now_s,

@@ -17,9 +17,9 @@ impl Transcript {
             .collect();
         let num_devices = config.cluster.num_gpus();
         let workload = format!(
-            "{} on {num_devices} {}; {}: {}",
+            "{} on {}; {}: {}",
             count(state.tasks.len(), "task"),
-            words::device_kind(config.device_kind, num_devices),
+            words::pool(config.device_kind, num_devices, config.device_memory_bytes),
             if techniques.len() == 1 { "technique" } else { "techniques" },
             techniques.join(", "),
         );

@@ -90,7 +90,7 @@ fn a_run_resumed_on_fewer_devices_shows_those_it_had() {
     script.first_training();
     let mut cluster = script.state.config.cluster.clone();
     cluster.nodes[0].gpus = 1;
-    script.tell(40.0, saturn_engine::Record::Resumed { cluster });
+    script.tell(40.0, saturn_engine::Record::Resumed { cluster, device_memory_bytes: None });
     let report = Report::build(&script.state, "shrunk", &[]);
     assert_eq!(report.devices.len(), 2);
     assert!(render_html(&report).contains("gpt-b8-lr3e-3"));

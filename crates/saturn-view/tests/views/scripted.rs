@@ -49,6 +49,7 @@ pub(crate) fn config() -> RunConfig {
         cluster: Cluster {
             nodes: vec![Node { name: "n0".to_owned(), gpus: 2, gpu_type: "cpu".to_owned() }],
         },
+        device_memory_bytes: None,
         techniques: vec![technique("ddp"), technique("fsdp")],
         tasks: vec![
             task("gpt-b8-lr1e-3", 400, "gpt-b8"),
