@@ -2,11 +2,13 @@
 # minutes the first time and a second after that. `make help` lists the rest.
 
 PYTHON ?= python3
-# `make demo DEVICES=3` chooses the number of devices; empty means all there are.
+# `make demo DEVICES=3` chooses the number of devices; empty means all there are. DEVICE_MEMORY=600MB
+# limits what each may hold.
 DEVICES ?=
+DEVICE_MEMORY ?=
 bin := .venv/bin
 setup := scripts/setup.py
-demo_flags := $(if $(DEVICES),--devices $(DEVICES))
+demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-short test test-rust test-python bench lint format clean

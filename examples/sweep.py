@@ -4,7 +4,7 @@ Saturn measures each kind of model for a few steps, plans which runs where, with
 and on how many devices, then trains them all. No downloads: the text is Python's own standard
 library, byte by byte, and the images are scikit-learn's handwritten digits.
 
-    python examples/sweep.py [--short] [--devices N] [--name NAME]
+    python examples/sweep.py [--short] [--devices N] [--device-memory SIZE] [--name NAME]
 """
 
 import argparse
@@ -161,9 +161,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="train for about a minute in all")
     parser.add_argument("--devices", type=int, help="GPUs, or CPU cores without any (default: all)")
+    parser.add_argument(
+        "--device-memory",
+        metavar="SIZE",
+        help="what each may hold, such as 600MB or 2GiB; enforced (default: all it has)",
+    )
     parser.add_argument("--name", help="name of the run directory in saturn_runs/")
     args = parser.parse_args()
-    show(orchestrate(sweep(short=args.short), interval=60, devices=args.devices, name=args.name))
+    result = orchestrate(
+        sweep(short=args.short),
+        interval=60,
+        devices=args.devices,
+        device_memory=args.device_memory,
+        name=args.name,
+    )
+    show(result)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def strategies_by_task(report: Mapping[str, Any]) -> list[list[Strategy]]:
     for trial in report["trials"]:
         if trial["result"] is None:
             continue
-        strategy = _strategy(trial)
+        strategy = _strategy(trial, report.get("device_memory_bytes"))
         for task in dict.fromkeys([trial["task"], *trial["speaks_for"]]):
             found[task].append(strategy)
     return found
@@ -84,10 +84,12 @@ def trial_of(task: str, strategy: Strategy) -> dict[str, Any]:
         "knobs": dict(strategy.knobs),
         "outcome": strategy.status,
     }
+    if strategy.device_memory_bytes is not None:
+        trial["device_memory_bytes"] = strategy.device_memory_bytes
     return {**trial, **strategy.outcome}
 
 
-def _strategy(trial: Mapping[str, Any]) -> Strategy:
+def _strategy(trial: Mapping[str, Any], device_memory_bytes: int | None) -> Strategy:
     outcome = dict(trial["result"])
     status = outcome.pop("outcome")
     reason = next((outcome[key] for key in ("reason", "detail", "error") if key in outcome), None)
@@ -100,6 +102,7 @@ def _strategy(trial: Mapping[str, Any]) -> Strategy:
         step_s=outcome.get("step_s"),
         setup_s=outcome.get("setup_s"),
         peak_memory_bytes=outcome.get("peak_memory_bytes"),
+        device_memory_bytes=device_memory_bytes,
         outcome=outcome,
     )
 

@@ -19,6 +19,7 @@ from saturn.preload import functions_of, preload_entries
 from saturn.profile_key import profile_key
 from saturn.profiles import Profile
 from saturn.result import RunResult, strategies_by_task, trial_of
+from saturn.sizes import parse_size
 from saturn.task import HParams, Task
 
 #: Beyond this no count means anything.
@@ -33,6 +34,7 @@ def search(
     log: bool = True,
     *,
     devices: int | None = None,
+    device_memory: int | str | None = None,
     name: str | None = None,
     runs_dir: PathLike = "saturn_runs",
     profile: PathLike | None = None,
@@ -46,6 +48,8 @@ def search(
         techniques: names in the library; all of it by default.
         log: show what happens on standard error.
         devices: how many GPUs, or CPU slots where there is no GPU; all by default.
+        device_memory: what each may hold, as bytes or a size such as "600MB" or "2GiB"; enforced,
+            on CPU slots too. No limit but the device's own by default.
         name: the run's name, unique in `runs_dir`; made from the time by default.
         runs_dir: where the run directory goes.
         profile: directory of an earlier run, or a file like its `profile.json`: trials of tasks
@@ -61,6 +65,7 @@ def search(
         techniques,
         log,
         devices=devices,
+        device_memory=device_memory,
         name=name,
         runs_dir=runs_dir,
         profile=profile,
@@ -76,6 +81,7 @@ def orchestrate(
     *,
     techniques: Iterable[str] | None = None,
     devices: int | None = None,
+    device_memory: int | str | None = None,
     name: str | None = None,
     runs_dir: PathLike = "saturn_runs",
     profile: PathLike | None = None,
@@ -96,6 +102,8 @@ def orchestrate(
         log: show what happens on standard error.
         techniques: names in the library; all of it by default.
         devices: how many GPUs, or CPU slots where there is no GPU; all by default.
+        device_memory: what each may hold, as bytes or a size such as "600MB" or "2GiB"; enforced,
+            on CPU slots too. No limit but the device's own by default.
         name: the run's name, unique in `runs_dir`; made from the time by default.
         runs_dir: where the run directory goes.
         profile: directory of an earlier run, or a file like its `profile.json`: trials of tasks
@@ -117,6 +125,7 @@ def orchestrate(
         techniques,
         log,
         devices=devices,
+        device_memory=device_memory,
         name=name,
         runs_dir=runs_dir,
         profile=profile,
@@ -137,6 +146,7 @@ def _run(
     log: bool,
     *,
     devices: int | None,
+    device_memory: int | str | None,
     name: str | None,
     runs_dir: PathLike,
     profile: PathLike | None,
@@ -156,6 +166,7 @@ def _run(
     _check_seconds("checkpoint_every_s", checkpoint_every_s)
     _check_seconds("stall_s", stall_s)
     _check_seconds("solver_time_limit_s", solver_time_limit_s)
+    device_memory_bytes = parse_size("device_memory", device_memory)
     entries = library.select(techniques)
     # Everything that can be refused is refused before anything is on disk.
     pickles = [dump_task(task.definition()) for task in tasks]
@@ -172,6 +183,7 @@ def _run(
         "cwd": str(Path.cwd()),
         "preload": _preload(tasks, pickles),
         "devices": devices,
+        "device_memory_bytes": device_memory_bytes,
         "interval_s": float(interval_s),
         "checkpoint_every_s": float(checkpoint_every_s),
         "stall_s": float(stall_s),

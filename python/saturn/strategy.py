@@ -27,6 +27,8 @@ class Strategy:
     setup_s: float | None = None
     #: Largest memory of any rank.
     peak_memory_bytes: int | None = None
+    #: What a device was allowed to hold in the trial; None where it had no limit but its own.
+    device_memory_bytes: int | None = None
     #: All that the trial found, in the form of `profile.json`.
     outcome: Mapping[str, Any] = field(default_factory=dict, repr=False)
 

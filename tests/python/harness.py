@@ -253,6 +253,7 @@ class Runtime:
         checkpoint_every_s: float = 1e9,
         warmup_steps: int = 1,
         timed_steps: int = 2,
+        device_memory_bytes: int | None = None,
         cold: bool = False,
         env: dict[str, str] | None = None,
     ) -> Gang:
@@ -280,6 +281,7 @@ class Runtime:
             "world_size": ranks,
             "device_kind": "cpu",
             "devices": list(range(gpus or ranks)),
+            "device_memory_bytes": device_memory_bytes,
             "cores": [[rank % (os.cpu_count() or 1)] for rank in range(gpus or ranks)],
             "steps": steps,
             "warmup_steps": warmup_steps,

@@ -10,6 +10,7 @@ import torch
 from models import definition
 from saturn.techniques import Knobs, Objective, ParallelModel, Technique
 from saturn.worker.data import Position, Slice
+from saturn.worker.device_memory import DeviceMemory
 from saturn.worker.stepper import Stepper
 from torch import nn
 
@@ -18,6 +19,7 @@ class FakeGang:
     """Four ranks: this one, and others whose values for the first sum are known."""
 
     rank, world_size, device = 0, 4, torch.device("cpu")
+    device_memory = DeviceMemory(device, None)
 
     def __init__(self, others: Sequence[float]) -> None:
         self._others = list(others)

@@ -82,15 +82,36 @@ def sharded_bytes(
 
     What is outside the layers stays gathered from forward to backward, and so do the layers
     without `reshard_after_forward`. With `cpu_offload` only what is gathered is on the device.
+
+    The largest of what certain moments need, in whatever order the layers run:
+
+    * in the backward pass, the end of each layer's: it is gathered, and its gradients are whole;
+    * the end of the last layer's, where all others have left their part of their gradients;
+    * without `reshard_after_forward`, the end of the forward pass, with every layer gathered;
+    * the optimizer step, with parameters, gradients and state split, and nothing gathered.
     """
     layers, rest = layers_and_rest(module)
-    gathered = rest.parameters
-    if reshard_after_forward:
-        gathered += max((layer.parameters for layer in layers), default=0)
-    else:
-        gathered += sum(layer.parameters for layer in layers)
-    split = 0 if cpu_offload else whole_model_bytes(module, setting) // setting.gpus
-    return gathered + split
+    whole = sizes([module])
+    parts = 0 if cpu_offload else setting.gpus
+
+    def split(size: float) -> int:
+        return int(size / parts) if parts else 0
+
+    state = whole.trainable * setting.optimizer_state_ratio
+    between_steps = split(whole.parameters + state)
+    gathered = [rest.parameters + layer.with_gradients for layer in layers]
+    others = sum(layer.trainable for layer in layers)
+    at_the_last = [
+        size + split(others - layer.trainable) for size, layer in zip(gathered, layers, strict=True)
+    ]
+    moments = [
+        between_steps + max(gathered, default=rest.parameters),
+        between_steps + min(at_the_last, default=rest.with_gradients),
+        split(whole.with_gradients + state),
+    ]
+    if not reshard_after_forward:
+        moments.append(between_steps + whole.parameters)
+    return max(moments)
 
 
 def streamed_bytes(module: nn.Module) -> int:

@@ -8,6 +8,7 @@ Memory comes first: running out inside a task's function is no fault of that fun
 from __future__ import annotations
 
 import contextlib
+import errno
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from saturn.techniques.interface import NotApplicable
+from saturn.worker.device_memory import is_limited
 
 #: Where the frames lie that tell a user nothing. Ranks write whole tracebacks to their logs.
 _OWN_FILES = str(Path(__file__).parent)
@@ -28,11 +30,14 @@ _MAX_TRACEBACK = 20_000
 _OUT_OF_MEMORY_TEXTS = (
     "can't allocate memory",
     "cannot allocate memory",
-    "cuda out of memory",
-    "cuda error: out of memory",
+    "out of memory",  # of CUDA, and of NCCL on top of it
+    "bad_alloc",
     "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
     "is killed by signal: killed",  # a DataLoader worker, by the kernel's memory killer
 )
+#: What a thread that can't start says: for lack of memory only where a limit is in force.
+_NO_THREAD_TEXTS = ("can't start new thread", "resource temporarily unavailable")
 _PEER_LOST_TEXTS = (
     "connection closed by peer",
     "connection reset by peer",
@@ -108,10 +113,13 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
+    if not isinstance(error, RuntimeError | OSError):
+        return False
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    texts = (*_OUT_OF_MEMORY_TEXTS, *(_NO_THREAD_TEXTS if is_limited() else ()))
     text = str(error).lower()
-    return isinstance(error, RuntimeError | OSError) and any(
-        part in text for part in _OUT_OF_MEMORY_TEXTS
-    )
+    return any(part in text for part in texts)
 
 
 def _is_peer_lost(error: BaseException) -> bool:

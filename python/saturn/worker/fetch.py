@@ -15,6 +15,7 @@ from typing import Any
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate, get_worker_info
 
 from saturn.worker import seeds
+from saturn.worker.device_memory import lift
 
 _PR_SET_PDEATHSIG = 1
 
@@ -65,6 +66,7 @@ class WorkerStart:
 
     def __call__(self, worker_id: int) -> None:
         die_with_parent()
+        lift()  # it holds data in host memory, but inherits its rank's limit
         if self._worker_init_fn is None:
             return
         info = get_worker_info()

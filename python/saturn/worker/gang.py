@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from saturn.worker.device_memory import DeviceMemory
+
 #: How long a rank waits for a peer in one collective. Long, because the runtime notices a dead
 #: rank at once and ends the gang; this only bounds a hang nobody else sees.
 _COLLECTIVE_TIMEOUT = timedelta(minutes=30)
@@ -26,11 +28,18 @@ class Gang:
     """One rank's place among its peers."""
 
     def __init__(
-        self, *, rank: int, world_size: int, device: torch.device, rendezvous: Path
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        device: torch.device,
+        rendezvous: Path,
+        device_memory_bytes: int | None = None,
     ) -> None:
         self.rank = rank
         self.world_size = world_size
         self.device = device
+        self.device_memory = DeviceMemory(device, device_memory_bytes)
         self._store = FileStore(str(rendezvous), world_size) if world_size > 1 else None
         #: Where this attempt may leave files: its own directory, in the run's.
         self.scratch = rendezvous.parent

@@ -59,7 +59,8 @@ def train(
     if (newest := checkpoints.newest()) is not None:
         directory, manifest = newest
         reporter.alive()
-        position = checkpoints.load(directory, manifest, stepper.parallel, stepper.optimizer)
+        with gang.device_memory.lifted():
+            position = checkpoints.load(directory, manifest, stepper.parallel, stepper.optimizer)
         reporter.alive()
         done = manifest["step"]
         loss = math.nan if manifest["loss"] is None else manifest["loss"]
@@ -81,13 +82,14 @@ def train(
 
     def save(*, background: bool) -> None:
         nonlocal saved_at
-        checkpoints.save(
-            *(stepper.parallel, stepper.optimizer),
-            step=done,
-            position=position,
-            loss=loss,
-            background=background,
-        )
+        with gang.device_memory.host():
+            checkpoints.save(
+                *(stepper.parallel, stepper.optimizer),
+                step=done,
+                position=position,
+                loss=loss,
+                background=background,
+            )
         saved_at = time.monotonic()
         tell_saves()
 

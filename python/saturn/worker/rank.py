@@ -15,9 +15,11 @@ import sys
 import traceback
 from typing import NoReturn
 
+import torch
+
 from saturn import definition as definitions
 from saturn.definition import TaskDefinition
-from saturn.worker import black_box, load_technique
+from saturn.worker import black_box, device_memory, load_technique
 from saturn.worker import spec as specs
 from saturn.worker.failure import TaskError, describe
 from saturn.worker.gang import Gang
@@ -48,6 +50,7 @@ def _work(spec: specs.Spec, rank: int, reporter: Reporter) -> None:
     if spec.technique.level == "black_box":
         if spec.cores is not None:
             pin([core for slot in spec.cores for core in slot])
+        _limit_black_box(spec)
         black_box.run(spec, definition, reporter)
         return
     pin(spec.cores[rank] if spec.cores is not None else ())
@@ -56,12 +59,26 @@ def _work(spec: specs.Spec, rank: int, reporter: Reporter) -> None:
         world_size=spec.world_size,
         device=device_of(spec.device_kind, rank),
         rendezvous=spec.rendezvous,
+        device_memory_bytes=spec.device_memory_bytes,
     )
     technique = load_technique.managed(spec.technique)
     technique.hints = definition.hints
     work = train if spec.kind == "train" else trial
     work(spec, definition, technique, gang, reporter)
     gang.close()
+
+
+def _limit_black_box(spec: specs.Spec) -> None:
+    """One process holds all devices of the gang, and on CPU slots the sum of what they may hold."""
+    if spec.device_memory_bytes is None:
+        return
+    if spec.device_kind == "cuda":
+        device_memory.limit_gpus_when_used(spec.device_memory_bytes)
+        return
+    total = spec.device_memory_bytes * spec.gpus
+    memory = device_memory.DeviceMemory(torch.device("cpu"), total)
+    memory.building()
+    memory.training()
 
 
 def _definition(spec: specs.Spec) -> TaskDefinition:
@@ -76,6 +93,7 @@ def _definition(spec: specs.Spec) -> TaskDefinition:
 
 def _fail(reporter: Reporter, error: BaseException) -> NoReturn:
     failure = describe(error)
+    device_memory.lift()  # what is left to say must not fail for lack of memory
     traceback.print_exception(error)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -39,6 +39,7 @@ class Spec:
     world_size: int
     device_kind: str  # "cpu" or "cuda"
     devices: tuple[int, ...]
+    device_memory_bytes: int | None  # what each device may hold; None for no limit but its own
     cores: tuple[tuple[int, ...], ...] | None  # cores to pin, one tuple per device; None on GPUs
     steps: int | None  # the task's total number of steps; None in a trial
     warmup_steps: int
@@ -98,6 +99,7 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
         world_size=int(data["world_size"]),
         device_kind=data["device_kind"],
         devices=tuple(data["devices"]),
+        device_memory_bytes=data.get("device_memory_bytes"),
         cores=None if cores is None else tuple(tuple(slot) for slot in cores),
         steps=data.get("steps"),
         warmup_steps=int(data["warmup_steps"]),

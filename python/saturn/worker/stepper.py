@@ -59,9 +59,13 @@ class Stepper:
         self._objective = TaskObjective(
             definition.loss_function, definition.loss_weight, precision=precision
         )
-        module = build_model(definition) if module is None else module
-        alive()
+        memory = gang.device_memory
+        if module is None:
+            memory.building()
+            module = build_model(definition)
+            alive()
         precision.put_on(module)
+        memory.spreading()
         self.parallel = technique.parallelise(module, gang, knobs)
         self._batch_norm = GlobalBatchNorm(
             self.parallel.module,
@@ -73,7 +77,9 @@ class Stepper:
             self.optimizer = build_optimizer(definition, self.parallel.module)
         self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
         alive()
-        self.data = build_data(definition, gang.device, note, alive)
+        with memory.host():
+            self.data = build_data(definition, gang.device, note, alive)
+        memory.training()
         self._accumulation = Accumulation(definition, self.data.batches_per_epoch)
 
     def pieces(self, start: Position) -> Generator[list[Slice], None, None]:

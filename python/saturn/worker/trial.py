@@ -8,10 +8,12 @@ checkpoints and metrics are never touched.
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import statistics
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,7 +22,9 @@ from torch import nn
 from saturn.definition import TaskDefinition
 from saturn.techniques.interface import Knobs, Setting, Technique
 from saturn.worker.data import Position
+from saturn.worker.device_memory import lift
 from saturn.worker.failure import describe
+from saturn.worker.fit import Fit, optimizer_state_ratio
 from saturn.worker.gang import Gang
 from saturn.worker.memory import PeakMemory
 from saturn.worker.process import seconds_alive
@@ -36,45 +40,37 @@ def trial(
 ) -> None:
     """Run one trial; rank 0 reports its outcome. The task's own errors are raised."""
     startup_s = seconds_alive()
-    setting = Setting(
-        gpus=spec.gpus,
-        device_kind=spec.device_kind,
-        hints=definition.hints,
-        precision=definition.precision,
-    )
     memory = PeakMemory(spec.device_kind)
     began = time.monotonic()
-    built = build_model(definition)
+    gang.device_memory.building()
+    module = build_model(definition)
     built_s = time.monotonic() - began
     reporter.alive()
-    if (reason := technique.not_applicable(built, setting)) is not None:
+    setting = _setting(spec, definition, gang, module)
+    if (reason := technique.not_applicable(module, setting)) is not None:
         _report(gang, reporter, {}, {"outcome": "not_applicable", "reason": reason})
         return
-    rungs = _rungs(spec, technique, built, setting)
+    rungs = _rungs(spec, technique, module, setting)
     if not rungs[0]:
         raise ValueError(f"technique `{spec.technique.name}`: knob_sets gave none; {{}} is one")
-    module: nn.Module | None = built
-    del built
+    fit = Fit(technique, module, setting, itertools.chain(*rungs))
+    measurement = _Measurement(
+        *(spec, definition, technique, gang, reporter, memory),
+        fresh=[(module, startup_s + built_s)],
+        startup_s=startup_s,
+    )
+    del module  # the measurement's alone from here on
     best: tuple[Knobs, Outcome] | None = None
     failed: tuple[Knobs, Outcome] | None = None
-    number = 0
-    measurement = _Measurement(spec, definition, technique, gang, reporter, memory)
     for rung in rungs:
         pending = list(rung)
         out_of_memory = False
         while pending:
             knobs = pending.pop(0)
-            memory.restart()
-            outcome = measurement.outcome_of(knobs, module, before_s=startup_s + built_s)
-            # Each further set builds its own: parallelising changed this one.
-            module, built_s = None, 0.0
-            gc.collect()
-            if gang.device.type == "cuda":
-                torch.cuda.empty_cache()
-            texts = gang.exchange(f"trial-{number}", json.dumps(outcome))
-            outcome = _agree([json.loads(text) for text in texts])
-            reporter.alive()
-            number += 1
+            if (reason := fit.why_not(knobs)) is not None:
+                outcome: Outcome = {"outcome": "out_of_memory", "detail": reason}
+            else:
+                outcome = measurement.agreed_outcome_of(knobs)
             if outcome["outcome"] == "measured":
                 if best is None or outcome["step_s"] < best[1]["step_s"]:
                     best = (knobs, outcome)
@@ -87,8 +83,24 @@ def trial(
                     pending.insert(0, again)
         if best is not None or not out_of_memory:
             break
+    if best is not None:
+        _note_what_was_left_out(spec, reporter, fit)
     if (found := best or failed) is not None:
         _report(gang, reporter, *found)
+
+
+def _setting(spec: Spec, definition: TaskDefinition, gang: Gang, module: nn.Module) -> Setting:
+    """What the technique may know; the same on every rank, so that all decide alike."""
+    texts = gang.exchange("device-memory", json.dumps(gang.device_memory.total_bytes))
+    devices = [size for size in map(json.loads, texts) if size is not None]
+    return Setting(
+        gpus=spec.gpus,
+        device_kind=spec.device_kind,
+        hints=definition.hints,
+        precision=definition.precision,
+        device_memory_bytes=min(devices, default=None),
+        optimizer_state_ratio=optimizer_state_ratio(definition, module, gang.device),
+    )
 
 
 def _rungs(
@@ -111,17 +123,31 @@ class _Measurement:
     gang: Gang
     reporter: Reporter
     memory: PeakMemory
+    #: A model that was built already, and the seconds from launch until it was; then nothing.
+    #: Handed over from here: a model that is held elsewhere holds its group's connections open,
+    #: and peers of a rank that failed would wait on them for ever.
+    fresh: list[tuple[nn.Module, float]]
+    startup_s: float
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def outcome_of(self, knobs: Knobs, module: nn.Module | None, *, before_s: float) -> Outcome:
-        """This rank's outcome of one knob set; the process group is closed after it.
+    def agreed_outcome_of(self, knobs: Knobs) -> Outcome:
+        """The gang's outcome of one knob set; every rank calls it."""
+        self.memory.restart()
+        own = self._outcome_of(knobs)
+        gc.collect()
+        if self.gang.device.type == "cuda":
+            torch.cuda.empty_cache()
+        texts = self.gang.exchange(f"trial-{next(self.numbers)}", json.dumps(own))
+        self.reporter.alive()
+        return _agree([json.loads(text) for text in texts])
 
-        `module` is a freshly built model, or None to build one; `before_s` are the seconds from
-        launch that any attempt with these knobs would have spent until now.
-        """
+    def _outcome_of(self, knobs: Knobs) -> Outcome:
+        """This rank's outcome; the process group is closed after it."""
         try:
-            return self._run_steps(knobs, module, before_s)
+            return self._run_steps(knobs)
         except Exception as error:
             failure = describe(error)
+            lift()  # what is left to do must not fail for lack of memory
             if failure.kind == "task":
                 raise  # no knob helps there
             if failure.kind == "not_applicable":
@@ -136,14 +162,18 @@ class _Measurement:
         finally:
             self.gang.close()
 
-    def _run_steps(self, knobs: Knobs, module: nn.Module | None, before_s: float) -> Outcome:
+    def _run_steps(self, knobs: Knobs) -> Outcome:
         began = time.monotonic()
+        # Seconds from launch that any attempt with these knobs would have spent until now.
+        before_s = self.fresh[0][1] if self.fresh else self.startup_s
         stepper = Stepper(
             *(self.definition, self.technique, self.gang, knobs),
-            module=module,
+            # Each further set builds its own: parallelising changed this one.
+            module=self.fresh.pop()[0] if self.fresh else None,
             note=self.reporter.note,
             alive=self.reporter.alive,
         )
+        self.memory.forget_building()
         pieces = stepper.pieces(Position())
         of_step = next(pieces)
         # What an attempt with these knobs needs before its first step.
@@ -180,6 +210,13 @@ def _agree(outcomes: list[Outcome]) -> Outcome:
                 return {**outcome, "outcome": "failed"} if kind == "peer_lost" else outcome
     peak = max(outcome["peak_memory_bytes"] for outcome in outcomes)
     return {**outcomes[0], "peak_memory_bytes": peak}
+
+
+def _note_what_was_left_out(spec: Spec, reporter: Reporter, fit: Fit) -> None:
+    """Say which knobs were not tried, where others were: the outcome tells of those alone."""
+    devices = "1 device" if spec.gpus == 1 else f"{spec.gpus} devices"
+    for knobs, reason in fit.left_out:
+        reporter.note(f"{spec.technique.name} on {devices} with {json.dumps(knobs)} {reason}")
 
 
 def _report(gang: Gang, reporter: Reporter, knobs: Knobs, outcome: Outcome) -> None:

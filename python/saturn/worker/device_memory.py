@@ -1,0 +1,198 @@
+"""The limit of a device's memory: what a rank's part of a model may take, and no more.
+
+On a GPU it is a limit of torch's allocator. On a CPU slot it is the kernel's `RLIMIT_DATA`, which
+counts a process's private writable memory: an allocation beyond it fails as it would on a full
+device. What would lie in host memory beside a GPU doesn't count there either: the interpreter and
+the process group, the model while it is being built, what the loader holds when training begins,
+the copies of saving and loading, and memory mapped to shared files.
+
+A limit belongs to one process. Where nothing is limited, nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from saturn.sizes import size_text
+
+#: glibc's `mallopt`. Blocks of this size and more go back to the kernel when they are freed: a heap
+#: that keeps them would have a rank run out of memory that it doesn't use.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_MMAP_THRESHOLD_BYTES = 65_536
+#: Stack of a thread. The usual 8 MiB count whole, though hardly touched: the dozen threads that
+#: gloo and autograd start would take 100 MB of the limit.
+_STACK_BYTES = 1 << 20
+#: Let through besides the limit, for threads that start later and the heap's small change.
+#: Measured: a gang's own needs stay below 13 MiB.
+_ALLOWANCE_BYTES = 16 << 20
+#: Bytes of a `pthread_attr_t`, and more.
+_ATTR_BYTES = 256
+
+
+class DeviceMemory:
+    """The memory of one rank's device, or of all devices of a black-box technique's process.
+
+    A rank passes through three phases, in this order and as often as it builds a model:
+    `building`, `spreading`, `training`.
+    """
+
+    def __init__(self, device: torch.device, limit_bytes: int | None) -> None:
+        self._device = device
+        self._limit_bytes = limit_bytes
+        self._is_slot = device.type == "cpu" and limit_bytes is not None
+        self._at_start = 0  # held when the building began, bytes
+        self._apart: int | None = None  # held without counting; None while nothing is limited
+        self._in_host = 0  # left behind by work in host memory
+        if self._is_slot:
+            _tame_malloc()
+        elif limit_bytes is not None:
+            _limit_gpu(device, limit_bytes)
+
+    @property
+    def total_bytes(self) -> int | None:
+        """What the device holds; None for a CPU slot without a limit."""
+        total = None
+        if self._device.type == "cuda":
+            total = int(torch.cuda.get_device_properties(self._device).total_memory)
+        known = [size for size in (self._limit_bytes, total) if size is not None]
+        return min(known, default=None)
+
+    def building(self) -> None:
+        """A model is built from here on, in host memory; what is held now is no part of it."""
+        if self._is_slot:
+            lift()
+            gc.collect()
+            self._apart, self._in_host = None, 0
+            self._at_start = _data_bytes()
+
+    def spreading(self) -> None:
+        """The model is built: what comes beyond it from here on must fit the device.
+
+        It itself may not fit: a technique moves it there part by part.
+        """
+        if self._is_slot:
+            self._apart = _data_bytes()
+            self._apply()
+
+    def training(self) -> None:
+        """The model is where its technique wants it: all that is held of it counts from here on.
+
+        Raises `MemoryError` where that is too much already.
+        """
+        if self._is_slot:
+            gc.collect()  # what the technique has replaced goes now
+            self._apart = self._at_start
+            limit, held = self._apply(), _data_bytes()
+            if held > limit:
+                counted = held - self._apart - self._in_host
+                raise MemoryError(
+                    f"the model takes {size_text(counted)} of {size_text(self._limit_bytes or 0)} "
+                    "a device before its first step"
+                )
+
+    @contextlib.contextmanager
+    def host(self) -> Iterator[None]:
+        """Work in host memory: nothing is limited, and what it leaves behind doesn't count."""
+        if not self._is_slot:
+            yield
+            return
+        before = _data_bytes()
+        lift()
+        try:
+            yield
+        finally:
+            self._in_host = max(self._in_host, self._in_host_after(before))
+            if self._apart is not None:
+                self._apply()
+
+    @contextlib.contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Work that needs host memory for a while; what it leaves behind is the device's."""
+        if not self._is_slot:
+            yield
+            return
+        lift()
+        try:
+            yield
+        finally:
+            if self._apart is not None:
+                self._apply()
+
+    def _in_host_after(self, before: int) -> int:
+        return max(0, _data_bytes() - before)
+
+    def _apply(self) -> int:
+        """Set the limit that holds now; returns it, in bytes of the whole process."""
+        assert self._limit_bytes is not None and self._apart is not None
+        limit = self._apart + self._in_host + self._limit_bytes + _ALLOWANCE_BYTES
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if hard != resource.RLIM_INFINITY:
+            limit = min(limit, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+        return limit
+
+
+def lift() -> None:
+    """Limit nothing in this process: for what must not fail, and for what is no model's."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def is_limited() -> bool:
+    """Whether this process may run into a limit of its data."""
+    return resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY
+
+
+def limit_gpus_when_used(limit_bytes: int) -> None:
+    """Limit every visible GPU as soon as CUDA is initialised here, and not before.
+
+    For a black-box technique, which may want to fork processes of its own first.
+    """
+
+    def limit_all() -> None:
+        for index in range(torch.cuda.device_count()):
+            _limit_gpu(torch.device("cuda", index), limit_bytes)
+
+    torch.cuda._lazy_call(limit_all)  # type: ignore[no-untyped-call]
+
+
+def _limit_gpu(device: torch.device, limit_bytes: int) -> None:
+    total = int(torch.cuda.get_device_properties(device).total_memory)
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+
+
+def _tame_malloc() -> None:
+    """Have what is freed leave the process, and threads take little of it (glibc alone)."""
+    libc = ctypes.CDLL(None)
+    try:
+        for option, value in (
+            (_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES),
+            (_M_TRIM_THRESHOLD, 2 * _MMAP_THRESHOLD_BYTES),
+            (_M_ARENA_MAX, 1),
+        ):
+            libc.mallopt(option, value)
+        attributes = ctypes.create_string_buffer(_ATTR_BYTES)
+        libc.pthread_attr_init(attributes)
+        libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK_BYTES))
+        libc.pthread_setattr_default_np(attributes)
+    except AttributeError:
+        # Another C library: the limit holds, but counts more than the model.
+        return
+
+
+def _data_bytes() -> int:
+    """What `RLIMIT_DATA` counts: this process's private writable memory."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # said below, as where the line is missing
+    raise RuntimeError("device_memory can't be enforced on CPU slots here: it needs Linux's /proc")

@@ -1,0 +1,117 @@
+"""What clearly cannot fit a device, told before a trial is spent on it.
+
+A technique says what its knobs need at the very least (`Technique.least_memory_bytes`); where that
+is more than a device holds, the knob set is not run. Whatever might fit is measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from saturn.definition import TaskDefinition
+from saturn.sizes import size_text
+from saturn.techniques.interface import Knobs, Setting, Technique
+from saturn.worker.stepper import build_optimizer
+
+#: Side of a probe tensor by its number of dimensions. A probe is large enough for optimizers that
+#: compress the state of large tensors alone.
+_PROBE_SIDES = {0: 1, 1: 16384, 2: 128, 3: 32, 4: 16}
+
+
+class Fit:
+    """Which of a trial's knob sets are worth running; made before anything is parallelised."""
+
+    def __init__(
+        self,
+        technique: Technique,
+        module: nn.Module,
+        setting: Setting,
+        knob_sets: Iterable[Knobs],
+    ) -> None:
+        self._available = setting.device_memory_bytes
+        self._least: dict[str, int] = {}
+        #: The knob sets that `why_not` has spoken against, and what it said.
+        self.left_out: list[tuple[Knobs, str]] = []
+        if self._available is not None:
+            for knobs in knob_sets:
+                least = technique.least_memory_bytes(module, setting, knobs)
+                if least is not None and least > self._available:
+                    self._least[_key(knobs)] = least
+
+    def why_not(self, knobs: Knobs) -> str | None:
+        """Why these knobs can't fit, in words, so that they are left out; None where they may."""
+        least = self._least.get(_key(knobs))
+        if least is None or self._available is None:
+            return None
+        reason = (
+            f"needs at least {size_text(least)} of {size_text(self._available)} a device: "
+            "parameters, gradients and optimizer state; not tried"
+        )
+        self.left_out.append((knobs, reason))
+        return reason
+
+
+def optimizer_state_ratio(
+    definition: TaskDefinition, module: nn.Module, device: torch.device
+) -> float:
+    """Bytes of optimizer state for each byte of trainable parameters: a lower bound.
+
+    The task's own optimizer takes one step on small stand-ins, one for each kind of parameter of
+    `module`. Only state of a parameter's own shape counts: it grows with the parameter, which
+    factors and counters don't. Where the optimizer can't step so, nothing is known: 0.
+    """
+    kinds: dict[tuple[int, torch.dtype], int] = {}  # bytes of parameters of each kind
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            kind = (parameter.dim(), parameter.dtype)
+            kinds[kind] = kinds.get(kind, 0) + parameter.numel() * parameter.element_size()
+    total = sum(kinds.values())
+    if total == 0:
+        return 0.0
+    probes = _Probes(kinds, device)
+    try:
+        optimizer = build_optimizer(definition, probes)
+        for probe in probes.parameters():
+            probe.grad = torch.full_like(probe, 1e-3)
+        optimizer.step()
+    # A stranger's code, asked for something unusual; training itself will say what is wrong.
+    except Exception:
+        return 0.0
+    state_bytes = sum(
+        size * _state_share(optimizer.state.get(probe, {}), probe)
+        for size, probe in zip(kinds.values(), probes.parameters(), strict=True)
+    )
+    return state_bytes / total
+
+
+class _Probes(nn.Module):
+    """A small stand-in for each kind of parameter: its number of dimensions and its type."""
+
+    def __init__(self, kinds: Iterable[tuple[int, torch.dtype]], device: torch.device) -> None:
+        super().__init__()
+        for number, (dims, dtype) in enumerate(kinds):
+            shape = [_PROBE_SIDES.get(dims, 8)] * dims
+            probe = nn.Parameter(torch.full(shape, 0.1, dtype=dtype, device=device))
+            self.register_parameter(f"probe_{number}", probe)
+
+
+def _state_share(state: Mapping[str, Any], probe: torch.Tensor) -> float:
+    """Bytes of one parameter's state for each byte of it."""
+    size: int = sum(
+        value.numel() * value.element_size()
+        for value in state.values()
+        # Tensors of other classes may hold less than their shape says.
+        if type(value) in (torch.Tensor, nn.Parameter)
+        and value.shape == probe.shape
+        and value.device == probe.device
+    )
+    return size / (probe.numel() * probe.element_size())
+
+
+def _key(knobs: Knobs) -> str:
+    return json.dumps(knobs, sort_keys=True, default=repr)
