@@ -183,7 +183,6 @@ def _run(
         "cwd": str(Path.cwd()),
         "preload": _preload(tasks, pickles),
         "devices": devices,
-        "device_memory_bytes": device_memory_bytes,
         "interval_s": float(interval_s),
         "checkpoint_every_s": float(checkpoint_every_s),
         "stall_s": float(stall_s),
@@ -204,6 +203,8 @@ def _run(
             for task, directory, key in zip(tasks, directories, keys, strict=True)
         ],
     }
+    if device_memory_bytes is not None:
+        request["device_memory_bytes"] = device_memory_bytes
     try:
         text = native.run(
             json.dumps(request, allow_nan=False),
