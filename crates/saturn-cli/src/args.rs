@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
-use saturn_solver::{Backend, Objective, SolveError};
+use saturn_solver::{Backend, Objective};
 
 use crate::size::Size;
 
@@ -87,7 +87,7 @@ pub(crate) struct ReportArgs {
 /// Accepts the names of an option's values, and lists them in help.
 fn one_of<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
 where
-    T: FromStr<Err = SolveError> + Clone + Send + Sync + 'static,
+    T: FromStr<Err: std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
 }

@@ -4,15 +4,18 @@
 //! with a tolerance of 1e-9 relative to the larger of the makespan and one second: that is some
 //! thousand times the rounding of a sum of a thousand runtimes, and far below a training step.
 //!
-//! It does not prove a lower bound; it refuses one that contradicts the plan.
+//! It does not prove a lower bound, nor that no plan exists; it refuses a bound that contradicts the
+//! plan, and an infeasible problem without a reason.
 
+mod facts;
+mod objective;
 mod segments;
 
 use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use crate::plan::{Assignment, Plan, PlanStatus};
+use crate::plan::{Assignment, Placement, Plan, PlanStatus};
 use crate::problem::{Candidate, Problem};
 
 /// Relative tolerance of every comparison of times.
@@ -97,21 +100,33 @@ pub enum Violation {
         /// When the second starts, seconds.
         at_s: f64,
     },
-    /// The makespan isn't the last end.
-    #[error("makespan is {stated_s} s, but the last task ends at {real_s} s")]
-    Makespan {
-        /// What the plan says.
-        stated_s: f64,
-        /// What its assignments say.
-        real_s: f64,
+    /// A fact of the problem is not kept: a release, a deadline, an order, a place.
+    #[error("task `{task}` {reason}")]
+    Fact {
+        /// The task.
+        task: String,
+        /// What it does.
+        reason: String,
     },
-    /// The lower bound is negative, not a number, or above the makespan.
-    #[error("lower bound is {lower_bound_s} s with a makespan of {makespan_s} s")]
+    /// A value isn't what the assignments come to.
+    #[error("{what} is {stated}, but the assignments come to {real}")]
+    Value {
+        /// Which value.
+        what: &'static str,
+        /// What the plan says.
+        stated: f64,
+        /// What its assignments say.
+        real: f64,
+    },
+    /// A lower bound is negative, not a number, or above what it bounds.
+    #[error("lower bound of the {what} is {bound} with a {what} of {value}")]
     LowerBound {
+        /// Which value.
+        what: &'static str,
         /// What the plan says.
-        lower_bound_s: f64,
+        bound: f64,
         /// What the plan says.
-        makespan_s: f64,
+        value: f64,
     },
     /// The status says what the plan doesn't bear out.
     #[error("status is {status:?}, but {reason}")]
@@ -125,7 +140,7 @@ pub enum Violation {
 
 /// Checks `plan` against `problem`: every task once, or in segments that do its work once, under its
 /// strategies, on devices that exist, suit the strategy and are nobody else's at the time, with
-/// numbers and a status that agree.
+/// every fact of the problem kept, and with numbers and a status that agree.
 ///
 /// Returns everything that is wrong, in the order of the plan.
 pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<Violation>> {
@@ -134,11 +149,12 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<Violation>> {
         check_assignments(problem, plan, &mut violations);
         segments::check_tasks(problem, plan, &mut violations);
         check_devices(problem, plan, &mut violations);
-        check_makespan(plan, &mut violations);
+        facts::check_facts(problem, plan, &mut violations);
+        objective::check_values(problem, plan, &mut violations);
     } else {
-        check_no_plan(problem, plan, &mut violations);
+        check_no_plan(plan, &mut violations);
     }
-    check_bound(plan, &mut violations);
+    objective::check_bounds(plan, &mut violations);
     if violations.is_empty() { Ok(()) } else { Err(violations) }
 }
 
@@ -159,21 +175,21 @@ fn check_assignments(problem: &Problem, plan: &Plan, violations: &mut Vec<Violat
             });
             continue;
         };
-        if let Err(reason) = check_gang(problem, strategy, assignment) {
+        if let Err(reason) = gang_fault(problem, strategy, &assignment.gang) {
             violations.push(Violation::Gang { task: task.name.clone(), reason });
         }
     }
 }
 
 /// Whether the devices are those of one gang of `strategy`.
-fn check_gang(
+pub(crate) fn gang_fault(
     problem: &Problem,
     strategy: &Candidate,
-    assignment: &Assignment,
+    gang: &[Placement],
 ) -> Result<(), String> {
     let nodes = &problem.cluster.nodes;
     let mut held: BTreeMap<usize, u32> = BTreeMap::new();
-    for part in &assignment.gang {
+    for part in gang {
         let node = nodes
             .get(part.node)
             .ok_or_else(|| format!("it holds node #{}, which doesn't exist", part.node))?;
@@ -283,36 +299,14 @@ fn check_devices(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>
     }
 }
 
-fn check_makespan(plan: &Plan, violations: &mut Vec<Violation>) {
-    let real_s = plan.assignments.iter().map(|one| one.end_s).fold(0.0, f64::max);
-    let stated_s = plan.makespan_s;
-    let agrees = (stated_s - real_s).abs() <= slack(real_s);
-    if !agrees {
-        violations.push(Violation::Makespan { stated_s, real_s });
-    }
-}
-
-fn check_bound(plan: &Plan, violations: &mut Vec<Violation>) {
-    let Plan { lower_bound_s, makespan_s, status, .. } = *plan;
-    let above = plan.is_usable() && lower_bound_s > makespan_s + slack(makespan_s);
-    if !lower_bound_s.is_finite() || lower_bound_s < 0.0 || above {
-        violations.push(Violation::LowerBound { lower_bound_s, makespan_s });
-    }
-    let proven = plan.gap() <= OPTIMAL_GAP && lower_bound_s > 0.0;
-    if status == PlanStatus::Optimal && !proven {
-        let reason = format!("its gap to the lower bound is {:e}", plan.gap());
-        violations.push(Violation::Status { status, reason });
-    }
-}
-
-fn check_no_plan(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
+fn check_no_plan(plan: &Plan, violations: &mut Vec<Violation>) {
     let status = plan.status;
     if !plan.assignments.is_empty() {
         let reason = format!("it has {} assignments", plan.assignments.len());
         violations.push(Violation::Status { status, reason });
     }
-    if status == PlanStatus::Infeasible && problem.unplaceable().is_empty() {
-        let reason = "every task fits the cluster".to_owned();
+    if status == PlanStatus::Infeasible && plan.reasons.is_empty() {
+        let reason = "it gives no reason".to_owned();
         violations.push(Violation::Status { status, reason });
     }
 }

@@ -44,6 +44,24 @@ pub enum ProblemError {
         /// What would be right.
         expected: &'static str,
     },
+    /// A name that nothing in the file has.
+    #[error("`{at}` is `{name}`: expected the name of {expected}")]
+    UnknownName {
+        /// Path into the file.
+        at: String,
+        /// The name.
+        name: String,
+        /// What kind of thing would have it.
+        expected: &'static str,
+    },
+    /// Facts that are right one by one contradict each other.
+    #[error("`{at}`: {reason}")]
+    Contradiction {
+        /// Path into the file.
+        at: String,
+        /// What can't be, and what would be right.
+        reason: String,
+    },
     /// Two things have one name.
     #[error("`{at}` is `{name}`, which `{first}` is already: names must be unique")]
     DuplicateName {

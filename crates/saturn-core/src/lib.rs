@@ -6,15 +6,20 @@
 
 pub mod checker;
 mod error;
+mod fits;
 pub mod names;
 mod number;
 mod object;
+mod objective;
 pub mod plan;
+mod plan_file;
 pub mod problem;
 pub mod profile;
+mod validate;
 
 pub use checker::{Violation, check};
 pub use error::ProblemError;
-pub use plan::{Assignment, Gang, Placement, Plan, PlanStatus, WHOLE};
-pub use problem::{Candidate, Cluster, Node, Problem, ProblemTask};
+pub use objective::Objective;
+pub use plan::{Assignment, Gang, Placement, Plan, PlanStatus, Reason, SolveEnd, WHOLE};
+pub use problem::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running};
 pub use profile::{Knobs, Profile, Strategy, Trial, TrialOutcome};

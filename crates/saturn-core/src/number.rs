@@ -19,6 +19,8 @@ pub(crate) const MAX_CLUSTER_GPUS: u64 = 10_000_000;
 pub(crate) const EXPECTED_RUNTIME: &str = "a number of seconds from 1e-6 to 1e12";
 pub(crate) const EXPECTED_GPUS: &str = "a whole number of GPUs from 1 to 65535";
 pub(crate) const EXPECTED_COST: &str = "a number of seconds from 0 to 1e12";
+const EXPECTED_PRICE: &str = "a price from 0 to 1e12";
+const EXPECTED_WEIGHT: &str = "a number from 1e-6 to 1e6";
 
 /// Whether `value` can be a runtime.
 pub(crate) fn runtime_is_valid(value: f64) -> bool {
@@ -50,6 +52,22 @@ pub(crate) fn check_cost(at: impl Fn() -> String, value: f64) -> Result<(), Prob
     Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_COST })
 }
 
+/// Refuses a price that is negative, not a number, or beyond all sense.
+pub(crate) fn check_price(at: impl Fn() -> String, value: f64) -> Result<(), ProblemError> {
+    if (0.0..=1e12).contains(&value) {
+        return Ok(());
+    }
+    Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_PRICE })
+}
+
+/// Refuses a weight that is not positive, or beyond all sense.
+pub(crate) fn check_weight(at: impl Fn() -> String, value: f64) -> Result<(), ProblemError> {
+    if (1e-6..=1e6).contains(&value) {
+        return Ok(());
+    }
+    Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_WEIGHT })
+}
+
 /// Refuses a GPU count of 0, or beyond all sense.
 pub(crate) fn check_gpus(at: impl Fn() -> String, value: u32) -> Result<(), ProblemError> {
     if (1..=MAX_GPUS).contains(&value) {
@@ -58,13 +76,14 @@ pub(crate) fn check_gpus(at: impl Fn() -> String, value: u32) -> Result<(), Prob
     Err(ProblemError::Value { at: at(), found: value.to_string(), expected: EXPECTED_GPUS })
 }
 
-struct Seconds;
+/// A number, and what it is in messages.
+struct Real(&'static str);
 
-impl Visitor<'_> for Seconds {
+impl Visitor<'_> for Real {
     type Value = f64;
 
     fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        formatter.write_str("a number of seconds")
+        formatter.write_str(self.0)
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<f64, E> {
@@ -82,7 +101,7 @@ impl Visitor<'_> for Seconds {
 
 /// Reads seconds; the range is checked by `validate`.
 pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    deserializer.deserialize_any(Seconds)
+    deserializer.deserialize_any(Real("a number of seconds"))
 }
 
 /// Reads seconds into a field that may be left out.
@@ -90,6 +109,11 @@ pub(crate) fn some_seconds<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<f64>, D::Error> {
     seconds(deserializer).map(Some)
+}
+
+/// Reads a number that has no unit of time; the range is checked by `validate`.
+pub(crate) fn real<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    deserializer.deserialize_any(Real("a number"))
 }
 
 struct Gpus;

@@ -4,11 +4,10 @@
 //! its work under a strategy and on devices of its own, one after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
+use crate::objective::Objective;
 use crate::problem::Problem;
 
 /// What a solve can say of its answer.
@@ -23,6 +22,27 @@ pub enum PlanStatus {
     Infeasible,
     /// Time ran out before any plan was found.
     TimedOut,
+}
+
+/// Why a solve ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SolveEnd {
+    /// It was done: more time would change nothing.
+    Complete,
+    /// It reached its limit of time or of moves.
+    Limit,
+    /// It was told to stop.
+    Interrupted,
+}
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// Index of the task that it is about, if it is about one.
+    pub task: Option<usize>,
+    /// In words.
+    pub reason: String,
 }
 
 /// The devices that an assignment holds on one node.
@@ -72,28 +92,107 @@ impl Assignment {
 }
 
 /// The answer of a solve: indices refer to the problem that was solved.
+///
+/// Each value has its own bound; `status` and [`Plan::gap`] are about the objective's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// What is proven.
     pub status: PlanStatus,
-    /// Completion time of the last task, seconds; 0 without assignments.
+    /// Why the solve ended.
+    pub ended: SolveEnd,
+    /// What was made small.
+    pub objective: Objective,
+    /// End of the last task, seconds; 0 without assignments.
     pub makespan_s: f64,
     /// No plan of this problem has a smaller makespan, seconds.
     pub lower_bound_s: f64,
+    /// Sum over tasks of weight times end, seconds; 0 without assignments.
+    pub completion_s: f64,
+    /// No plan of this problem has a smaller `completion_s`; 0 where nothing is known.
+    pub completion_bound_s: f64,
+    /// Sum over nodes of price times the time during which the node holds anything.
+    pub cost: f64,
+    /// No plan of this problem has a smaller `cost`; 0 where nothing is known.
+    pub cost_bound: f64,
     /// Wall-clock seconds that the solve took.
     pub solve_s: f64,
+    /// Without a plan: why, as far as it is known. What a status of `Infeasible` rests on.
+    pub reasons: Vec<Reason>,
     /// One for each task, or one for each of its segments; by start.
     pub assignments: Vec<Assignment>,
 }
 
 impl Plan {
-    /// (makespan − lower bound) / lower bound; 0 where the bound is 0.
-    pub fn gap(&self) -> f64 {
-        if self.lower_bound_s > 0.0 {
-            ((self.makespan_s - self.lower_bound_s) / self.lower_bound_s).max(0.0)
-        } else {
-            0.0
+    /// No plan yet.
+    pub fn none(objective: Objective) -> Self {
+        Self {
+            status: PlanStatus::TimedOut,
+            ended: SolveEnd::Limit,
+            objective,
+            makespan_s: 0.0,
+            lower_bound_s: 0.0,
+            completion_s: 0.0,
+            completion_bound_s: 0.0,
+            cost: 0.0,
+            cost_bound: 0.0,
+            solve_s: 0.0,
+            reasons: Vec::new(),
+            assignments: Vec::new(),
         }
+    }
+
+    /// A plan of `problem` about which nothing is proven, with what it is worth.
+    pub fn of(problem: &Problem, objective: Objective, assignments: Vec<Assignment>) -> Self {
+        let mut plan = Self { status: PlanStatus::Feasible, ..Self::none(objective) };
+        plan.set_assignments(problem, assignments);
+        plan
+    }
+
+    /// Replaces the assignments, and what the plan is worth with them.
+    pub fn set_assignments(&mut self, problem: &Problem, assignments: Vec<Assignment>) {
+        let mut ends: BTreeMap<usize, f64> = BTreeMap::new();
+        let mut held: BTreeMap<usize, Vec<(f64, f64)>> = BTreeMap::new();
+        for one in &assignments {
+            let last_s = ends.entry(one.task).or_default();
+            *last_s = last_s.max(one.end_s);
+            for part in &one.gang {
+                held.entry(part.node).or_default().push((one.start_s, one.end_s));
+            }
+        }
+        self.makespan_s = ends.values().copied().fold(0.0, f64::max);
+        let weight = |task: usize| problem.tasks.get(task).map_or(0.0, |task| task.weight);
+        self.completion_s =
+            ends.iter().fold(0.0, |sum, (task, last_s)| sum + weight(*task) * last_s);
+        let price = |node: usize| {
+            problem.cluster.nodes.get(node).map_or(0.0, |node| node.price_per_hour / 3600.0)
+        };
+        self.cost =
+            held.into_iter().fold(0.0, |sum, (node, spans)| sum + price(node) * seconds_in(spans));
+        self.assignments = assignments;
+    }
+
+    /// What the plan is worth under its objective.
+    pub fn value(&self) -> f64 {
+        match self.objective {
+            Objective::Makespan => self.makespan_s,
+            Objective::Completion => self.completion_s,
+            Objective::Cost => self.cost,
+        }
+    }
+
+    /// No plan of this problem is worth less under the objective.
+    pub fn bound(&self) -> f64 {
+        match self.objective {
+            Objective::Makespan => self.lower_bound_s,
+            Objective::Completion => self.completion_bound_s,
+            Objective::Cost => self.cost_bound,
+        }
+    }
+
+    /// (value − bound) / bound under the objective; infinite where only the bound is 0.
+    pub fn gap(&self) -> f64 {
+        let over = (self.value() - self.bound()).max(0.0);
+        if over > 0.0 { over / self.bound().max(0.0) } else { 0.0 }
     }
 
     /// Whether there is something to run: an optimal or a feasible plan.
@@ -145,69 +244,16 @@ impl Plan {
             .collect();
         Self { assignments, ..self.clone() }
     }
-
-    /// The plan as a file, with the names of `problem`, which must be the problem that was solved;
-    /// one assignment a line.
-    ///
-    /// Without a plan, `makespan_s` and `gap` are null; for an infeasible problem `unplaceable`
-    /// names each task that fits nowhere and says why.
-    pub fn to_json(&self, problem: &Problem) -> String {
-        let usable = self.is_usable();
-        let mut fields = vec![
-            ("version", json!(1)),
-            ("status", json!(self.status)),
-            ("makespan_s", json!(usable.then_some(self.makespan_s))),
-            ("lower_bound_s", json!(self.lower_bound_s)),
-            ("gap", json!(usable.then(|| self.gap()))),
-            ("solve_s", json!(self.solve_s)),
-        ];
-        if self.status == PlanStatus::Infeasible {
-            let reasons: Vec<Value> = problem
-                .unplaceable()
-                .into_iter()
-                .map(|(task, reason)| json!({ "task": problem.tasks[task].name, "reason": reason }))
-                .collect();
-            fields.push(("unplaceable", Value::Array(reasons)));
-        }
-        let mut file = String::from("{\n");
-        for (name, value) in fields {
-            let _infallible = writeln!(file, "  \"{name}\": {value},");
-        }
-        file.push_str("  \"assignments\": [");
-        for (index, assignment) in self.assignments.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            let _infallible = write!(file, "{comma}\n    {}", rendered(assignment, problem));
-        }
-        file.push_str("\n  ]\n}\n");
-        file
-    }
 }
 
-/// One assignment on one line, fields in the order of the format.
-fn rendered(assignment: &Assignment, problem: &Problem) -> String {
-    let task = &problem.tasks[assignment.task];
-    let strategy = &task.strategies[assignment.strategy];
-    let placement: Vec<String> = assignment
-        .gang
-        .iter()
-        .map(|part| {
-            let node = json!(problem.cluster.nodes[part.node].name);
-            format!("{{\"node\": {node}, \"devices\": {}}}", json!(part.devices))
-        })
-        .collect();
-    let share = if assignment.is_segment() {
-        format!("\"share\": {}, ", json!(assignment.share))
-    } else {
-        String::new()
-    };
-    format!(
-        "{{\"task\": {}, \"technique\": {}, \"gpus\": {}, \"placement\": [{}], \
-         {share}\"start_s\": {}, \"end_s\": {}}}",
-        json!(task.name),
-        json!(strategy.technique),
-        strategy.gpus,
-        placement.join(", "),
-        json!(assignment.start_s),
-        json!(assignment.end_s),
-    )
+/// The time covered by spans of time.
+fn seconds_in(mut spans: Vec<(f64, f64)>) -> f64 {
+    spans.sort_by(|left, right| left.0.total_cmp(&right.0));
+    let mut covered = 0.0;
+    let mut until = f64::NEG_INFINITY;
+    for (from, to) in spans {
+        covered += (to - from.max(until)).max(0.0);
+        until = until.max(to);
+    }
+    covered
 }

@@ -2,22 +2,22 @@
 //!
 //! Invariants of a [`Problem`] that came through [`Problem::from_json`] or [`Problem::validate`]:
 //! at least one node and one task, every GPU count at least 1, every runtime finite and positive,
-//! every switch cost finite and not negative, names unique. Whether each task *fits* the cluster is not an invariant: see
+//! names unique, every name that is referred to there, no task before itself, and running tasks on
+//! devices of their own. Whether each task *fits* the cluster is not an invariant: see
 //! [`Problem::unplaceable`].
-
-use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ProblemError, read};
 use crate::number;
 use crate::object;
+use crate::plan::{Gang, Placement};
 
 /// The type of nodes that name none.
 pub const DEFAULT_GPU_TYPE: &str = "gpu";
 
 /// A machine in the pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
     /// Unique name, as plans print it; empty in a file means `n0`, `n1` … by position.
@@ -29,6 +29,52 @@ pub struct Node {
     /// The kind of device; nodes of one type are interchangeable but for their GPU count.
     #[serde(rename = "type", default = "default_gpu_type")]
     pub gpu_type: String,
+    /// What an hour costs during which the node holds anything, in any currency.
+    #[serde(default, deserialize_with = "number::real", skip_serializing_if = "is_zero")]
+    pub price_per_hour: f64,
+    /// When the node arrives, seconds.
+    #[serde(default, deserialize_with = "number::seconds", skip_serializing_if = "is_zero")]
+    pub available_from_s: f64,
+    /// When it leaves, seconds; a gang on it must have ended by then.
+    #[serde(
+        default,
+        deserialize_with = "number::some_seconds",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub available_until_s: Option<f64>,
+}
+
+impl Node {
+    /// A node that costs nothing and is there all the time.
+    pub fn new(name: impl Into<String>, gpus: u32, gpu_type: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            gpus,
+            gpu_type: gpu_type.into(),
+            price_per_hour: 0.0,
+            available_from_s: 0.0,
+            available_until_s: None,
+        }
+    }
+
+    /// When it leaves, seconds; infinite where it stays.
+    pub fn until_s(&self) -> f64 {
+        self.available_until_s.unwrap_or(f64::INFINITY)
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one(value: &f64) -> bool {
+    value.to_bits() == 1.0f64.to_bits()
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 fn default_gpu_type() -> String {
@@ -36,7 +82,7 @@ fn default_gpu_type() -> String {
 }
 
 /// The pool of devices that a plan may use.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
     /// Machines, in the order of the file.
@@ -74,15 +120,68 @@ pub struct Candidate {
     pub pack: bool,
 }
 
+/// Devices of one node, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldDevices {
+    /// The node.
+    pub node: String,
+    /// Device ids on it, ascending.
+    pub devices: Vec<u32>,
+}
+
+/// How and where a task runs at the time of the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Running {
+    /// Technique of its strategy.
+    pub technique: String,
+    /// GPU count of its strategy.
+    #[serde(deserialize_with = "number::gpus")]
+    pub gpus: u32,
+    /// Type of its strategy, where that names one.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub gpu_type: Option<String>,
+    /// What it holds.
+    #[serde(deserialize_with = "object::list")]
+    pub placement: Vec<HeldDevices>,
+    /// Whether it may be stopped to go on elsewhere, or otherwise, or later.
+    #[serde(default)]
+    pub movable: bool,
+}
+
 /// A task as the planner sees it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProblemTask {
     /// Unique name.
     pub name: String,
     /// The strategies it may run under; one is chosen, or one after another where it may be switched.
+    /// Of a running task they hold the seconds that are left.
     #[serde(deserialize_with = "object::list")]
     pub strategies: Vec<Candidate>,
+    /// It starts no earlier, seconds.
+    #[serde(default, deserialize_with = "number::seconds", skip_serializing_if = "is_zero")]
+    pub release_s: f64,
+    /// Names of tasks that must have ended before it starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
+    /// What its end counts in the objective `completion`.
+    #[serde(default = "one", deserialize_with = "number::real", skip_serializing_if = "is_one")]
+    pub weight: f64,
+    /// It must have ended by then, seconds.
+    #[serde(
+        default,
+        deserialize_with = "number::some_seconds",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub deadline_s: Option<f64>,
+    /// Names of the nodes that it may use; `None` means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only_nodes: Option<Vec<String>>,
+    /// Names of nodes that it may not use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_nodes: Vec<String>,
     /// Seconds lost whenever it changes strategy or place in mid-run, during which it holds the
     /// devices that it goes on with; `None` where it must run whole under one strategy.
     #[serde(
@@ -91,6 +190,55 @@ pub struct ProblemTask {
         skip_serializing_if = "Option::is_none"
     )]
     pub switch_cost_s: Option<f64>,
+    /// Set where it runs already.
+    #[serde(default, deserialize_with = "running", skip_serializing_if = "Option::is_none")]
+    pub running: Option<Running>,
+}
+
+fn running<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Running>, D::Error> {
+    object::one(deserializer).map(Some)
+}
+
+impl Default for ProblemTask {
+    fn default() -> Self {
+        Self::new("", Vec::new())
+    }
+}
+
+impl ProblemTask {
+    /// A task that may run at any time and place under any of its strategies.
+    pub fn new(name: impl Into<String>, strategies: Vec<Candidate>) -> Self {
+        Self {
+            name: name.into(),
+            strategies,
+            release_s: 0.0,
+            after: Vec::new(),
+            weight: 1.0,
+            deadline_s: None,
+            only_nodes: None,
+            not_nodes: Vec::new(),
+            switch_cost_s: None,
+            running: None,
+        }
+    }
+
+    /// Whether it may use the node of this name.
+    pub fn may_use(&self, node: &str) -> bool {
+        let is_pinned =
+            self.only_nodes.as_ref().is_none_or(|only| only.iter().any(|one| one == node));
+        is_pinned && !self.not_nodes.iter().any(|one| one == node)
+    }
+
+    /// Index of the strategy under which it runs already: the first of that technique, GPU count and
+    /// type.
+    pub fn running_strategy(&self) -> Option<usize> {
+        let running = self.running.as_ref()?;
+        self.strategies.iter().position(|one| {
+            one.technique == running.technique
+                && one.gpus == running.gpus
+                && one.gpu_type == running.gpu_type
+        })
+    }
 }
 
 /// Cluster and tasks: the input of a solve.
@@ -103,9 +251,21 @@ pub struct Problem {
     /// The workload.
     #[serde(deserialize_with = "object::list")]
     pub tasks: Vec<ProblemTask>,
+    /// Every task must have ended by then, seconds.
+    #[serde(
+        default,
+        deserialize_with = "number::some_seconds",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub deadline_s: Option<f64>,
 }
 
 impl Problem {
+    /// A problem without a deadline.
+    pub fn new(cluster: Cluster, tasks: Vec<ProblemTask>) -> Self {
+        Self { cluster, tasks, deadline_s: None }
+    }
+
     /// Reads a problem file and checks it.
     ///
     /// Unknown fields are refused by name, as is everything that [`Problem::validate`] refuses.
@@ -120,111 +280,22 @@ impl Problem {
         Ok(problem)
     }
 
-    /// Checks what the types alone don't say: see the invariants of this module.
-    pub fn validate(&self) -> Result<(), ProblemError> {
-        self.validate_cluster()?;
-        if self.tasks.is_empty() {
-            return Err(empty("tasks", "a list of at least one task"));
-        }
-        let mut names = BTreeMap::new();
-        for (index, task) in self.tasks.iter().enumerate() {
-            unique(&mut names, &task.name, || format!("tasks[{index}].name"))?;
-            if task.strategies.is_empty() {
-                return Err(empty(
-                    &format!("tasks[{index}].strategies"),
-                    "a list of at least one strategy",
-                ));
-            }
-            if let Some(cost_s) = task.switch_cost_s {
-                number::check_cost(|| format!("tasks[{index}].switch_cost_s"), cost_s)?;
-            }
-            for (position, strategy) in task.strategies.iter().enumerate() {
-                let at = |field: &str| format!("tasks[{index}].strategies[{position}].{field}");
-                named(&strategy.technique, || at("technique"))?;
-                number::check_gpus(|| at("gpus"), strategy.gpus)?;
-                number::check_runtime(|| at("runtime_s"), strategy.runtime_s)?;
-            }
-        }
-        Ok(())
+    /// By when a task must have ended, seconds; infinite where it never has to.
+    pub fn due_s(&self, task: &ProblemTask) -> f64 {
+        let infinite = |deadline: Option<f64>| deadline.unwrap_or(f64::INFINITY);
+        infinite(task.deadline_s).min(infinite(self.deadline_s))
     }
 
-    fn validate_cluster(&self) -> Result<(), ProblemError> {
-        let nodes = &self.cluster.nodes;
-        if nodes.is_empty() {
-            return Err(empty("cluster.nodes", "a list of at least one node"));
-        }
-        let mut names = BTreeMap::new();
-        for (index, node) in nodes.iter().enumerate() {
-            unique(&mut names, &node.name, || format!("cluster.nodes[{index}].name"))?;
-            number::check_gpus(|| format!("cluster.nodes[{index}].gpus"), node.gpus)?;
-        }
-        let total: u64 = nodes.iter().map(|node| u64::from(node.gpus)).sum();
-        if total > number::MAX_CLUSTER_GPUS {
-            return Err(ProblemError::Value {
-                at: "cluster.nodes".to_owned(),
-                found: format!("{total} GPUs in all"),
-                expected: "at most 10000000 GPUs in all",
-            });
-        }
-        Ok(())
-    }
-
-    /// The tasks that fit the cluster under none of their strategies: (index, why).
-    pub fn unplaceable(&self) -> Vec<(usize, String)> {
-        let mut devices_by_type: BTreeMap<&str, u32> = BTreeMap::new();
-        for node in &self.cluster.nodes {
-            *devices_by_type.entry(&node.gpu_type).or_default() += node.gpus;
-        }
-        let fits = |strategy: &Candidate| match &strategy.gpu_type {
-            Some(wanted) => {
-                devices_by_type.get(wanted.as_str()).is_some_and(|&gpus| strategy.gpus <= gpus)
-            }
-            None => devices_by_type.values().any(|&gpus| strategy.gpus <= gpus),
+    /// The devices that a running task holds; `None` where it isn't running, or a node's name is
+    /// unknown.
+    pub fn running_gang(&self, task: &ProblemTask) -> Option<Gang> {
+        let part = |held: &HeldDevices| {
+            let node = self.cluster.nodes.iter().position(|node| node.name == held.node)?;
+            Some(Placement { node, devices: held.devices.clone() })
         };
-        let pool = || {
-            let listed: Vec<String> =
-                devices_by_type.iter().map(|(kind, gpus)| format!("{gpus} of `{kind}`")).collect();
-            listed.join(", ")
-        };
-        self.tasks
-            .iter()
-            .enumerate()
-            .filter(|(_, task)| !task.strategies.iter().any(fits))
-            .map(|(index, task)| {
-                let mut needs: Vec<String> = task.strategies.iter().map(need).collect();
-                needs.dedup();
-                (index, format!("needs {}; the cluster has {}", needs.join(" or "), pool()))
-            })
-            .collect()
-    }
-}
-
-fn need(strategy: &Candidate) -> String {
-    let gpus = strategy.gpus;
-    let noun = if gpus == 1 { "GPU" } else { "GPUs" };
-    match &strategy.gpu_type {
-        Some(kind) => format!("{gpus} {noun} of type `{kind}` (`{}`)", strategy.technique),
-        None => format!("{gpus} {noun} of one type (`{}`)", strategy.technique),
-    }
-}
-
-fn empty(at: &str, expected: &'static str) -> ProblemError {
-    ProblemError::Value { at: at.to_owned(), found: "empty".to_owned(), expected }
-}
-
-/// Refuses an empty name.
-pub(crate) fn named(name: &str, at: impl FnOnce() -> String) -> Result<(), ProblemError> {
-    if name.is_empty() { Err(empty(&at(), "a name")) } else { Ok(()) }
-}
-
-fn unique<'a>(
-    seen: &mut BTreeMap<&'a str, String>,
-    name: &'a str,
-    at: impl Fn() -> String,
-) -> Result<(), ProblemError> {
-    named(name, &at)?;
-    match seen.insert(name, at()) {
-        Some(first) => Err(ProblemError::DuplicateName { at: at(), name: name.to_owned(), first }),
-        None => Ok(()),
+        let mut gang =
+            task.running.as_ref()?.placement.iter().map(part).collect::<Option<Gang>>()?;
+        gang.sort_by_key(|part| part.node);
+        Some(gang)
     }
 }

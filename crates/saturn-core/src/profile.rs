@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ProblemError, read};
 use crate::number;
 use crate::object;
-use crate::problem::named;
+use crate::validate::named;
 
 /// What a trial chose among the knobs of a technique, opaque to everything but the technique.
 pub type Knobs = serde_json::Map<String, serde_json::Value>;

@@ -88,6 +88,79 @@ fn problem_files() {
     insta::assert_snapshot!(table.join("\n"));
 }
 
+/// A task of one strategy with more fields, on nodes with more fields.
+fn with_facts(node: &str, task: &str, top: &str) -> String {
+    format!(
+        r#"{{"cluster": {{"nodes": [{{"name": "n", "gpus": 4{node}}}, {{"name": "m", "gpus": 4}}]}},
+            "tasks": [{{"name": "a", "strategies": [{STRATEGY}]{task}}},
+                      {{"name": "b", "strategies": [{STRATEGY}], "after": ["a"]}}]{top}}}"#
+    )
+}
+
+#[test]
+fn facts_that_cannot_be() {
+    let node = |fields: &str| with_facts(&format!(", {fields}"), "", "");
+    let task = |fields: &str| with_facts("", &format!(", {fields}"), "");
+    let running = |fields: &str| task(&format!(r#""running": {{{fields}}}"#));
+    let held = r#""placement": [{"node": "n", "devices": [0, 1]}]"#;
+    let there = format!(r#""technique": "ddp", "gpus": 2, {held}"#);
+    let twice = r#"{"name": "c", "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 1}],
+        "running": {"technique": "ddp", "gpus": 1, "placement": [{"node": "n", "devices": [1]}]}},"#;
+    let cases = [
+        ("price is negative", node(r#""price_per_hour": -1"#)),
+        ("price is text", node(r#""price_per_hour": "3""#)),
+        ("arrival is negative", node(r#""available_from_s": -1"#)),
+        ("node leaves at once", node(r#""available_until_s": 0"#)),
+        ("node leaves before it arrives", node(r#""available_from_s": 9, "available_until_s": 9"#)),
+        ("departure is null", node(r#""available_until_s": null"#)),
+        ("release is negative", task(r#""release_s": -5"#)),
+        ("release is text", task(r#""release_s": "noon""#)),
+        ("weight is zero", task(r#""weight": 0"#)),
+        ("weight is a million millions", task(r#""weight": 1e12"#)),
+        ("deadline is zero", task(r#""deadline_s": 0"#)),
+        ("deadline of all is negative", with_facts("", "", r#", "deadline_s": -1"#)),
+        ("after a task that isn't there", task(r#""after": ["z"]"#)),
+        ("after itself", task(r#""after": ["a"]"#)),
+        ("after each other", task(r#""after": ["b"]"#)),
+        ("after is text", task(r#""after": "b""#)),
+        ("pinned to nothing", task(r#""only_nodes": []"#)),
+        ("pinned to a node that isn't there", task(r#""only_nodes": ["n", "x"]"#)),
+        ("kept off a node that isn't there", task(r#""not_nodes": ["x"]"#)),
+        ("switch cost is negative", task(r#""switch_cost_s": -1"#)),
+        ("running without a place", running(r#""technique": "ddp", "gpus": 2"#)),
+        ("running as a list", task(r#""running": ["ddp", 2]"#)),
+        ("unknown field of running", running(&format!(r#"{there}, "fixed": true"#))),
+        ("running under no strategy", running(&there.replace("\"gpus\": 2", "\"gpus\": 3"))),
+        ("running on no node", running(&there.replace("\"n\"", "\"x\""))),
+        ("running on no device", running(&there.replace("[0, 1]", "[]"))),
+        ("running on too few devices", running(&there.replace("[0, 1]", "[0]"))),
+        ("running on a device that isn't there", running(&there.replace("[0, 1]", "[3, 4]"))),
+        ("running but released later", task(&format!(r#""running": {{{there}}}, "release_s": 1"#))),
+        (
+            "running but after another",
+            with_facts("", "", "")
+                .replace(r#""after""#, &format!(r#""running": {{{there}}}, "after""#)),
+        ),
+        ("movable at no known cost", running(&format!(r#"{there}, "movable": true"#))),
+        (
+            "running on a node that arrives later",
+            running(&there).replace("\"gpus\": 4", "\"gpus\": 4, \"available_from_s\": 3"),
+        ),
+        (
+            "two on one device",
+            running(&there).replace("\"tasks\": [", &format!("\"tasks\": [{twice}")),
+        ),
+    ];
+    let table: Vec<String> = cases
+        .iter()
+        .map(|(what, text)| match Problem::from_json(text) {
+            Ok(_) => format!("{what}: ACCEPTED"),
+            Err(error) => format!("{what}:\n    {error}"),
+        })
+        .collect();
+    insta::assert_snapshot!(table.join("\n"));
+}
+
 #[test]
 fn profile_files() {
     let measured = r#"{"task": "a", "technique": "ddp", "gpus": 1, "outcome": "measured",

@@ -1,24 +1,23 @@
 //! Files of any content are read or refused; nothing panics.
 
 use proptest::prelude::*;
-use saturn_core::{Plan, PlanStatus, Problem, Profile, check};
+use saturn_core::{Objective, Plan, PlanStatus, Problem, Profile, check};
 
-const GOOD: &str = r#"{"cluster": {"nodes": [{"name": "n", "gpus": 8, "type": "a100"}, {"gpus": 4}]},
+const GOOD: &str = r#"{"cluster": {"nodes": [{"name": "n", "gpus": 8, "type": "a100", "price_per_hour": 2.5},
+ {"gpus": 4, "available_from_s": 7, "available_until_s": 900}]}, "deadline_s": 5000,
  "tasks": [{"name": "a", "strategies": [{"technique": "ddp", "gpus": 2, "runtime_s": 10.5, "pack": true},
- {"technique": "fsdp", "gpus": 12, "type": "a100", "runtime_s": 3}]}]}"#;
+ {"technique": "fsdp", "gpus": 12, "type": "a100", "runtime_s": 3}], "switch_cost_s": 6,
+ "running": {"technique": "ddp", "gpus": 2, "movable": true, "placement": [{"node": "n", "devices": [0, 1]}]}},
+ {"name": "b", "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 9}], "release_s": 11, "weight": 1.5,
+ "after": ["a"], "deadline_s": 100, "only_nodes": ["n", "n1"], "not_nodes": ["n1"]}]}"#;
 
 fn exercise(text: &str) {
     if let Ok(problem) = Problem::from_json(text) {
         let num_gpus = problem.cluster.num_gpus();
         assert!(num_gpus > 0);
-        let plan = Plan {
-            status: PlanStatus::Infeasible,
-            makespan_s: 0.0,
-            lower_bound_s: 0.0,
-            solve_s: 0.0,
-            assignments: vec![],
-        };
-        assert_eq!(check(&problem, &plan).is_ok(), !problem.unplaceable().is_empty());
+        let plan = Plan { status: PlanStatus::Feasible, ..Plan::none(Objective::Cost) };
+        assert!(check(&problem, &plan).is_err(), "its tasks are missing");
+        let _told = problem.unplaceable();
         let _rendered = plan.to_json(&problem);
     }
     let _read_or_refused = Profile::from_json(text);

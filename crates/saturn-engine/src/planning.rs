@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use saturn_core::{
-    Assignment, Candidate, Plan, PlanStatus, Problem, ProblemTask, Strategy, TrialOutcome, WHOLE,
-    check,
+    Assignment, Candidate, Objective, Plan, PlanStatus, Problem, ProblemTask, Strategy,
+    TrialOutcome, WHOLE, check,
 };
 
 use crate::config::Mode;
@@ -189,7 +189,7 @@ fn problem_now(
     now_s: f64,
 ) -> (Problem, Vec<(TaskId, Vec<Strategy>)>) {
     let attempts: BTreeMap<TaskId, _> = running(state).collect();
-    let mut problem = Problem { cluster: state.config.cluster.clone(), tasks: Vec::new() };
+    let mut problem = Problem::new(state.config.cluster.clone(), Vec::new());
     let mut tasks = Vec::new();
     for task in state.task_ids() {
         if matches!(state.task(task).status, TaskStatus::Ended(_)) {
@@ -217,11 +217,7 @@ fn problem_now(
             strategies.push(trial.strategy.clone());
         }
         if !options.is_empty() {
-            problem.tasks.push(ProblemTask {
-                name: state.name(task).to_owned(),
-                strategies: options,
-                ..ProblemTask::default()
-            });
+            problem.tasks.push(ProblemTask::new(state.name(task), options));
             tasks.push((task, strategies));
         }
     }
@@ -280,7 +276,7 @@ fn adopt(
 
 /// Has the checker look at a plan in the form in which it will be followed, times from 0.
 fn check_as_followed(pending: &PendingSolve, plan: &RunPlan) -> Result<(), String> {
-    let mut problem = Problem { cluster: pending.problem.cluster.clone(), tasks: Vec::new() };
+    let mut problem = Problem::new(pending.problem.cluster.clone(), Vec::new());
     let mut assignments = Vec::new();
     for planned in &plan.tasks {
         let index = pending.tasks.iter().position(|(task, _)| *task == planned.task);
@@ -302,10 +298,9 @@ fn check_as_followed(pending: &PendingSolve, plan: &RunPlan) -> Result<(), Strin
     }
     let plan = Plan {
         status: plan.status,
-        makespan_s: plan.makespan_s,
         lower_bound_s: plan.lower_bound_s,
         solve_s: plan.solve_s,
-        assignments,
+        ..Plan::of(&problem, Objective::Makespan, assignments)
     };
     check(&problem, &plan).map_err(|violations| {
         let first = violations.first().map(ToString::to_string).unwrap_or_default();

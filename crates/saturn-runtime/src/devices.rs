@@ -71,13 +71,9 @@ impl Pool {
             Self::Cuda { uuids, .. } => uuids.len(),
         };
         let name = gethostname().ok().and_then(|name| name.into_string().ok());
-        Cluster {
-            nodes: vec![Node {
-                name: name.unwrap_or_else(|| "localhost".to_owned()),
-                gpus: u32::try_from(num_devices).unwrap_or(u32::MAX),
-                gpu_type: self.gpu_type().to_owned(),
-            }],
-        }
+        let name = name.unwrap_or_else(|| "localhost".to_owned());
+        let gpus = u32::try_from(num_devices).unwrap_or(u32::MAX);
+        Cluster { nodes: vec![Node::new(name, gpus, self.gpu_type())] }
     }
 
     /// What kind of device they are.

@@ -11,7 +11,7 @@
 use crate::clock::Deadline;
 use crate::lists::{Entry, Load, play};
 use crate::model::{Mode, Model};
-use crate::options::Objective;
+use crate::options::Aim;
 use crate::random::Random;
 
 /// Weight of the squared excess, relative to the target.
@@ -32,7 +32,7 @@ pub(crate) struct Cooling {
 /// The nodes that a run works on, with their lists and what they come to.
 pub(crate) struct Region<'a> {
     model: &'a Model,
-    objective: Objective,
+    objective: Aim,
     /// What a second of each node of the region is worth: its devices at the prices of their kind,
     /// relative to the mean node. Otherwise work would flow from slow nodes, where it is many
     /// seconds, to fast ones, where it is few.
@@ -70,7 +70,7 @@ const NOT_LATE: usize = usize::MAX;
 impl<'a> Region<'a> {
     pub(crate) fn new(
         model: &'a Model,
-        objective: Objective,
+        objective: Aim,
         prices: &[f64],
         nodes: Vec<usize>,
         lists: Vec<Vec<Entry>>,
@@ -93,7 +93,7 @@ impl<'a> Region<'a> {
             target,
             scratch,
         };
-        if objective == Objective::Makespan {
+        if objective == Aim::Makespan {
             region.shorten();
         }
         for local in 0..region.nodes.len() {
@@ -132,8 +132,8 @@ impl<'a> Region<'a> {
     /// What the region is worth under the objective.
     pub(crate) fn value(&self) -> f64 {
         match self.objective {
-            Objective::Makespan => self.end(),
-            Objective::Completion => self.loads.iter().map(|load| load.sum_of_ends).sum(),
+            Aim::Makespan => self.end(),
+            Aim::Completion => self.loads.iter().map(|load| load.sum_of_ends).sum(),
         }
     }
 
@@ -144,7 +144,7 @@ impl<'a> Region<'a> {
 
     #[inline]
     fn cost(&self, local: usize, end: f64, area: f64, sum_of_ends: f64) -> f64 {
-        if self.objective == Objective::Completion {
+        if self.objective == Aim::Completion {
             return sum_of_ends;
         }
         let excess = (end - self.target).max(0.0);
@@ -155,7 +155,7 @@ impl<'a> Region<'a> {
     /// The least that a node with this area can cost.
     #[inline]
     fn least_cost(&self, local: usize, area: f64) -> f64 {
-        if self.objective == Objective::Completion {
+        if self.objective == Aim::Completion {
             return 0.0;
         }
         self.cost(local, area / self.gpus(local) as f64, area, 0.0)
@@ -391,9 +391,7 @@ impl<'a> Region<'a> {
     /// Whether a mode exceeds the target without being an improvement.
     #[inline]
     fn is_too_long(&self, mode: &Mode, current: f64) -> bool {
-        self.objective == Objective::Makespan
-            && mode.runtime > self.target
-            && mode.runtime >= current
+        self.objective == Aim::Makespan && mode.runtime > self.target && mode.runtime >= current
     }
 
     /// Plays the scratch lists and accepts them if they cost at most `threshold` more.

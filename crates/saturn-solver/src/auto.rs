@@ -9,7 +9,7 @@ use crate::bounds::dual_feasible;
 use crate::clock::Deadline;
 use crate::error::SolveError;
 use crate::lists::{self, makespan};
-use crate::options::Objective;
+use crate::options::Aim;
 use crate::proof::{self, Verdict};
 use crate::schedule::Pace;
 use crate::solve::{Solve, grade};
@@ -32,7 +32,7 @@ const REFUTED: f64 = 1.0 - 5e-7;
 
 /// Searches, and proves what it can within the limits.
 pub(crate) fn solve(solve: &Solve, plan: &mut Plan) -> Result<(), SolveError> {
-    let is_makespan = solve.options.objective == Objective::Makespan;
+    let is_makespan = solve.aim == Aim::Makespan;
     let proves = is_makespan && proof::is_in_reach(solve.model);
     let bounds = is_makespan && solve.model.tasks.len() <= BOUND_TASKS;
     let has_moves = solve.options.max_moves.is_some();
@@ -60,7 +60,7 @@ pub(crate) fn solve(solve: &Solve, plan: &mut Plan) -> Result<(), SolveError> {
         let bounding = solve.deadline.within(solve.deadline.left_s() * BOUNDS);
         plan.lower_bound_s =
             dual_feasible::raise(solve.model, plan.lower_bound_s, plan.makespan_s, bounding)?;
-        grade(plan, solve.options.objective);
+        grade(plan);
     }
     if plan.status != PlanStatus::Optimal {
         let warm = warm::lists(solve.problem, solve.model, plan);
@@ -136,7 +136,7 @@ fn take(solve: &Solve, plan: &mut Plan, limit: f64, verdict: Verdict) -> bool {
     match verdict {
         Verdict::Impossible => {
             plan.lower_bound_s = plan.lower_bound_s.max(limit);
-            grade(plan, solve.options.objective);
+            grade(plan);
         }
         Verdict::Possible(schedule) => {
             let before = plan.makespan_s;

@@ -28,16 +28,26 @@ pub(crate) enum Baseline {
     Random,
 }
 
+/// The GPU count at which each task runs, 0 for a task of wide modes alone; `None` for the baselines
+/// that have no such rule.
+pub(crate) fn gpu_counts(model: &Model, baseline: Baseline) -> Option<Vec<u32>> {
+    match baseline {
+        Baseline::CurrentPractice | Baseline::Random => None,
+        Baseline::Max => Some(levels(model, Level::Widest)),
+        Baseline::Min => Some(levels(model, Level::Narrowest)),
+        Baseline::Optimus => Some(marginal_gains(model)),
+    }
+}
+
 /// The plan of a baseline; every task must have a mode.
 pub(crate) fn baseline(model: &Model, baseline: Baseline, seed: u64) -> Sequence {
     match baseline {
         Baseline::CurrentPractice => one_at_a_time(model),
         Baseline::Random => at_random(model, seed),
-        Baseline::Max => list_schedule(model, longest_first(model, &levels(model, Level::Widest))),
-        Baseline::Min => {
-            list_schedule(model, longest_first(model, &levels(model, Level::Narrowest)))
+        Baseline::Max | Baseline::Min | Baseline::Optimus => {
+            let counts = gpu_counts(model, baseline).unwrap_or_default();
+            list_schedule(model, longest_first(model, &counts))
         }
-        Baseline::Optimus => list_schedule(model, longest_first(model, &marginal_gains(model))),
     }
 }
 
@@ -69,7 +79,7 @@ fn levels(model: &Model, level: Level) -> Vec<u32> {
 }
 
 /// The shortest runtime of a task on exactly `gpus` devices, over kinds.
-fn runtime_at(model: &Model, task: usize, gpus: u32) -> f64 {
+pub(crate) fn runtime_at(model: &Model, task: usize, gpus: u32) -> f64 {
     model.tasks[task]
         .modes
         .iter()

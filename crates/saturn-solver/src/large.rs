@@ -8,7 +8,7 @@
 
 use crate::anneal::{Cooling, Region};
 use crate::lists::{Entry, Lists, loads};
-use crate::options::Objective;
+use crate::options::Aim;
 use crate::random::Random;
 use crate::search::{Incumbent, Search, in_threads};
 
@@ -30,7 +30,7 @@ pub(crate) fn search(search: &Search, best: &mut Incumbent, is_warm: bool) {
         .collect();
     let mut dealer = Random::new(search.seed, u64::MAX - 1);
     let mut num_moves = 0;
-    let is_makespan = search.objective == Objective::Makespan;
+    let is_makespan = search.objective == Aim::Makespan;
     let whole = Search {
         deadline: if is_makespan {
             search.deadline.within(search.deadline.left_s() * WHOLE)
@@ -56,7 +56,7 @@ pub(crate) fn search(search: &Search, best: &mut Incumbent, is_warm: bool) {
 
 /// The makespan that annealing the whole can be expected to reach with the moves at hand.
 fn first_target(search: &Search, best: &Incumbent) -> f64 {
-    if search.objective == Objective::Completion {
+    if search.objective == Aim::Completion {
         return f64::INFINITY;
     }
     let moves = search
@@ -90,8 +90,8 @@ fn anneal(
         _ => 0.003,
     };
     let (hot, cold) = match objective {
-        Objective::Makespan => (bound.makespan * warmest, bound.makespan * 0.0003),
-        Objective::Completion => {
+        Aim::Makespan => (bound.makespan * warmest, bound.makespan * 0.0003),
+        Aim::Completion => {
             let mean = best.value / model.tasks.len() as f64;
             (mean * 0.02, mean * 0.0002)
         }

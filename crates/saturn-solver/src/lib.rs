@@ -32,6 +32,7 @@ mod baselines;
 mod bounds;
 mod clock;
 mod error;
+mod general;
 mod greedy;
 mod large;
 mod lists;
@@ -51,5 +52,6 @@ mod warm;
 
 pub use clock::{Clock, FrozenClock};
 pub use error::SolveError;
-pub use options::{Backend, Objective, Options};
+pub use options::{Backend, Options};
+pub use saturn_core::Objective;
 pub use solve::solve;

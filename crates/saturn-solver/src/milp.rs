@@ -1,190 +1,137 @@
-//! The exact mixed-integer program, in continuous time, for problems of a few tasks.
+//! The exact mixed-integer program, in continuous time, for problems of a few tasks: every fact of a
+//! problem and every objective.
 //!
-//! Times are divided by the makespan H of a plan at hand, so that the horizon is 1 and the only
-//! big-M is 1. For tasks i, j, nodes n, modes m:
+//! Times are divided by a horizon H by which some best plan ends, so that no big-M exceeds 1. For
+//! tasks i, j, nodes n, modes m:
 //!
 //! - x_imn = 1: i runs under narrow mode m on node n; w_im = 1: i runs under wide mode m, and
 //!   q_imn = 1 where it holds node n whole (with `pack` also part_imn devices of one more node);
-//! - s_i: start, p_i = Σ x·runtime: runtime, C ≥ s_i + p_i: makespan;
-//! - d_in: devices that i holds on node n, linear in x, q and part;
-//! - y_ij = 1: j starts after i has ended: s_j ≥ s_i + p_i − (1 − y_ij);
+//!   z_i = 1: i stays as it runs already;
+//! - s_i: start, between the earliest start h_i and the latest; p_i = Σ x·runtime: runtime;
+//!   windows: s_i ≥ Σ x·from and s_i + p_i ≤ Σ x·until; s_i = 0 where z_i = 1;
+//! - d_in: devices that i holds on node n, linear in x, q, part and z;
+//! - y_ij = 1: j starts after i has ended: s_j ≥ s_i + p_i − (1 − y_ij)·(l_i − h_j) with l_i the latest
+//!   end; fixed where j waits for i, left out where it can't be;
 //! - f_ijn: devices that pass from i to j on node n, ≤ G_n·y_ij. Those that j holds come from tasks
 //!   that have ended or from the idle node: Σ_i f_ijn + f_0jn = d_jn; those that leave i are
 //!   d_in at most, those that leave the idle node G_n at most.
 //!
 //! Devices are thus conserved like a flow, and no pair of tasks needs a constraint per GPU (Artigues,
-//! Michelon and Reusser, EJOR 149, 2003). Added are: area cuts Σ held·runtime ≤ G_n·C, the lower
-//! bounds already known, and an order among tasks that are equal.
+//! Michelon and Reusser, EJOR 149, 2003). Which devices they are never matters: a gang that stays has
+//! its own from the start, and any g that are free do for the others. The objective is C ≥ s_i + p_i,
+//! Σ weight·(s_i + p_i), or the cost of `sessions`. Added are area cuts, the lower bound already
+//! known, and an order among tasks that are equal.
 //!
-//! HiGHS's solution is read as an order by start with modes and nodes, and decoded anew: its
-//! tolerances can't make gangs overlap. Its bound is lowered by a margin for those tolerances.
+//! HiGHS's solution is read as nodes, modes and an order by start, and played anew: its tolerances
+//! can't make gangs overlap. Its bound is lowered by a margin for those tolerances.
+
+mod places;
+mod sessions;
 
 use highs::Col;
+use saturn_core::Objective;
 
 use crate::error::SolveError;
-use crate::model::{Model, WideMode};
-use crate::options::Objective;
-use crate::program::{Outcome, Program};
-use crate::schedule::{Place, Schedule, Step};
+use crate::general::{Instance, Placed, replay};
+use crate::program::{Effort, Outcome, Program};
+use places::{Row, add_task};
 
-/// Relative to the horizon; HiGHS works to 1e-9.
+/// Relative to the objective; HiGHS works to 1e-9.
 const MARGIN: f64 = 2e-7;
+const LEAST_MARGIN: f64 = 2e-8;
 
 /// What the program found.
-pub(crate) struct Solution {
-    /// No plan is better than this under the objective, seconds.
-    pub(crate) bound: f64,
-    pub(crate) schedule: Option<Schedule>,
+#[derive(Debug)]
+pub(crate) enum Solution {
+    /// No plan ends by the horizon.
+    Infeasible,
+    Known {
+        /// Whether more time would change nothing.
+        is_solved: bool,
+        /// No plan is better than this under the objective.
+        bound: f64,
+        placed: Option<Vec<Placed>>,
+    },
 }
 
-/// One way to run a task: its column, runtime over the horizon, and which strategy it is.
-struct Choice {
-    column: Col,
-    runtime: f64,
-    strategy: usize,
-    place: ChoicePlace,
-}
-
-enum ChoicePlace {
-    Node(usize),
-    /// Whole-node columns and part columns by node.
-    Wide(Vec<(usize, Col, Option<Col>)>),
-}
-
-/// A task's columns.
-struct Row {
-    start: Col,
-    choices: Vec<Choice>,
-    /// Devices held on each node, as terms.
-    demand: Vec<Vec<(Col, f64)>>,
-}
-
-impl Row {
-    /// The runtime as terms, times `factor`.
-    fn runtime(&self, factor: f64) -> impl Iterator<Item = (Col, f64)> + '_ {
-        self.choices.iter().map(move |choice| (choice.column, factor * choice.runtime))
-    }
-}
-
-/// Solves the problem within `time_limit_s` seconds of HiGHS.
+/// Solves the problem within the effort.
 ///
-/// `horizon` is a time by which some optimal plan ends; `low` a lower bound on the makespan.
+/// `horizon` is a time by which some best plan ends; `low` a lower bound under the objective. Every
+/// task must have a way.
 pub(crate) fn solve(
-    model: &Model,
-    objective: Objective,
+    instance: &Instance,
     low: f64,
     horizon: f64,
-    time_limit_s: f64,
+    effort: Effort,
 ) -> Result<Solution, SolveError> {
     let mut program = Program::default();
-    let is_makespan = objective == Objective::Makespan;
-    let end_cost = if is_makespan { 0.0 } else { 1.0 };
-    let makespan =
-        program.continuous(if is_makespan { 1.0 } else { 0.0 }, (low / horizon).min(1.0), 1.0);
-    let rows: Vec<Row> = (0..model.tasks.len())
-        .map(|task| add_task(&mut program, model, task, horizon, end_cost))
-        .collect();
+    // What one unit of the program's objective is.
+    let unit = match instance.objective {
+        Objective::Makespan => horizon,
+        Objective::Completion => horizon * largest(instance.tasks.iter().map(|task| task.weight)),
+        Objective::Cost => horizon * largest(instance.nodes.iter().map(|node| node.price)),
+    };
+    if unit <= 0.0 {
+        // Nodes that cost nothing: any plan will do.
+        return Ok(Solution::Known { is_solved: true, bound: 0.0, placed: None });
+    }
+    let is_makespan = instance.objective == Objective::Makespan;
+    let least = if is_makespan { (low / unit).min(1.0) } else { 0.0 };
+    let makespan = program.continuous(if is_makespan { 1.0 } else { 0.0 }, least, 1.0);
+    let mut rows: Vec<Row> = Vec::with_capacity(instance.tasks.len());
+    for task in 0..instance.tasks.len() {
+        let weight = match instance.objective {
+            Objective::Completion => instance.tasks[task].weight * horizon / unit,
+            _ => 0.0,
+        };
+        let Some(row) = add_task(&mut program, instance, task, horizon, weight) else {
+            return Ok(Solution::Infeasible);
+        };
+        rows.push(row);
+    }
     for row in &rows {
         let mut terms = vec![(row.start, 1.0), (makespan, -1.0)];
         terms.extend(row.runtime(1.0));
         program.at_most(0.0, &terms);
     }
-    add_flows(&mut program, model, &rows);
-    add_area_cuts(&mut program, model, &rows, makespan);
+    add_flows(&mut program, instance, &rows);
+    add_area_cuts(&mut program, instance, &rows, makespan, horizon);
+    match instance.objective {
+        Objective::Makespan => {}
+        Objective::Completion => {
+            let ends = rows.iter().zip(&instance.tasks).flat_map(|(row, task)| {
+                let weight = task.weight * horizon / unit;
+                row.runtime(weight).chain([(row.start, weight)])
+            });
+            program.at_least(low / unit * (1.0 - MARGIN), &ends.collect::<Vec<_>>());
+        }
+        Objective::Cost => {
+            let paid = sessions::add(&mut program, instance, &rows, horizon, unit);
+            program.at_least(low / unit * (1.0 - MARGIN), &paid);
+        }
+    }
     for (task, row) in rows.iter().enumerate().skip(1) {
-        if is_same(model, task - 1, task) {
+        if instance.are_alike(task - 1, task) {
             program.at_most(0.0, &[(rows[task - 1].start, 1.0), (row.start, -1.0)]);
         }
     }
-    match program.solve(time_limit_s)? {
-        Outcome::Infeasible => Ok(Solution { bound: low, schedule: None }),
-        Outcome::Known { bound, columns, .. } => {
-            let floor = if is_makespan { low } else { 0.0 };
-            let bound = ((bound - MARGIN) * horizon).max(floor);
-            let schedule = columns.map(|columns| read(model, &rows, &columns));
-            Ok(Solution { bound, schedule })
+    match program.solve(effort)? {
+        Outcome::Infeasible => Ok(Solution::Infeasible),
+        Outcome::Known { is_solved, bound, columns, .. } => {
+            let bound = (bound * (1.0 - MARGIN) - LEAST_MARGIN) * unit;
+            let placed = columns.map(|columns| read(instance, &rows, &columns, horizon));
+            Ok(Solution::Known { is_solved, bound: bound.max(low), placed })
         }
     }
 }
 
-fn is_same(model: &Model, left: usize, right: usize) -> bool {
-    let shape = |task: usize| {
-        let task = &model.tasks[task];
-        (
-            task.shapes().map(|(kind, gpus, runtime)| (kind, gpus, runtime.to_bits())),
-            task.wide.iter().map(|mode| (mode.gpus, mode.pack)),
-        )
-    };
-    let (left, right) = (shape(left), shape(right));
-    left.0.eq(right.0) && left.1.eq(right.1)
+fn largest(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, f64::max)
 }
 
-fn add_task(program: &mut Program, model: &Model, task: usize, horizon: f64, end_cost: f64) -> Row {
-    let mut row = Row {
-        start: program.continuous(end_cost, 0.0, 1.0),
-        choices: Vec::new(),
-        demand: vec![Vec::new(); model.nodes.len()],
-    };
-    for node in 0..model.nodes.len() {
-        for mode in model.modes_on(task, node).iter().filter(|mode| mode.runtime <= horizon) {
-            let runtime = mode.runtime / horizon;
-            let column = program.binary(end_cost * runtime);
-            row.demand[node].push((column, f64::from(mode.gpus)));
-            let place = ChoicePlace::Node(node);
-            row.choices.push(Choice { column, runtime, strategy: mode.strategy as usize, place });
-        }
-    }
-    for mode in model.tasks[task].wide.iter().filter(|mode| mode.runtime <= horizon) {
-        let runtime = mode.runtime / horizon;
-        let column = program.binary(end_cost * runtime);
-        let place = ChoicePlace::Wide(add_wide(program, model, mode, column, &mut row.demand));
-        row.choices.push(Choice { column, runtime, strategy: mode.strategy as usize, place });
-    }
-    let one: Vec<(Col, f64)> = row.choices.iter().map(|choice| (choice.column, 1.0)).collect();
-    program.equal(1.0, &one);
-    row
-}
-
-/// The nodes of a wide mode: whole ones, and with `pack` part of one more.
-fn add_wide(
-    program: &mut Program,
-    model: &Model,
-    mode: &WideMode,
-    chosen: Col,
-    demand: &mut [Vec<(Col, f64)>],
-) -> Vec<(usize, Col, Option<Col>)> {
-    let mut parts = Vec::new();
-    let mut held = vec![(chosen, -f64::from(mode.gpus))];
-    let mut one_part = vec![(chosen, -1.0)];
-    for (node, spec) in model.nodes.iter().enumerate().filter(|(_, one)| one.kind == mode.kind) {
-        let gpus = f64::from(spec.gpus);
-        let whole = program.binary(0.0);
-        program.at_most(0.0, &[(whole, 1.0), (chosen, -1.0)]);
-        demand[node].push((whole, gpus));
-        held.push((whole, gpus));
-        let part = mode.pack.then(|| {
-            let is_part = program.binary(0.0);
-            let devices = program.integer(0.0, gpus);
-            program.at_most(0.0, &[(devices, 1.0), (is_part, -gpus)]);
-            program.at_most(1.0, &[(whole, 1.0), (is_part, 1.0)]);
-            one_part.push((is_part, 1.0));
-            demand[node].push((devices, 1.0));
-            held.push((devices, 1.0));
-            devices
-        });
-        parts.push((node, whole, part));
-    }
-    if mode.pack {
-        program.equal(0.0, &held);
-        program.at_most(0.0, &one_part);
-    } else {
-        // More nodes than needed only cost room; superfluous ones are dropped when reading.
-        program.at_least(0.0, &held);
-    }
-    parts
-}
-
-fn add_flows(program: &mut Program, model: &Model, rows: &[Row]) {
+/// Orders and flows of devices.
+fn add_flows(program: &mut Program, instance: &Instance, rows: &[Row]) {
+    let model = instance.model;
     let num_tasks = rows.len();
     let mut inflow: Vec<Vec<Vec<(Col, f64)>>> =
         vec![vec![Vec::new(); model.nodes.len()]; num_tasks];
@@ -192,13 +139,29 @@ fn add_flows(program: &mut Program, model: &Model, rows: &[Row]) {
     let mut after = vec![vec![None; num_tasks]; num_tasks];
     for (first, row_after) in after.iter_mut().enumerate() {
         for second in (0..num_tasks).filter(|second| *second != first) {
+            if instance.waits_for(first, second) {
+                continue;
+            }
+            let must = instance.waits_for(second, first);
+            let (earlier, later) = (&rows[first], &rows[second]);
+            if !must && earlier.head + earlier.shortest > later.latest - later.shortest + 1e-9 {
+                continue;
+            }
             let order = program.binary(0.0);
             row_after[second] = Some(order);
-            let mut terms = vec![(rows[first].start, 1.0), (rows[second].start, -1.0)];
-            terms.extend(rows[first].runtime(1.0));
-            terms.push((order, 1.0));
-            program.at_most(1.0, &terms);
+            // How far the first may end after the second's earliest start.
+            let reach = (earlier.latest - later.head).max(0.0);
+            let mut terms = vec![(earlier.start, 1.0), (later.start, -1.0)];
+            terms.extend(earlier.runtime(1.0));
+            terms.push((order, reach));
+            program.at_most(reach, &terms);
+            if must {
+                program.equal(1.0, &[(order, 1.0)]);
+            }
             for (node, spec) in model.nodes.iter().enumerate() {
+                if earlier.demand[node].is_empty() || later.demand[node].is_empty() {
+                    continue;
+                }
                 let gpus = f64::from(spec.gpus);
                 let flow = program.continuous(0.0, 0.0, gpus);
                 program.at_most(0.0, &[(flow, 1.0), (order, -gpus)]);
@@ -233,92 +196,46 @@ fn add_flows(program: &mut Program, model: &Model, rows: &[Row]) {
     }
 }
 
-/// Σ devices·runtime ≤ G_n·C on each node, for narrow modes, and over all nodes for all modes.
-fn add_area_cuts(program: &mut Program, model: &Model, rows: &[Row], makespan: Col) {
+/// Σ devices·runtime ≤ G_n·C on each node and of each kind, and ≤ G_n times its window.
+fn add_area_cuts(
+    program: &mut Program,
+    instance: &Instance,
+    rows: &[Row],
+    makespan: Col,
+    horizon: f64,
+) {
+    let model = instance.model;
     let mut by_kind: Vec<Vec<(Col, f64)>> = vec![Vec::new(); model.num_kinds];
     for (node, spec) in model.nodes.iter().enumerate() {
-        let mut terms = vec![(makespan, -f64::from(spec.gpus))];
-        for row in rows {
-            for choice in &row.choices {
-                if let ChoicePlace::Node(at) = choice.place
-                    && at == node
-                    && let Some((column, gpus)) =
-                        row.demand[node].iter().find(|(column, _)| *column == choice.column)
-                {
-                    terms.push((*column, gpus * choice.runtime));
-                    by_kind[spec.kind].push((*column, gpus * choice.runtime));
-                }
-            }
-        }
+        let gpus = f64::from(spec.gpus);
+        let area: Vec<(Col, f64)> = rows.iter().flat_map(|row| row.area_on(node)).collect();
+        let facts = instance.nodes[node];
+        let window = (facts.until.min(horizon) - facts.from).max(0.0) / horizon;
+        program.at_most(gpus * window, &area);
+        by_kind[spec.kind].extend(&area);
+        let mut terms = area;
+        terms.push((makespan, -gpus));
         program.at_most(0.0, &terms);
     }
-    for (task, row) in rows.iter().enumerate() {
-        for choice in row.choices.iter().filter(|one| matches!(one.place, ChoicePlace::Wide(_))) {
-            let wide = &model.tasks[task].wide;
-            if let Some(mode) = wide.iter().find(|mode| mode.strategy as usize == choice.strategy) {
-                by_kind[mode.kind].push((choice.column, f64::from(mode.held) * choice.runtime));
-            }
-        }
-    }
     for (kind, mut terms) in by_kind.into_iter().enumerate() {
+        terms.extend(rows.iter().flat_map(|row| row.wide_area(kind)));
         terms.push((makespan, -model.capacity[kind]));
         program.at_most(0.0, &terms);
     }
 }
 
-/// The order by start, with modes and nodes, of a solution.
-fn read(model: &Model, rows: &[Row], columns: &[f64]) -> Schedule {
+/// The gangs of a solution, played anew.
+fn read(instance: &Instance, rows: &[Row], columns: &[f64], horizon: f64) -> Vec<Placed> {
     let value = |column: Col| columns[column.index()];
-    let mut steps: Vec<(f64, Step)> = Vec::new();
-    for (task, row) in rows.iter().enumerate() {
-        let chosen = row
-            .choices
-            .iter()
-            .max_by(|left, right| value(left.column).total_cmp(&value(right.column)));
-        let Some(choice) = chosen else { continue };
-        let place = match &choice.place {
-            ChoicePlace::Node(node) => Place::Node(*node),
-            ChoicePlace::Wide(parts) => {
-                let wide = &model.tasks[task].wide;
-                let Some(mode) = wide.iter().find(|one| one.strategy as usize == choice.strategy)
-                else {
-                    continue;
-                };
-                Place::Nodes(read_wide(model, mode, parts, &value))
-            }
-        };
-        steps.push((value(row.start), Step { task, strategy: choice.strategy, place }));
-    }
-    steps.sort_by(|left, right| left.0.total_cmp(&right.0));
-    steps.into_iter().map(|(_, step)| step).collect()
-}
-
-fn read_wide(
-    model: &Model,
-    mode: &WideMode,
-    parts: &[(usize, Col, Option<Col>)],
-    value: &impl Fn(Col) -> f64,
-) -> Vec<(usize, u32)> {
-    let mut held: Vec<(usize, u32)> = parts
+    let gangs: Vec<Placed> = rows
         .iter()
-        .filter(|(_, whole, _)| value(*whole) > 0.5)
-        .map(|(node, _, _)| (*node, model.nodes[*node].gpus))
+        .enumerate()
+        .filter_map(|(task, row)| row.read(instance, task, &value, horizon))
         .collect();
-    let total: u32 = held.iter().map(|(_, gpus)| gpus).sum();
-    if mode.pack {
-        if total < mode.gpus {
-            let part = parts.iter().find(|(_, _, part)| part.is_some_and(|part| value(part) > 0.5));
-            held.extend(part.map(|(node, _, _)| (*node, mode.gpus - total)));
-        }
-        return held;
-    }
-    let mut total = total;
-    held.retain(|(_, gpus)| {
-        let is_superfluous = total - gpus >= mode.gpus;
-        if is_superfluous {
-            total -= gpus;
-        }
-        !is_superfluous
-    });
-    held
+    // For the cost it can pay to wait: then starts are kept, but for what tolerances may have added.
+    let early = match instance.objective {
+        Objective::Cost => 1e-7 * horizon,
+        _ => f64::INFINITY,
+    };
+    replay(instance, gangs, early)
 }

@@ -55,13 +55,25 @@ impl Task {
         narrow.chain(self.wide.iter().map(|mode| (mode.kind, mode.held, mode.runtime)))
     }
 
+    /// Whether the other has the same modes, whatever strategies they stand for.
+    pub(crate) fn has_modes_of(&self, other: &Self) -> bool {
+        let wide = |task: &Self| -> Vec<_> {
+            let shape = |mode: &WideMode| (mode.gpus, mode.pack, mode.kind, mode.runtime.to_bits());
+            task.wide.iter().map(shape).collect()
+        };
+        let shapes = |task: &Self| -> Vec<_> {
+            task.shapes().map(|(kind, gpus, runtime)| (kind, gpus, runtime.to_bits())).collect()
+        };
+        wide(self) == wide(other) && shapes(self) == shapes(other)
+    }
+
     /// The shortest runtime of any mode, seconds.
     pub(crate) fn shortest(&self) -> f64 {
         self.shapes().map(|(_, _, runtime)| runtime).fold(f64::INFINITY, f64::min)
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) gpus: u32,
     pub(crate) kind: usize,

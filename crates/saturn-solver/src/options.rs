@@ -3,15 +3,17 @@
 use std::fmt;
 use std::str::FromStr;
 
-use saturn_core::Plan;
+use saturn_core::{Objective, Plan};
 
+use crate::baselines::Baseline;
 use crate::error::SolveError;
+use crate::schedule::Pace;
 
-/// What a plan should make small.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Objective {
+/// What the searches over lists and sequences can make small: an objective of which each gang's part
+/// depends on its own end alone, and tasks count alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aim {
     /// The end of the last task.
-    #[default]
     Makespan,
     /// The sum of the ends of all tasks.
     Completion,
@@ -39,53 +41,65 @@ pub enum Backend {
     Random,
 }
 
-macro_rules! named {
-    ($type:ident, $what:literal, $($variant:ident = $name:literal),+ $(,)?) => {
-        impl $type {
-            /// Every value, in the order in which help lists them.
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
+impl Backend {
+    /// Every value, in the order in which help lists them.
+    pub const ALL: &[Self] = &[
+        Self::Auto,
+        Self::Milp,
+        Self::Search,
+        Self::CurrentPractice,
+        Self::Optimus,
+        Self::Max,
+        Self::Min,
+        Self::Random,
+    ];
 
-            /// The name that users type.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),+ }
-            }
+    /// The yardstick that it is, and whether gangs may share nodes in it.
+    pub(crate) fn baseline(self) -> Option<(Baseline, Pace)> {
+        match self {
+            Self::Auto | Self::Milp | Self::Search => None,
+            Self::CurrentPractice => Some((Baseline::CurrentPractice, Pace::OneAtATime)),
+            Self::Optimus => Some((Baseline::Optimus, Pace::Packed)),
+            Self::Max => Some((Baseline::Max, Pace::Packed)),
+            Self::Min => Some((Baseline::Min, Pace::Packed)),
+            Self::Random => Some((Baseline::Random, Pace::Packed)),
         }
+    }
 
-        impl fmt::Display for $type {
-            fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-                formatter.write_str(self.name())
-            }
+    /// The name that users type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Milp => "milp",
+            Self::Search => "search",
+            Self::CurrentPractice => "current-practice",
+            Self::Optimus => "optimus",
+            Self::Max => "max",
+            Self::Min => "min",
+            Self::Random => "random",
         }
-
-        impl FromStr for $type {
-            type Err = SolveError;
-
-            fn from_str(text: &str) -> Result<Self, SolveError> {
-                Self::ALL.iter().copied().find(|one| one.name() == text).ok_or_else(|| {
-                    SolveError::Option {
-                        option: $what,
-                        found: format!("`{text}`"),
-                        expected: concat!("one of", $(" `", $name, "`"),+),
-                    }
-                })
-            }
-        }
-    };
+    }
 }
 
-named!(Objective, "objective", Makespan = "makespan", Completion = "completion");
-named!(
-    Backend,
-    "solver",
-    Auto = "auto",
-    Milp = "milp",
-    Search = "search",
-    CurrentPractice = "current-practice",
-    Optimus = "optimus",
-    Max = "max",
-    Min = "min",
-    Random = "random",
-);
+impl fmt::Display for Backend {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for Backend {
+    type Err = SolveError;
+
+    fn from_str(text: &str) -> Result<Self, SolveError> {
+        Self::ALL.iter().copied().find(|one| one.name() == text).ok_or_else(|| {
+            SolveError::Option {
+                option: "solver",
+                found: format!("`{text}`"),
+                expected: "one of `auto` `milp` `search` `current-practice` `optimus` `max` `min` `random`",
+            }
+        })
+    }
+}
 
 /// The options of one solve.
 #[derive(Debug, Clone)]

@@ -18,6 +18,8 @@ pub(crate) enum Outcome {
     Infeasible,
     /// Stopped, or solved, with what is known.
     Known {
+        /// Whether it was solved.
+        is_solved: bool,
         /// No solution has a smaller objective than this.
         bound: f64,
         /// Values of the columns in order, if a solution was found.
@@ -25,6 +27,21 @@ pub(crate) enum Outcome {
         /// Multipliers of the rows; for linear programs only.
         duals: Vec<f64>,
     },
+}
+
+/// How long HiGHS may work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    pub(crate) time_limit_s: f64,
+    /// Nodes of its tree: a limit that does not depend on the machine.
+    pub(crate) max_nodes: Option<i32>,
+}
+
+impl Effort {
+    /// So many seconds.
+    pub(crate) fn seconds(time_limit_s: f64) -> Self {
+        Self { time_limit_s, max_nodes: None }
+    }
 }
 
 impl Program {
@@ -53,14 +70,15 @@ impl Program {
         self.rows.add_row(value..=value, terms);
     }
 
-    /// Minimises on one thread within `time_limit_s` seconds.
-    pub(crate) fn solve(self, time_limit_s: f64) -> Result<Outcome, SolveError> {
+    /// Minimises on one thread within the effort.
+    pub(crate) fn solve(self, effort: Effort) -> Result<Outcome, SolveError> {
         let refused = |what: &dyn std::fmt::Debug| SolveError::Highs(format!("{what:?}"));
         let mut model =
             self.rows.try_optimise(Sense::Minimise).map_err(|status| refused(&status))?;
         model.make_quiet();
         let options = [
-            model.try_set_option("time_limit", time_limit_s.max(0.0)),
+            model.try_set_option("time_limit", effort.time_limit_s.max(0.0)),
+            model.try_set_option("mip_max_nodes", effort.max_nodes.unwrap_or(i32::MAX)),
             model.try_set_option("threads", 1),
             model.try_set_option("mip_rel_gap", 1e-7),
             model.try_set_option("mip_abs_gap", 1e-9),
@@ -75,6 +93,7 @@ impl Program {
             HighsModelStatus::Infeasible => Ok(Outcome::Infeasible),
             HighsModelStatus::Optimal
             | HighsModelStatus::ReachedTimeLimit
+            | HighsModelStatus::ReachedSolutionLimit
             | HighsModelStatus::ReachedInterrupt
             | HighsModelStatus::ObjectiveBound => {
                 let is_optimal = solved.status() == HighsModelStatus::Optimal;
@@ -90,6 +109,7 @@ impl Program {
                 let has_solution = solved.primal_solution_status() == HighsSolutionStatus::Feasible;
                 let solution = solved.get_solution();
                 Ok(Outcome::Known {
+                    is_solved: is_optimal,
                     bound,
                     columns: has_solution.then(|| solution.columns().to_vec()),
                     duals: solution.dual_rows().to_vec(),

@@ -11,7 +11,7 @@ use crate::clock::Deadline;
 use crate::greedy::{HASTES, ORDERS, Order, Recipe, greedy};
 use crate::lists::{Lists, completion, makespan};
 use crate::model::Model;
-use crate::options::Objective;
+use crate::options::Aim;
 use crate::{large, small};
 
 /// Up to this many tasks and nodes a problem is small.
@@ -22,7 +22,7 @@ const SMALL_NODES: usize = 16;
 #[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     pub(crate) model: &'a Model,
-    pub(crate) objective: Objective,
+    pub(crate) objective: Aim,
     pub(crate) bound: &'a AreaBound,
     pub(crate) deadline: Deadline<'a>,
     pub(crate) max_moves: Option<u64>,
@@ -62,8 +62,8 @@ impl Search<'_> {
 
     pub(crate) fn value(&self, lists: &Lists) -> f64 {
         match self.objective {
-            Objective::Makespan => makespan(self.model, lists),
-            Objective::Completion => completion(self.model, lists),
+            Aim::Makespan => makespan(self.model, lists),
+            Aim::Completion => completion(self.model, lists),
         }
     }
 
@@ -95,12 +95,12 @@ impl Search<'_> {
     fn recipes(&self) -> impl Iterator<Item = Recipe> {
         let least = self.bound.makespan;
         let orders: &[Order] = match self.objective {
-            Objective::Makespan => &ORDERS,
-            Objective::Completion => &[Order::Smallest],
+            Aim::Makespan => &ORDERS,
+            Aim::Completion => &[Order::Smallest],
         };
         let targets: &[f64] = match self.objective {
-            Objective::Makespan => &[1.01, 1.03, 1.0, 1.06, 1.12, 1.25, 1.4],
-            Objective::Completion => &[1.0, 2.0, 4.0, f64::INFINITY],
+            Aim::Makespan => &[1.01, 1.03, 1.0, 1.06, 1.12, 1.25, 1.4],
+            Aim::Completion => &[1.0, 2.0, 4.0, f64::INFINITY],
         };
         HASTES.iter().flat_map(move |haste| {
             targets.iter().flat_map(move |target| {
@@ -115,8 +115,8 @@ impl Search<'_> {
 
     /// Whether to stop: at a limit, or at the bound.
     pub(crate) fn is_done(&self, best: &Incumbent, num_moves: u64) -> bool {
-        let is_optimal = self.objective == Objective::Makespan
-            && best.value <= self.bound.makespan * (1.0 + 1e-9);
+        let is_optimal =
+            self.objective == Aim::Makespan && best.value <= self.bound.makespan * (1.0 + 1e-9);
         is_optimal
             || best.value < self.enough
             || self.deadline.is_over()

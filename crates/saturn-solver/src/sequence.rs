@@ -9,7 +9,7 @@ use crate::bounds::area::AreaBound;
 use crate::clock::Deadline;
 use crate::lists::Lists;
 use crate::model::{Model, WideMode};
-use crate::options::Objective;
+use crate::options::Aim;
 use crate::random::Random;
 use crate::schedule::{Place, Schedule, Step, nodes_for};
 use crate::timeline::place;
@@ -51,13 +51,13 @@ struct Worth {
 /// Plays sequences; keeps its buffers between plays.
 pub(crate) struct Player<'a> {
     model: &'a Model,
-    objective: Objective,
+    objective: Aim,
     prices: &'a [f64],
     free: Vec<Vec<f64>>,
 }
 
 impl<'a> Player<'a> {
-    pub(crate) fn new(model: &'a Model, objective: Objective, prices: &'a [f64]) -> Self {
+    pub(crate) fn new(model: &'a Model, objective: Aim, prices: &'a [f64]) -> Self {
         Self { model, objective, prices, free: model.ready.clone() }
     }
 
@@ -114,8 +114,8 @@ impl<'a> Player<'a> {
         let ends = || self.free.iter().map(|free| free.last().copied().unwrap_or(0.0));
         let makespan = ends().fold(0.0, f64::max);
         match self.objective {
-            Objective::Completion => Worth { value: sum_of_ends, cost: sum_of_ends },
-            Objective::Makespan => {
+            Aim::Completion => Worth { value: sum_of_ends, cost: sum_of_ends },
+            Aim::Makespan => {
                 let late: f64 = ends()
                     .map(|end| (end - target).max(0.0))
                     .map(|excess| excess + SQUARE * excess * excess / target)
@@ -184,7 +184,7 @@ pub(crate) fn wide_first(model: &Model, target: f64) -> Sequence {
 /// ready when the wide gangs end.
 pub(crate) fn rest_after(model: &Model, wide: &[Gang]) -> Model {
     let prices = vec![1.0; model.num_kinds];
-    let mut player = Player::new(model, Objective::Makespan, &prices);
+    let mut player = Player::new(model, Aim::Makespan, &prices);
     player.play(wide, |_, _, _, _| {});
     let mut rest = model.clone();
     rest.ready = player.free;
@@ -213,7 +213,7 @@ pub(crate) fn with_lists(wide: &[Gang], lists: &Lists) -> Sequence {
 /// best sequence met with its value.
 pub(crate) fn anneal(
     model: &Model,
-    objective: Objective,
+    objective: Aim,
     bound: &AreaBound,
     start: Sequence,
     deadline: Deadline,
@@ -227,13 +227,13 @@ pub(crate) fn anneal(
     let is_done = |value: f64, num_moves: u64| {
         deadline.is_over()
             || max_moves.is_some_and(|limit| num_moves >= limit)
-            || objective == Objective::Makespan && value <= bound.makespan * (1.0 + 1e-9)
+            || objective == Aim::Makespan && value <= bound.makespan * (1.0 + 1e-9)
     };
     while !is_done(best.0, num_moves) {
         let target = bound.makespan + (best.0 - bound.makespan) * (0.3 + 0.7 * random.unit());
         let scale = match objective {
-            Objective::Makespan => bound.makespan,
-            Objective::Completion => best.0 / model.nodes.len() as f64,
+            Aim::Makespan => bound.makespan,
+            Aim::Completion => best.0 / model.nodes.len() as f64,
         };
         let from = scale * random.log_between(0.005, 0.3);
         let to = scale * 0.0005;

@@ -8,7 +8,7 @@
 use crate::anneal::{Cooling, Region};
 use crate::greedy::{HASTES, ORDERS, Order, Recipe, greedy};
 use crate::lists::Lists;
-use crate::options::Objective;
+use crate::options::Aim;
 use crate::random::Random;
 use crate::search::{Incumbent, Search, in_threads};
 
@@ -58,15 +58,13 @@ fn anneal(
     let least = bound.makespan;
     let is_fresh = random.below(2) == 0;
     let (target, scale, coldest) = match objective {
-        Objective::Makespan => {
-            (least + (best.value - least) * (0.3 + 0.7 * random.unit()), least, 0.001)
-        }
-        Objective::Completion => (f64::INFINITY, best.value / nodes.len() as f64, 0.0002),
+        Aim::Makespan => (least + (best.value - least) * (0.3 + 0.7 * random.unit()), least, 0.001),
+        Aim::Completion => (f64::INFINITY, best.value / nodes.len() as f64, 0.0002),
     };
     let lists = if is_fresh {
         let order = match objective {
-            Objective::Makespan => ORDERS[random.below(ORDERS.len())],
-            Objective::Completion => Order::Smallest,
+            Aim::Makespan => ORDERS[random.below(ORDERS.len())],
+            Aim::Completion => Order::Smallest,
         };
         let haste = HASTES[random.below(HASTES.len())];
         greedy(model, &bound.prices, Recipe { target, haste, order })

@@ -1,16 +1,18 @@
 //! One solve: bounds, the chosen backend, the check.
 
-use saturn_core::{Assignment, Plan, PlanStatus, Problem, check};
+use saturn_core::{
+    Node, Objective, Plan, PlanStatus, Problem, ProblemTask, Reason, SolveEnd, check,
+};
 
 use crate::auto;
-use crate::baselines::{self, Baseline};
+use crate::baselines;
 use crate::bounds::area::{AreaBound, area_bound};
 use crate::clock::{Clock, Deadline};
 use crate::error::SolveError;
+use crate::general::{self, Exact};
 use crate::lists::{self, Lists};
-use crate::milp;
 use crate::model::Model;
-use crate::options::{Backend, Objective, Options};
+use crate::options::{Aim, Backend, Options};
 use crate::random::Random;
 use crate::schedule::{Pace, Schedule, assignments};
 use crate::search::Search;
@@ -30,32 +32,69 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     problem.validate()?;
     options.validate()?;
     let deadline = Deadline::new(clock, options.time_limit_s);
-    let mut plan = Plan {
-        status: PlanStatus::Infeasible,
-        makespan_s: 0.0,
-        lower_bound_s: 0.0,
-        solve_s: 0.0,
-        assignments: Vec::new(),
-    };
-    if problem.unplaceable().is_empty() {
+    let mut plan = Plan::none(options.objective);
+    let unplaceable = problem.unplaceable();
+    if unplaceable.is_empty() {
         let model = Model::new(problem);
-        let bound = area_bound(&model);
-        plan.lower_bound_s = bound.makespan;
-        plan.status = PlanStatus::TimedOut;
-        if !deadline.is_over() {
-            let solve = Solve { problem, options, model: &model, bound, deadline };
-            solve.run(&mut plan)?;
+        if let Some(aim) = aim(problem, options.objective) {
+            let bound = area_bound(&model);
+            plan.lower_bound_s = bound.makespan;
+            if !deadline.is_over() {
+                let solve = Solve { problem, options, aim, model: &model, bound, deadline };
+                solve.run(&mut plan)?;
+            }
+        } else {
+            general::solve(problem, options, &model, deadline, &mut plan)?;
         }
+    } else {
+        let reason = |(task, reason)| Reason { task: Some(task), reason };
+        plan.reasons = unplaceable.into_iter().map(reason).collect();
+        plan.status = PlanStatus::Infeasible;
     }
+    let is_done = matches!(plan.status, PlanStatus::Optimal | PlanStatus::Infeasible)
+        || options.backend.baseline().is_some() && !deadline.is_over();
+    plan.ended = if is_done {
+        SolveEnd::Complete
+    } else if clock.is_interrupted() {
+        SolveEnd::Interrupted
+    } else {
+        SolveEnd::Limit
+    };
     plan.solve_s = clock.elapsed_s();
     check(problem, &plan).map_err(SolveError::Wrong)?;
     Ok(plan)
 }
 
-/// One solve at work.
+/// What the searches for plain problems make small, where `problem` is one of those: devices and
+/// runtimes are all there is to it.
+fn aim(problem: &Problem, objective: Objective) -> Option<Aim> {
+    let is_plain_node =
+        |node: &Node| node.available_from_s == 0.0 && node.available_until_s.is_none();
+    let is_plain_task = |task: &ProblemTask| {
+        let ProblemTask { release_s, after, deadline_s, only_nodes, not_nodes, running, .. } = task;
+        let is_free = only_nodes.is_none() && not_nodes.is_empty() && running.is_none();
+        is_free && *release_s == 0.0 && after.is_empty() && deadline_s.is_none()
+    };
+    let is_plain = problem.deadline_s.is_none()
+        && problem.cluster.nodes.iter().all(is_plain_node)
+        && problem.tasks.iter().all(is_plain_task);
+    match objective {
+        Objective::Makespan if is_plain => Some(Aim::Makespan),
+        Objective::Completion
+            if is_plain
+                && problem.tasks.iter().all(|task| task.weight.to_bits() == 1.0f64.to_bits()) =>
+        {
+            Some(Aim::Completion)
+        }
+        _ => None,
+    }
+}
+
+/// One solve of a plain problem at work.
 pub(crate) struct Solve<'a> {
     pub(crate) problem: &'a Problem,
     pub(crate) options: &'a Options,
+    pub(crate) aim: Aim,
     pub(crate) model: &'a Model,
     pub(crate) bound: AreaBound,
     pub(crate) deadline: Deadline<'a>,
@@ -63,44 +102,24 @@ pub(crate) struct Solve<'a> {
 
 impl Solve<'_> {
     fn run(&self, plan: &mut Plan) -> Result<(), SolveError> {
+        if let Some((which, pace)) = self.options.backend.baseline() {
+            let sequence = baselines::baseline(self.model, which, self.options.seed);
+            self.adopt(plan, &self.scheduled(&sequence), pace);
+            return Ok(());
+        }
         match self.options.backend {
-            Backend::Auto => auto::solve(self, plan),
+            Backend::Milp => self.milp(plan),
             Backend::Search => {
                 let schedule = self.search(self.deadline, self.bound.makespan);
                 self.adopt(plan, &schedule, Pace::Packed);
                 Ok(())
             }
-            Backend::Milp => self.milp(plan),
-            Backend::CurrentPractice => {
-                self.baseline(plan, Baseline::CurrentPractice, Pace::OneAtATime);
-                Ok(())
-            }
-            Backend::Optimus => {
-                self.baseline(plan, Baseline::Optimus, Pace::Packed);
-                Ok(())
-            }
-            Backend::Max => {
-                self.baseline(plan, Baseline::Max, Pace::Packed);
-                Ok(())
-            }
-            Backend::Min => {
-                self.baseline(plan, Baseline::Min, Pace::Packed);
-                Ok(())
-            }
-            Backend::Random => {
-                self.baseline(plan, Baseline::Random, Pace::Packed);
-                Ok(())
-            }
+            _ => auto::solve(self, plan),
         }
     }
 
-    fn baseline(&self, plan: &mut Plan, which: Baseline, pace: Pace) {
-        let sequence = baselines::baseline(self.model, which, self.options.seed);
-        self.adopt(plan, &self.scheduled(&sequence), pace);
-    }
-
     fn scheduled(&self, sequence: &Sequence) -> Schedule {
-        Player::new(self.model, self.options.objective, &self.bound.prices).schedule(sequence)
+        Player::new(self.model, self.aim, &self.bound.prices).schedule(sequence)
     }
 
     /// The exact program, from a heuristic plan.
@@ -111,33 +130,14 @@ impl Solve<'_> {
         if plan.status == PlanStatus::Optimal {
             return Ok(());
         }
-        let horizon = self.horizon(plan);
-        let left_s = self.deadline.left_s();
-        let objective = self.options.objective;
-        let found = milp::solve(self.model, objective, self.bound.makespan, horizon, left_s)?;
-        if objective == Objective::Makespan {
-            plan.lower_bound_s = plan.lower_bound_s.max(found.bound.min(plan.makespan_s));
-        }
-        if let Some(schedule) = found.schedule {
-            self.adopt(plan, &schedule, Pace::Packed);
-        }
-        grade(plan, objective);
-        Ok(())
-    }
-
-    /// A time by which some optimal plan ends, seconds.
-    fn horizon(&self, plan: &Plan) -> f64 {
-        let latest = match self.options.objective {
-            Objective::Makespan => plan.makespan_s,
-            Objective::Completion => {
-                // Each other task ends no earlier than its shortest runtime.
-                let shortest = self.model.tasks.iter().map(crate::model::Task::shortest);
-                let (sum, longest) = shortest
-                    .fold((0.0, 0.0f64), |(sum, longest), one| (sum + one, longest.max(one)));
-                sum_of_ends(&plan.assignments) - sum + longest
-            }
+        let exact = Exact {
+            problem: self.problem,
+            model: self.model,
+            objective: self.options.objective,
+            deadline: self.deadline,
+            max_nodes: None,
         };
-        latest * (1.0 + 1e-9)
+        general::solve_exactly(&exact, plan)
     }
 
     /// The anytime search: over lists, then over sequences where wide gangs may help.
@@ -171,10 +171,10 @@ impl Solve<'_> {
         warm: Option<Lists>,
     ) -> Lists {
         let bound = AreaBound { makespan: low, prices: self.bound.prices.clone() };
-        let Options { objective, max_moves, seed, .. } = *self.options;
+        let Options { max_moves, seed, .. } = *self.options;
         let search = Search {
             model: self.model,
-            objective,
+            objective: self.aim,
             bound: &bound,
             deadline,
             max_moves,
@@ -188,7 +188,8 @@ impl Solve<'_> {
     /// For problems with wide gangs: those first, lists for the rest, then one sequence of all.
     fn search_sequences(&self, deadline: Deadline, low: f64) -> Schedule {
         let bound = AreaBound { makespan: low, prices: self.bound.prices.clone() };
-        let Options { objective, max_moves, seed, threads, .. } = *self.options;
+        let Options { max_moves, seed, threads, .. } = *self.options;
+        let objective = self.aim;
         let mut player = Player::new(self.model, objective, &bound.prices);
         let mut best: Option<(f64, Sequence)> = None;
         // Playing a sequence takes time in proportion to the tasks: many are better off as lists.
@@ -231,29 +232,19 @@ impl Solve<'_> {
     /// Takes a schedule into the plan if it is better than what is there.
     pub(crate) fn adopt(&self, plan: &mut Plan, schedule: &Schedule, pace: Pace) {
         let assignments = assignments(self.problem, schedule, pace);
-        let value = |assignments: &[Assignment]| match self.options.objective {
-            Objective::Makespan => latest_end(assignments),
-            Objective::Completion => sum_of_ends(assignments),
-        };
-        if plan.assignments.is_empty() || value(&assignments) < value(&plan.assignments) {
-            plan.makespan_s = latest_end(&assignments);
-            plan.assignments = assignments;
+        let found = Plan::of(self.problem, self.options.objective, assignments);
+        if plan.assignments.is_empty() || found.value() < plan.value() {
+            plan.set_assignments(self.problem, found.assignments);
         }
-        grade(plan, self.options.objective);
+        grade(plan);
     }
 }
 
-/// Sets the status of a plan that exists.
-pub(crate) fn grade(plan: &mut Plan, objective: Objective) {
+/// Sets the status of a plan that exists, and keeps its bounds below what it is worth.
+pub(crate) fn grade(plan: &mut Plan) {
     plan.lower_bound_s = plan.lower_bound_s.min(plan.makespan_s);
-    let is_optimal = objective == Objective::Makespan && plan.gap() <= OPTIMAL_GAP;
-    plan.status = if is_optimal { PlanStatus::Optimal } else { PlanStatus::Feasible };
-}
-
-fn latest_end(assignments: &[Assignment]) -> f64 {
-    assignments.iter().map(|assignment| assignment.end_s).fold(0.0, f64::max)
-}
-
-fn sum_of_ends(assignments: &[Assignment]) -> f64 {
-    assignments.iter().map(|assignment| assignment.end_s).sum()
+    plan.completion_bound_s = plan.completion_bound_s.min(plan.completion_s);
+    plan.cost_bound = plan.cost_bound.min(plan.cost);
+    let is_proven = plan.gap() <= OPTIMAL_GAP;
+    plan.status = if is_proven { PlanStatus::Optimal } else { PlanStatus::Feasible };
 }

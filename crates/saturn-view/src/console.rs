@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     fn config() -> RunConfig {
-        let node = Node { name: "n0".to_owned(), gpus: 1, gpu_type: "cpu".to_owned() };
+        let node = Node::new("n0", 1, "cpu");
         let task = TaskSpec {
             name: "only".to_owned(),
             dir: "tasks/only".to_owned(),

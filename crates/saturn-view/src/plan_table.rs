@@ -1,7 +1,7 @@
 //! A plan as text: the table of its tasks, and what is proven about it.
 
 use saturn_core::names::escape_terminal;
-use saturn_core::{Plan, Problem};
+use saturn_core::{Plan, Problem, Reason};
 use saturn_engine::{RunPlan, State};
 
 use crate::paint::Paint;
@@ -146,9 +146,12 @@ pub fn plan_text(
         lines.push(String::new());
         lines.extend(crate::gantt_text::draw(problem, plan, max_width, paint));
     } else {
-        for (task, reason) in problem.unplaceable() {
-            let name = escape_terminal(&problem.tasks[task].name);
-            lines.push(format!("  {}: {}", paint.bad(&name), escape_terminal(&reason)));
+        for Reason { task, reason } in &plan.reasons {
+            let reason = escape_terminal(reason);
+            lines.push(match task.and_then(|task| problem.tasks.get(task)) {
+                Some(task) => format!("  {}: {reason}", paint.bad(&escape_terminal(&task.name))),
+                None => format!("  {reason}"),
+            });
         }
     }
     lines.join("\n")

@@ -145,11 +145,7 @@ mod tests {
     use super::*;
 
     fn cluster(nodes: &[(&str, u32)]) -> Cluster {
-        let node = |(name, gpus): &(&str, u32)| Node {
-            name: (*name).to_owned(),
-            gpus: *gpus,
-            gpu_type: "gpu".to_owned(),
-        };
+        let node = |(name, gpus): &(&str, u32)| Node::new(*name, *gpus, "gpu");
         Cluster { nodes: nodes.iter().map(node).collect() }
     }
 

@@ -64,8 +64,10 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
         PlanStatus::Optimal | PlanStatus::Feasible => Exit::Ok,
         PlanStatus::Infeasible => {
             if args.json {
-                for (task, reason) in solved.problem.unplaceable() {
-                    eprintln!("error: task `{}`: {reason}", solved.problem.tasks[task].name);
+                for one in &solved.plan.reasons {
+                    let task = one.task.and_then(|task| solved.problem.tasks.get(task));
+                    let of = task.map(|task| format!("task `{}`: ", task.name)).unwrap_or_default();
+                    eprintln!("error: {of}{}", one.reason);
                 }
             }
             Exit::Infeasible

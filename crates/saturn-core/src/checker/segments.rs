@@ -1,9 +1,11 @@
 //! The segments of one task: how often it appears, the shares of its work, its times.
 //!
-//! A whole task is one segment of share 1. A task that may be switched can have more: their shares
+//! A whole task is one segment of share 1; of a running task that doesn't stay as it is, that too
+//! lasts the switch cost on top. A task that may be switched can have more: their shares
 //! sum to 1, each lasts its share of its strategy's runtime and all but the first the switch cost on
 //! top, and none starts before the one before it has ended.
 
+use super::facts::stays;
 use super::{Violation, slack};
 use crate::plan::{Assignment, Plan, WHOLE};
 use crate::problem::Problem;
@@ -53,7 +55,8 @@ fn check_task(
     for (position, segment) in segments.iter().enumerate() {
         let Assignment { share, start_s, end_s, .. } = **segment;
         let Some(strategy) = task.strategies.get(segment.strategy) else { continue };
-        let lost_s = if position == 0 { 0.0 } else { task.switch_cost_s.unwrap_or(0.0) };
+        let begins = position == 0 && (task.running.is_none() || stays(problem, task, segment));
+        let lost_s = if begins { 0.0 } else { task.switch_cost_s.unwrap_or(0.0) };
         let takes_s = share * strategy.runtime_s + lost_s;
         let right =
             start_s >= 0.0 && end_s.is_finite() && (end_s - start_s - takes_s).abs() <= slack;

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use saturn_core::{Cluster, Gang, Knobs, Node, Plan, PlanStatus, Problem, TrialOutcome};
+use saturn_core::{Cluster, Gang, Knobs, Node, Objective, Plan, Problem, TrialOutcome};
 use saturn_engine::{
     Action, AttemptId, Decision, DeviceKind, Engine, Event, FailureKind, Level, Mode, Phase,
     Policy, Purpose, RankReport, Record, RunConfig, RunEnd, SolveAnswer, State, TaskId, TaskSpec,
@@ -67,9 +67,7 @@ pub(crate) fn config(num_tasks: usize, gpus: u32) -> RunConfig {
     RunConfig {
         mode: Mode::Orchestrate,
         device_kind: DeviceKind::Cpu,
-        cluster: Cluster {
-            nodes: vec![Node { name: "n0".to_owned(), gpus, gpu_type: "cpu".to_owned() }],
-        },
+        cluster: Cluster { nodes: vec![Node::new("n0", gpus, "cpu")] },
         device_memory_bytes: None,
         techniques: vec![technique("ddp"), technique("fsdp")],
         tasks: (0..num_tasks)
@@ -402,11 +400,5 @@ fn one_by_one(problem: &Problem) -> Plan {
             assignment
         })
         .collect();
-    Plan {
-        status: PlanStatus::Feasible,
-        makespan_s: start_s,
-        lower_bound_s: start_s / 10.0,
-        solve_s: 0.0,
-        assignments,
-    }
+    Plan { lower_bound_s: start_s / 10.0, ..Plan::of(problem, Objective::Makespan, assignments) }
 }

@@ -22,7 +22,7 @@
 use crate::clock::Deadline;
 use crate::error::SolveError;
 use crate::model::Model;
-use crate::program::{Outcome, Program};
+use crate::program::{Effort, Outcome, Program};
 
 /// More than this many (task, class, mode) and the program is left alone.
 const MAX_COLUMNS: usize = 6_000;
@@ -208,7 +208,7 @@ fn is_refuted(
         }
     }
     let limit = if integral { deadline.left_s().min(2.0) } else { deadline.left_s() };
-    Ok(match program.solve(limit)? {
+    Ok(match program.solve(Effort::seconds(limit))? {
         Outcome::Infeasible => true,
         Outcome::Known { bound, .. } => !integral && bound > 1.0 + MARGIN,
     })

@@ -1,5 +1,8 @@
 //! Random problems and the slow, obviously right answer to tiny ones.
 
+mod gangs;
+
+use gangs::{Held, gangs};
 use proptest::prelude::*;
 use saturn_core::{Candidate, Cluster, Node, Problem, ProblemTask};
 
@@ -32,22 +35,17 @@ pub(crate) fn problems(sizes: Sizes) -> impl Strategy<Value = Problem> {
         let nodes = nodes
             .into_iter()
             .enumerate()
-            .map(|(index, (gpus, kind))| Node {
-                name: format!("n{index}"),
-                gpus,
-                gpu_type: format!("k{kind}"),
-            })
+            .map(|(index, (gpus, kind))| Node::new(format!("n{index}"), gpus, format!("k{kind}")))
             .collect();
         let tasks = tasks
             .into_iter()
             .enumerate()
-            .map(|(index, strategies)| ProblemTask {
-                name: format!("t{index}"),
-                strategies: strategies.into_iter().map(candidate).collect(),
-                ..ProblemTask::default()
+            .map(|(index, strategies)| {
+                let strategies = strategies.into_iter().map(candidate).collect();
+                ProblemTask::new(format!("t{index}"), strategies)
             })
             .collect();
-        let mut problem = Problem { cluster: Cluster { nodes }, tasks };
+        let mut problem = Problem::new(Cluster { nodes }, tasks);
         for (task, _) in problem.unplaceable() {
             let fallback = candidate((1, None, 7, false));
             problem.tasks[task].strategies.push(fallback);
@@ -87,9 +85,6 @@ pub(crate) fn brute_force(problem: &Problem) -> (f64, f64) {
 }
 
 type Free = Vec<Vec<f64>>;
-/// Node and number of devices.
-type Held = Vec<(usize, u32)>;
-
 fn place_all(
     options: &[Vec<(f64, Held)>],
     left: &mut Vec<usize>,
@@ -122,51 +117,4 @@ fn place_all(
         }
         left.insert(index, task);
     }
-}
-
-/// Every way to hold devices for a strategy: node and count.
-fn gangs(problem: &Problem, strategy: &Candidate) -> Vec<Held> {
-    let nodes = &problem.cluster.nodes;
-    let mut kinds: Vec<&str> = nodes.iter().map(|node| node.gpu_type.as_str()).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    let mut found = Vec::new();
-    for kind in kinds {
-        if strategy.gpu_type.as_deref().is_some_and(|wanted| wanted != kind) {
-            continue;
-        }
-        let members: Vec<usize> =
-            (0..nodes.len()).filter(|node| nodes[*node].gpu_type == kind).collect();
-        let widest = members.iter().map(|node| nodes[*node].gpus).max().unwrap_or(0);
-        if strategy.gpus <= widest {
-            let fitting = members.iter().filter(|node| nodes[**node].gpus >= strategy.gpus);
-            found.extend(fitting.map(|node| vec![(*node, strategy.gpus)]));
-            continue;
-        }
-        for set in 1u32..1 << members.len() {
-            let chosen: Held = members
-                .iter()
-                .enumerate()
-                .filter(|(index, _)| set >> index & 1 == 1)
-                .map(|(_, node)| (*node, nodes[*node].gpus))
-                .collect();
-            let total: u32 = chosen.iter().map(|(_, gpus)| gpus).sum();
-            if total < strategy.gpus {
-                continue;
-            }
-            if strategy.pack {
-                for part in 0..chosen.len() {
-                    let spare = total - strategy.gpus;
-                    if spare < chosen[part].1 {
-                        let mut gang = chosen.clone();
-                        gang[part].1 -= spare;
-                        found.push(gang);
-                    }
-                }
-            } else if chosen.iter().all(|(_, gpus)| total - gpus < strategy.gpus) {
-                found.push(chosen);
-            }
-        }
-    }
-    found
 }

@@ -1,6 +1,6 @@
 //! A page for the plan of a planning problem alone.
 
-use saturn_core::{Plan, Problem};
+use saturn_core::{Plan, Problem, Reason};
 
 use super::gantt::{Bar, Gantt, Mark, Row};
 use super::page::{Page, tile};
@@ -26,8 +26,10 @@ pub fn plan_html(
             table(problem, plan),
         ])
     } else {
-        let reasons = problem.unplaceable().into_iter().map(|(task, reason)| {
-            format!("<li><b>{}</b>: {}</li>", escape(&problem.tasks[task].name), escape(&reason))
+        let reasons = plan.reasons.iter().map(|Reason { task, reason }| {
+            let task = task.and_then(|task| problem.tasks.get(task));
+            let of = task.map(|task| format!("<b>{}</b>: ", escape(&task.name)));
+            format!("<li>{}{}</li>", of.unwrap_or_default(), escape(reason))
         });
         format!("<section><h2>No plan</h2><ul>{}</ul></section>", concat(reasons))
     };

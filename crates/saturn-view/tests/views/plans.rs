@@ -1,6 +1,6 @@
 //! Plans of planning problems: as text, and as a page.
 
-use saturn_core::{Plan, PlanStatus, Problem};
+use saturn_core::{Objective, Plan, PlanStatus, Problem, Reason, SolveEnd};
 use saturn_view::{Paint, plan_html, plan_text};
 
 fn problem() -> Problem {
@@ -28,17 +28,18 @@ fn plan() -> Plan {
             end_s,
         }
     };
+    let assignments = vec![
+        place(0, 0, &[0, 1, 2, 3], 0.0, 5210.0),
+        place(1, 1, &[0], 0.0, 9000.0),
+        place(3, 1, &[1], 0.0, 40.0),
+        place(2, 0, &[0, 1], 5210.0, 9310.5),
+    ];
     Plan {
         status: PlanStatus::Optimal,
-        makespan_s: 9310.5,
+        ended: SolveEnd::Complete,
         lower_bound_s: 9310.5,
         solve_s: 0.21,
-        assignments: vec![
-            place(0, 0, &[0, 1, 2, 3], 0.0, 5210.0),
-            place(1, 1, &[0], 0.0, 9000.0),
-            place(3, 1, &[1], 0.0, 40.0),
-            place(2, 0, &[0, 1], 5210.0, 9310.5),
-        ],
+        ..Plan::of(&problem(), Objective::Makespan, assignments)
     }
 }
 
@@ -65,12 +66,11 @@ fn a_plan_on_a_narrow_terminal() {
 fn no_plan_says_why() {
     let mut problem = problem();
     problem.tasks[0].strategies[0].gpus = 16;
+    let reasons = problem.unplaceable().into_iter();
     let plan = Plan {
         status: PlanStatus::Infeasible,
-        makespan_s: 0.0,
-        lower_bound_s: 0.0,
-        solve_s: 0.0,
-        assignments: Vec::new(),
+        reasons: reasons.map(|(task, reason)| Reason { task: Some(task), reason }).collect(),
+        ..Plan::none(Objective::Makespan)
     };
     insta::assert_snapshot!(plan_text(&problem, &plan, None, 100, Paint::PLAIN));
     assert!(plan_html(&problem, &plan, None, "none").contains("No plan"));

@@ -46,9 +46,7 @@ pub(crate) fn config() -> RunConfig {
     RunConfig {
         mode: Mode::Orchestrate,
         device_kind: DeviceKind::Cpu,
-        cluster: Cluster {
-            nodes: vec![Node { name: "n0".to_owned(), gpus: 2, gpu_type: "cpu".to_owned() }],
-        },
+        cluster: Cluster { nodes: vec![Node::new("n0", 2, "cpu")] },
         device_memory_bytes: None,
         techniques: vec![technique("ddp"), technique("fsdp")],
         tasks: vec![

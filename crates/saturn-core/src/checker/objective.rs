@@ -1,0 +1,83 @@
+//! What a plan is worth, counted anew: its makespan, weighted completion and cost, and whether its
+//! bounds and status agree with them.
+
+use super::{OPTIMAL_GAP, Violation, slack};
+use crate::objective::Objective;
+use crate::plan::{Plan, PlanStatus};
+use crate::problem::Problem;
+
+const SECONDS_AN_HOUR: f64 = 3600.0;
+
+pub(super) fn check_values(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
+    let makespan_s = plan.assignments.iter().map(|one| one.end_s).fold(0.0, f64::max);
+    let completion_s: f64 = problem
+        .tasks
+        .iter()
+        .enumerate()
+        .map(|(index, task)| {
+            let ends = plan.assignments.iter().filter(|one| one.task == index);
+            task.weight * ends.map(|one| one.end_s).fold(0.0, f64::max)
+        })
+        .sum();
+    let prices: f64 = problem.cluster.nodes.iter().map(|node| node.price_per_hour).sum();
+    let weights: f64 = problem.tasks.iter().map(|task| task.weight).sum();
+    let of_time = slack(makespan_s);
+    let values = [
+        ("makespan_s", plan.makespan_s, makespan_s, of_time),
+        ("completion_s", plan.completion_s, completion_s, of_time * weights.max(1.0)),
+        ("cost", plan.cost, cost(problem, plan), of_time * prices.max(1.0)),
+    ];
+    for (what, stated, real, slack) in values {
+        // Written so that a number that is none is refused.
+        let agrees = (stated - real).abs() <= slack;
+        if !agrees {
+            violations.push(Violation::Value { what, stated, real });
+        }
+    }
+}
+
+/// Price times the time during which something is held, over all nodes.
+fn cost(problem: &Problem, plan: &Plan) -> f64 {
+    let node_cost = |index: usize, price_per_hour: f64| {
+        let mut held: Vec<(f64, f64)> = plan
+            .assignments
+            .iter()
+            .filter(|one| one.gang.iter().any(|part| part.node == index))
+            .map(|one| (one.start_s, one.end_s))
+            .collect();
+        held.sort_by(|left, right| left.0.total_cmp(&right.0));
+        let mut seconds = 0.0;
+        let mut paid_until_s = 0.0f64;
+        for (start_s, end_s) in held {
+            seconds += (end_s - start_s.max(paid_until_s)).max(0.0);
+            paid_until_s = paid_until_s.max(end_s);
+        }
+        price_per_hour * seconds / SECONDS_AN_HOUR
+    };
+    let nodes = problem.cluster.nodes.iter().enumerate();
+    nodes
+        .filter(|(_, node)| node.price_per_hour > 0.0)
+        .fold(0.0, |sum, (index, node)| sum + node_cost(index, node.price_per_hour))
+}
+
+/// A bound must be a number, not negative and not above what it bounds.
+pub(super) fn check_bounds(plan: &Plan, violations: &mut Vec<Violation>) {
+    let bounds = [
+        ("makespan", plan.lower_bound_s, plan.makespan_s),
+        ("completion", plan.completion_bound_s, plan.completion_s),
+        ("cost", plan.cost_bound, plan.cost),
+    ];
+    for (what, bound, value) in bounds {
+        let is_above = plan.is_usable() && bound > value + slack(value);
+        if !bound.is_finite() || bound < 0.0 || is_above {
+            violations.push(Violation::LowerBound { what, bound, value });
+        }
+    }
+    // A plan that costs nothing can't cost less.
+    let is_free = plan.objective == Objective::Cost && plan.cost == 0.0;
+    let is_proven = plan.gap() <= OPTIMAL_GAP && (plan.bound() > 0.0 || is_free);
+    if plan.status == PlanStatus::Optimal && !is_proven {
+        let reason = format!("its gap to the lower bound is {:e}", plan.gap());
+        violations.push(Violation::Status { status: plan.status, reason });
+    }
+}

@@ -1,0 +1,100 @@
+//! Whether each task of a problem fits its cluster at all, apart from times and from other tasks.
+
+use std::collections::BTreeMap;
+
+use crate::problem::{Candidate, Node, Problem, ProblemTask};
+
+/// The devices that a task may use.
+struct Pool<'a> {
+    /// For each type the devices of all nodes that it may use, the widest of those, and the widest
+    /// node of the type that there is.
+    types: BTreeMap<&'a str, Devices>,
+    is_restricted: bool,
+}
+
+#[derive(Default)]
+struct Devices {
+    total: u32,
+    widest: u32,
+    widest_of_all: u32,
+}
+
+impl<'a> Pool<'a> {
+    fn new(nodes: &'a [Node], task: &ProblemTask) -> Self {
+        let mut types: BTreeMap<&str, Devices> = BTreeMap::new();
+        let mut is_restricted = false;
+        for node in nodes {
+            let devices = types.entry(&node.gpu_type).or_default();
+            devices.widest_of_all = devices.widest_of_all.max(node.gpus);
+            if task.may_use(&node.name) {
+                devices.total += node.gpus;
+                devices.widest = devices.widest.max(node.gpus);
+            } else {
+                is_restricted = true;
+            }
+        }
+        Self { types, is_restricted }
+    }
+
+    fn holds(&self, strategy: &Candidate) -> bool {
+        let fits = |devices: &Devices| {
+            // Only a gang wider than every node of its type may take several.
+            let is_wide = strategy.gpus > devices.widest_of_all;
+            strategy.gpus <= if is_wide { devices.total } else { devices.widest }
+        };
+        match &strategy.gpu_type {
+            Some(wanted) => self.types.get(wanted.as_str()).is_some_and(fits),
+            None => self.types.values().any(fits),
+        }
+    }
+
+    fn described(&self) -> String {
+        let listed: Vec<String> = self
+            .types
+            .iter()
+            .filter(|(_, devices)| devices.total > 0)
+            .map(|(kind, devices)| format!("{} of `{kind}`", devices.total))
+            .collect();
+        match (self.is_restricted, listed.is_empty()) {
+            (false, _) => format!("the cluster has {}", listed.join(", ")),
+            (true, false) => format!("the nodes that it may use have {}", listed.join(", ")),
+            (true, true) => "it may use no node".to_owned(),
+        }
+    }
+}
+
+impl Problem {
+    /// The tasks that fit the cluster under none of their strategies, or run where they may not and
+    /// can't be moved: (index, why).
+    pub fn unplaceable(&self) -> Vec<(usize, String)> {
+        let why = |task: &ProblemTask| match &task.running {
+            Some(running) if !running.movable => {
+                let held = running.placement.iter().find(|held| !task.may_use(&held.node))?;
+                Some(format!(
+                    "runs on node `{}`, which it may not use, and can't be moved",
+                    held.node
+                ))
+            }
+            _ => {
+                let pool = Pool::new(&self.cluster.nodes, task);
+                if task.strategies.iter().any(|strategy| pool.holds(strategy)) {
+                    return None;
+                }
+                let mut needs: Vec<String> = task.strategies.iter().map(need).collect();
+                needs.dedup();
+                Some(format!("needs {}; {}", needs.join(" or "), pool.described()))
+            }
+        };
+        let tasks = self.tasks.iter().enumerate();
+        tasks.filter_map(|(index, task)| Some((index, why(task)?))).collect()
+    }
+}
+
+fn need(strategy: &Candidate) -> String {
+    let gpus = strategy.gpus;
+    let noun = if gpus == 1 { "GPU" } else { "GPUs" };
+    match &strategy.gpu_type {
+        Some(kind) => format!("{gpus} {noun} of type `{kind}` (`{}`)", strategy.technique),
+        None => format!("{gpus} {noun} of one type (`{}`)", strategy.technique),
+    }
+}

@@ -1,0 +1,150 @@
+//! The checker holds a plan to every fact of its problem, and counts what the plan is worth anew.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use saturn_core::{
+    Assignment, Objective, Placement, Plan, PlanStatus, Problem, Reason, WHOLE, check,
+};
+
+/// `old` runs on the first node and may be moved, `fixed` on the second; `base` comes before `tuned`.
+const TEXT: &str = r#"{
+  "cluster": {"nodes": [
+    {"name": "home", "gpus": 2, "price_per_hour": 3600},
+    {"name": "spot", "gpus": 2, "price_per_hour": 360, "available_until_s": 50},
+    {"name": "late", "gpus": 2, "available_from_s": 20}]},
+  "deadline_s": 200,
+  "tasks": [
+    {"name": "old", "switch_cost_s": 5, "weight": 2,
+     "running": {"technique": "ddp", "gpus": 1, "movable": true,
+                 "placement": [{"node": "home", "devices": [1]}]},
+     "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 30},
+                    {"technique": "fsdp", "gpus": 2, "runtime_s": 16}]},
+    {"name": "fixed",
+     "running": {"technique": "ddp", "gpus": 1, "placement": [{"node": "spot", "devices": [0]}]},
+     "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 40}]},
+    {"name": "base", "release_s": 2, "not_nodes": ["late"],
+     "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 10}]},
+    {"name": "tuned", "after": ["base"], "only_nodes": ["late"], "deadline_s": 60,
+     "strategies": [{"technique": "ddp", "gpus": 2, "runtime_s": 10}]}]}"#;
+
+fn problem() -> Problem {
+    Problem::from_json(TEXT).unwrap()
+}
+
+fn place(
+    task: usize,
+    strategy: usize,
+    node: usize,
+    devices: &[u32],
+    span: (f64, f64),
+) -> Assignment {
+    let gang = vec![Placement { node, devices: devices.to_vec() }];
+    Assignment { task, strategy, gang, share: WHOLE, start_s: span.0, end_s: span.1 }
+}
+
+/// Everything stays; `base` runs beside `old`.
+fn right() -> Vec<Assignment> {
+    vec![
+        place(0, 0, 0, &[1], (0.0, 30.0)),
+        place(1, 0, 1, &[0], (0.0, 40.0)),
+        place(2, 0, 0, &[0], (2.0, 12.0)),
+        place(3, 0, 2, &[0, 1], (20.0, 30.0)),
+    ]
+}
+
+fn faults(plan: &Plan) -> String {
+    match check(&problem(), plan) {
+        Ok(()) => "none".to_owned(),
+        Err(violations) => {
+            violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+fn with(index: usize, assignment: Assignment) -> String {
+    let mut assignments = right();
+    assignments[index] = assignment;
+    faults(&Plan::of(&problem(), Objective::Makespan, assignments))
+}
+
+#[test]
+fn right_plans_pass() {
+    let plan = Plan::of(&problem(), Objective::Cost, right());
+    assert_eq!(faults(&plan), "none");
+    assert!((plan.completion_s - 142.0).abs() < 1e-9);
+    // `home` is held for 30 s at 1 a second, `spot` for 40 s at a tenth; `late` is free.
+    assert!((plan.cost - 34.0).abs() < 1e-9);
+    // Moved, it pays its switch first: on other devices, under another strategy, or later.
+    assert_eq!(with(0, place(0, 0, 1, &[1], (0.0, 35.0))), "none");
+    assert_eq!(with(0, place(0, 1, 0, &[0, 1], (12.0, 33.0))), "none");
+    assert_eq!(with(0, place(0, 0, 0, &[1], (1.0, 36.0))), "none");
+}
+
+#[test]
+fn broken_facts_are_named() {
+    let table = [
+        with(2, place(2, 0, 0, &[0], (1.0, 11.0))),
+        with(2, place(2, 0, 2, &[0], (30.0, 40.0))),
+        with(2, place(2, 0, 0, &[0], (15.0, 25.0))),
+        with(3, place(3, 0, 2, &[0, 1], (19.0, 29.0))),
+        with(3, place(3, 0, 2, &[0, 1], (55.0, 65.0))),
+        with(3, place(3, 0, 0, &[0, 1], (30.0, 40.0))),
+        // A switch that isn't paid, and one that is paid for staying.
+        with(0, place(0, 0, 0, &[1], (1.0, 31.0))),
+        with(0, place(0, 0, 1, &[1], (0.0, 30.0))),
+        with(0, place(0, 0, 0, &[1], (0.0, 35.0))),
+        // What can't be moved: another device, another time.
+        with(1, place(1, 0, 1, &[1], (0.0, 40.0))),
+        with(1, place(1, 0, 1, &[0], (3.0, 43.0))),
+        with(1, place(1, 0, 1, &[0], (11.0, 51.0))),
+        with(0, place(0, 0, 0, &[1], (180.0, 215.0))),
+    ];
+    insta::assert_snapshot!(table.join("\n"));
+}
+
+#[test]
+fn wrong_values_and_bounds_are_named() {
+    let good = Plan::of(&problem(), Objective::Cost, right());
+    let change = |edit: &dyn Fn(&mut Plan)| {
+        let mut plan = good.clone();
+        edit(&mut plan);
+        faults(&plan)
+    };
+    let table = [
+        change(&|plan| plan.completion_s -= 1.0),
+        change(&|plan| plan.cost = 0.0),
+        change(&|plan| plan.cost = f64::NAN),
+        change(&|plan| plan.cost_bound = 35.0),
+        change(&|plan| plan.completion_bound_s = -1.0),
+        // Its makespan's bound is tight, but its objective is the cost.
+        change(&|plan| {
+            plan.lower_bound_s = 40.0;
+            plan.status = PlanStatus::Optimal;
+        }),
+    ];
+    insta::assert_snapshot!(table.join("\n"));
+    let proven = change(&|plan| {
+        plan.cost_bound = 34.0;
+        plan.status = PlanStatus::Optimal;
+    });
+    assert_eq!(proven, "none");
+}
+
+#[test]
+fn no_plan_needs_a_reason_to_be_impossible() {
+    let none = Plan { status: PlanStatus::Infeasible, ..Plan::none(Objective::Cost) };
+    assert_eq!(faults(&none), "status is Infeasible, but it gives no reason");
+    let reason = Reason { task: Some(3), reason: "its deadline is too early".to_owned() };
+    let told = Plan { reasons: vec![reason], ..none };
+    assert_eq!(faults(&told), "none");
+    insta::assert_snapshot!(told.to_json(&problem()));
+}
+
+#[test]
+fn facts_read_back_as_they_were_written() {
+    let text = serde_json::to_string(&problem()).unwrap();
+    assert_eq!(Problem::from_json(&text).unwrap(), problem());
+    let mut plan = Plan::of(&problem(), Objective::Cost, right());
+    plan.cost_bound = 30.0;
+    insta::assert_snapshot!(plan.to_json(&problem()));
+}

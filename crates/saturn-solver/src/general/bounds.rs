@@ -1,0 +1,285 @@
+//! Lower bounds with all facts of a problem, and proofs that it has no plan.
+//!
+//! **Critical path.** With h_i the earliest start of i (its release and the earliest ends of what it
+//! waits for), it ends no earlier than e_i, the least over its ways of max(h_i, arrival) + runtime,
+//! ways that would outlast their nodes left out; and the last task no earlier than max e_i + q_i, q_i
+//! being the shortest runtimes on the longest chain of tasks that wait for i.
+//!
+//! **Area.** As in `bounds::area`, but in a plan of makespan T kind k has only
+//! λ_k·Σ G_n·(min(until_n, T) − from_n) priced GPU-seconds, and a way counts only if it can have ended
+//! by T − q_i. The same for the tasks whose heads are at least some time t and the GPU-seconds from t
+//! on.
+//!
+//! **Completion.** Let M_i be the mean time at which i holds its devices; holding them from start to
+//! end, i ends at M_i + p_i/2. At any moment the plan uses at most the priced devices that are there,
+//! so Σ w_i·M_i is at least what the best preemptive plan of jobs of size a_i = least priced area on
+//! one machine of that speed has, which is: always the job of those released with the largest w_i/a_i
+//! (Goemans 1996; without releases Eastman, Even, Isaacs 1964, and for gangs the squashed area of
+//! Turek et al. 1994). Hence Σ w_i·C_i ≥ Σ w_i·M_i + ½ Σ w_i·min p_i: area and runtime may be least
+//! under different ways, which only lowers the bound. And Σ w_i·e_i is one too.
+//!
+//! **Cost.** A node of G_n GPUs that is held for B seconds does at most G_n·B GPU-seconds of work, so
+//! it costs at least price_n/G_n for each of them: Σ_i of the least g·r·price_n/G_n over the ways of i
+//! that can keep its deadline. And no less than any one task alone.
+//!
+//! **No plan.** A task with no way that ends in time; or the tasks that must have ended by t need
+//! more priced GPU-seconds than there are until t.
+
+use saturn_core::Objective;
+
+use super::instance::{Instance, SLACK, Way};
+
+/// Shaved off so that rounding can't lift a bound above a true value.
+const SAFETY: f64 = 1e-9;
+/// Up to this many different heads or deadlines are looked at.
+const MANY_TIMES: usize = 40;
+
+/// What no plan is below.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) makespan: f64,
+    pub(crate) completion: f64,
+    pub(crate) cost: f64,
+}
+
+impl Bounds {
+    pub(crate) fn of(&self, objective: Objective) -> f64 {
+        match objective {
+            Objective::Makespan => self.makespan,
+            Objective::Completion => self.completion,
+            Objective::Cost => self.cost,
+        }
+    }
+}
+
+/// The ways of every task, and prices of GPU-seconds by kind.
+pub(crate) struct Relaxation<'a> {
+    instance: &'a Instance<'a>,
+    prices: &'a [f64],
+    ways: Vec<Vec<Way>>,
+}
+
+impl<'a> Relaxation<'a> {
+    pub(crate) fn new(instance: &'a Instance<'a>, prices: &'a [f64]) -> Self {
+        let ways = (0..instance.tasks.len())
+            .map(|task| {
+                let head = instance.tasks[task].head;
+                let mut ways: Vec<Way> = Vec::new();
+                instance.each_way(task, |way| {
+                    let way = Way { from: way.from.max(head), ..way };
+                    let is_like = |other: &Way| {
+                        other.kind == way.kind
+                            && other.held <= way.held
+                            && other.runtime <= way.runtime
+                            && other.from <= way.from
+                            && other.until >= way.until
+                            && other.share <= way.share
+                            && other.alone <= way.alone
+                    };
+                    if !ways.iter().any(is_like) {
+                        ways.push(way);
+                    }
+                });
+                ways
+            })
+            .collect();
+        Self { instance, prices, ways }
+    }
+
+    /// The ways of a task that can have ended by `limit`.
+    fn by(&self, task: usize, limit: f64) -> impl Iterator<Item = &Way> {
+        let can_end =
+            move |way: &&Way| way.from + way.runtime <= limit.min(way.until) * (1.0 + SLACK);
+        self.ways[task].iter().filter(can_end)
+    }
+
+    /// Least priced GPU-seconds of a task among ways that can have ended by `limit`; infinite
+    /// without any.
+    fn work(&self, task: usize, limit: f64) -> f64 {
+        let work = |way: &Way| self.prices[way.kind] * f64::from(way.held) * way.runtime;
+        self.by(task, limit).map(work).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Priced GPU-seconds that there are between two times.
+    fn room(&self, from: f64, to: f64) -> f64 {
+        let nodes = self.instance.model.nodes.iter().zip(&self.instance.nodes);
+        nodes
+            .map(|(node, facts)| {
+                let there = (to.min(facts.until) - from.max(facts.from)).max(0.0);
+                self.prices[node.kind] * f64::from(node.gpus) * there
+            })
+            .sum()
+    }
+
+    /// Why there is no plan, where that is plain: tasks by index, and why.
+    pub(crate) fn refutations(&self) -> Vec<(Option<usize>, String)> {
+        let mut found = Vec::new();
+        for (task, facts) in self.instance.tasks.iter().enumerate() {
+            let after_head = |end: f64| end > facts.latest_end * (1.0 + SLACK);
+            if facts.earliest_end.is_infinite() {
+                // What it waits for is named on its own.
+                if facts.head.is_finite() {
+                    let reason = "no node that it may use is there long enough for any strategy";
+                    found.push((Some(task), reason.to_owned()));
+                }
+            } else if after_head(facts.earliest_end) {
+                let (end, latest) = (facts.earliest_end, facts.latest_end);
+                let cause = if latest < facts.due {
+                    "the tasks that wait for it have deadlines"
+                } else {
+                    "that is its deadline"
+                };
+                let reason = format!("can't end before {end} s, but must by {latest} s: {cause}");
+                found.push((Some(task), reason));
+            }
+        }
+        if found.is_empty() {
+            found.extend(self.overfull().map(|reason| (None, reason)));
+        }
+        found
+    }
+
+    /// Whether the tasks that must have ended by some time need more than there is until then.
+    fn overfull(&self) -> Option<String> {
+        let latest = |task: &usize| self.instance.tasks[*task].latest_end;
+        let mut tasks: Vec<usize> =
+            (0..self.ways.len()).filter(|task| latest(task).is_finite()).collect();
+        tasks.sort_by(|left, right| latest(left).total_cmp(&latest(right)));
+        let mut work = 0.0;
+        for (index, task) in tasks.iter().enumerate() {
+            let limit = latest(task);
+            work += self.work(*task, limit);
+            let room = self.room(0.0, limit);
+            if work > room * (1.0 + 1e-7) + 1e-9 {
+                return Some(format!(
+                    "the {} tasks that must have ended by {limit} s need at least {:.4} times the \
+                     GPU-seconds that there are until then",
+                    index + 1,
+                    work / room.max(1e-9),
+                ));
+            }
+        }
+        None
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        let makespan = self.makespan();
+        Bounds { makespan, completion: self.completion(), cost: self.cost() }
+    }
+
+    fn makespan(&self) -> f64 {
+        let tasks = &self.instance.tasks;
+        let path = tasks.iter().map(|task| task.earliest_end + task.tail).fold(0.0, f64::max);
+        let mut low = path * (1.0 - SAFETY);
+        let mut heads: Vec<f64> = tasks.iter().map(|task| task.head).collect();
+        heads.push(0.0);
+        heads.sort_by(f64::total_cmp);
+        heads.dedup();
+        heads.truncate(MANY_TIMES);
+        for head in heads {
+            low = low.max(self.area(head, low));
+        }
+        low
+    }
+
+    /// The least makespan from `low` on at which the work of tasks with heads from `head` on fits.
+    fn area(&self, head: f64, low: f64) -> f64 {
+        let fits = |makespan: f64| {
+            let mut work = 0.0;
+            for (task, facts) in self.instance.tasks.iter().enumerate() {
+                if facts.head >= head {
+                    work += self.work(task, makespan - facts.tail);
+                }
+            }
+            work <= self.room(head, makespan) * (1.0 + SLACK)
+        };
+        if fits(low) {
+            return low;
+        }
+        let (mut refuted, mut high) = (low, (low - head).max(1e-3) * 1.5 + head);
+        for _ in 0..60 {
+            if fits(high) {
+                break;
+            }
+            refuted = high;
+            high = head + (high - head) * 1.5;
+        }
+        for _ in 0..50 {
+            let middle = f64::midpoint(refuted, high);
+            if fits(middle) {
+                high = middle;
+            } else {
+                refuted = middle;
+            }
+        }
+        refuted * (1.0 - SAFETY)
+    }
+
+    fn completion(&self) -> f64 {
+        let tasks = &self.instance.tasks;
+        let earliest: f64 = tasks.iter().map(|task| task.weight * task.earliest_end).sum();
+        let halves: f64 = tasks.iter().map(|task| task.weight * task.shortest / 2.0).sum();
+        (self.mean_holding() + halves).max(earliest) * (1.0 - SAFETY)
+    }
+
+    /// The least Σ w_i·M_i on one machine with the priced devices that are there: always the job of
+    /// those released with the largest weight for its size.
+    fn mean_holding(&self) -> f64 {
+        struct Job {
+            head: f64,
+            /// Weight for a unit of work.
+            density: f64,
+            left: f64,
+        }
+        let mut jobs: Vec<Job> = (0..self.ways.len())
+            .map(|task| {
+                let facts = &self.instance.tasks[task];
+                let work = self.work(task, facts.latest_end).max(1e-12);
+                Job { head: facts.head, density: facts.weight / work, left: work }
+            })
+            .collect();
+        jobs.sort_by(|left, right| right.density.total_cmp(&left.density));
+        // Moments at which jobs are released or the speed changes.
+        let windows = self.instance.nodes.iter().flat_map(|node| [node.from, node.until]);
+        let mut moments: Vec<f64> = jobs.iter().map(|job| job.head).chain(windows).collect();
+        moments.retain(|moment| moment.is_finite());
+        moments.push(0.0);
+        moments.sort_by(f64::total_cmp);
+        moments.dedup();
+        let mut sum = 0.0;
+        let mut first = 0;
+        for (index, &from) in moments.iter().enumerate() {
+            let to = moments.get(index + 1).copied().unwrap_or(f64::INFINITY);
+            let speed = self.room(from, from + 1.0f64.min(to - from)) / 1.0f64.min(to - from);
+            if speed <= 0.0 {
+                continue;
+            }
+            let mut now = from;
+            while jobs.get(first).is_some_and(|job| job.left <= 0.0) {
+                first += 1;
+            }
+            for job in jobs[first..].iter_mut().filter(|job| job.head <= from) {
+                if now >= to {
+                    break;
+                }
+                let done = job.left.min(speed * (to - now));
+                let until = now + done / speed;
+                sum += job.density * done * f64::midpoint(now, until);
+                job.left -= done;
+                now = if job.left > 0.0 { to } else { until };
+            }
+        }
+        sum
+    }
+
+    fn cost(&self) -> f64 {
+        let least = |task: usize, price: &dyn Fn(&Way) -> f64| {
+            let ways = self.by(task, self.instance.tasks[task].latest_end);
+            ways.map(|way| price(way) * way.runtime).fold(f64::INFINITY, f64::min)
+        };
+        let all = 0..self.ways.len();
+        let shares: f64 = all.clone().map(|task| least(task, &|way| way.share)).sum();
+        let alone = all.map(|task| least(task, &|way| way.alone)).fold(0.0, f64::max);
+        shares.max(alone) * (1.0 - SAFETY)
+    }
+}

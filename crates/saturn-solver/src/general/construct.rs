@@ -1,0 +1,195 @@
+//! Plans built in one go, task by task: the starts of the search, and the yardsticks.
+
+use saturn_core::Objective;
+
+use super::instance::Instance;
+use super::play::{Choice, Genome, Player};
+use crate::clock::Deadline;
+
+/// Which of the tasks that may be placed comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// The one that must start first to keep its deadline.
+    Due,
+    /// The one with the longest way to the end of the last task that waits for it.
+    Tail,
+    /// The one with the least work for its weight.
+    Light,
+    /// The one that can start first.
+    Head,
+}
+
+pub(crate) const RULES: [Rule; 4] = [Rule::Due, Rule::Tail, Rule::Light, Rule::Head];
+
+/// How a plan is built.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recipe {
+    pub(crate) rule: Rule,
+    /// An end before this is no gain: then the least work is best.
+    pub(crate) target: f64,
+    /// What a second of all devices counts against a second of the task's end.
+    pub(crate) thrift: f64,
+}
+
+/// Builds a plan: of the tasks that wait for nothing unplaced, the one of the least rank is next.
+///
+/// `allows` says which of its choices a task should take; without one that it may, it takes another.
+/// Tasks that may stay do so if `stays`. `None` when the time is over, or for a task without a way.
+pub(crate) fn construct(
+    player: &mut Player,
+    recipe: Recipe,
+    rank: &[f64],
+    deadline: Deadline,
+    allows: &impl Fn(usize, Choice) -> bool,
+    stays: bool,
+) -> Option<Genome> {
+    let instance = player.instance;
+    let mut genome =
+        Genome { order: Vec::new(), choices: vec![Choice::Stay; instance.tasks.len()] };
+    let is_left = |task: usize| {
+        let facts = &instance.tasks[task];
+        facts.is_fixed || stays && instance.may_stay(task)
+    };
+    // A task that may move but doesn't have to is in the order all the same, for the search.
+    let mut open: Vec<usize> = Vec::new();
+    for (task, choice) in genome.choices.iter_mut().enumerate() {
+        if !is_left(task) {
+            *choice = Choice::Wide { mode: 0, lead: None };
+        }
+    }
+    player.begin(&genome.choices, |_| {});
+    let mut num_waits: Vec<usize> = instance.tasks.iter().map(|task| task.after.len()).collect();
+    let release = |task: usize, num_waits: &mut Vec<usize>, open: &mut Vec<usize>| {
+        for &other in &instance.tasks[task].before {
+            num_waits[other] -= 1;
+            if num_waits[other] == 0 {
+                open.push(other);
+            }
+        }
+    };
+    for task in 0..instance.tasks.len() {
+        if is_left(task) {
+            release(task, &mut num_waits, &mut open);
+            if !instance.tasks[task].is_fixed {
+                genome.order.push(task);
+            }
+        }
+    }
+    for task in 0..instance.tasks.len() {
+        if instance.tasks[task].after.is_empty() && !is_left(task) {
+            open.push(task);
+        }
+    }
+    while !open.is_empty() {
+        if deadline.is_over() {
+            return None;
+        }
+        let first = (0..open.len()).min_by(|left, right| {
+            let (left, right) = (open[*left], open[*right]);
+            rank[left].total_cmp(&rank[right]).then(left.cmp(&right))
+        })?;
+        let task = open.swap_remove(first);
+        let choice = best_choice(player, task, recipe, allows)?;
+        genome.choices[task] = choice;
+        genome.order.push(task);
+        player.place(task, choice, &mut |_| {});
+        release(task, &mut num_waits, &mut open);
+    }
+    Some(genome)
+}
+
+/// The rank of every task by a rule; the least comes first.
+pub(crate) fn ranks(instance: &Instance, rule: Rule) -> Vec<f64> {
+    (0..instance.tasks.len()).map(|task| rank(instance, task, rule)).collect()
+}
+
+fn rank(instance: &Instance, task: usize, rule: Rule) -> f64 {
+    let facts = &instance.tasks[task];
+    match rule {
+        Rule::Due => facts.latest_end.min(1e15) - facts.shortest - facts.tail * 1e-6,
+        Rule::Tail => -(facts.shortest + facts.tail),
+        Rule::Light => {
+            let mut area = f64::INFINITY;
+            instance.each_way(task, |way| area = area.min(f64::from(way.held) * way.runtime));
+            area / facts.weight
+        }
+        Rule::Head => facts.head,
+    }
+}
+
+/// The choice that adds least, in the light of what is placed.
+fn best_choice(
+    player: &mut Player,
+    task: usize,
+    recipe: Recipe,
+    allows: &impl Fn(usize, Choice) -> bool,
+) -> Option<Choice> {
+    let instance = player.instance;
+    let facts = &instance.tasks[task];
+    let ready = player.ready(task);
+    let num_gpus = instance.model.num_gpus();
+    // What is refused counts only where nothing else is left; then what misses least.
+    let mut best: Option<((bool, f64, f64), Choice)> = None;
+    let mut offer = |choice: Choice, start: f64, lasts: f64, until: f64, held: f64, price: f64| {
+        let end = start + lasts;
+        let missed = (end - until).max(0.0) + (end - facts.latest_end).max(0.0);
+        let work = held * lasts / num_gpus;
+        let score = match instance.objective {
+            Objective::Cost => price * lasts + recipe.thrift * end,
+            Objective::Makespan => (end + facts.tail).max(recipe.target) + recipe.thrift * work,
+            Objective::Completion => end + recipe.thrift * work,
+        };
+        let score = (!allows(task, choice), missed, score);
+        if best.is_none_or(|(least, _)| score < least) {
+            best = Some((score, choice));
+        }
+    };
+    for node in instance.nodes_of(task) {
+        let until = instance.nodes[node].until;
+        for (index, mode) in instance.model.modes_on(task, node).iter().enumerate() {
+            let start = player.start_on(node, mode.gpus, ready);
+            let price = instance.device_price(node) * f64::from(mode.gpus);
+            let choice = Choice::Narrow { node, mode: index };
+            let lasts = facts.lead + mode.runtime;
+            offer(choice, start, lasts, until, f64::from(mode.gpus), price);
+        }
+    }
+    for (index, mode) in instance.model.tasks[task].wide.iter().enumerate() {
+        let lasts = facts.lead + mode.runtime;
+        if !instance.has_nodes_for(task, mode) {
+            continue;
+        }
+        let parts = player.nodes_for(task, mode, None, ready, lasts);
+        let starts = parts.iter().map(|(node, gpus)| player.start_on(*node, *gpus, ready));
+        let start = starts.fold(ready, f64::max);
+        let until = parts.iter().map(|(node, _)| instance.nodes[*node].until);
+        let until = until.fold(f64::INFINITY, f64::min);
+        let held: f64 = parts.iter().map(|(_, gpus)| f64::from(*gpus)).sum();
+        let price = parts.iter().map(|(node, _)| instance.nodes[*node].price).sum();
+        offer(Choice::Wide { mode: index, lead: None }, start, lasts, until, held, price);
+    }
+    let stay = instance.may_stay(task).then_some(Choice::Stay);
+    best.map(|(_, choice)| choice).or(stay)
+}
+
+/// The starts of a search, the most promising first.
+pub(crate) fn recipes(objective: Objective, low: f64) -> Vec<Recipe> {
+    let thrifts: &[f64] = match objective {
+        Objective::Makespan => &[1.0, 4.0, 0.2],
+        Objective::Completion => &[1.0, 4.0, 15.0, 0.0],
+        Objective::Cost => &[1e-6, 1e-3, 0.1, 10.0],
+    };
+    let targets: &[f64] = match objective {
+        Objective::Makespan => &[1.03, 1.0, 1.12, 1.4],
+        _ => &[1.0],
+    };
+    let mut all = Vec::new();
+    for &target in targets {
+        for &thrift in thrifts {
+            for rule in RULES {
+                all.push(Recipe { rule, target: low * target, thrift });
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,358 @@
+//! A problem with all of its facts as numbers: what the general search, its bounds and the exact
+//! program work on.
+//!
+//! Beside the pruned [`Model`], which knows devices and runtimes, it holds releases, precedence,
+//! deadlines, weights, the windows and prices of nodes, the nodes that a task may use, and tasks that
+//! run already. Dropping dominated modes stays right with all of these: a mode that holds no more
+//! devices for no longer can take the place of the other wherever that stands.
+//!
+//! A *way* is one manner to run a task: to *stay* as it is, or a mode on a place. Every way but
+//! staying lasts the switch cost longer where the task runs already.
+
+use saturn_core::{Gang, Objective, Problem, ProblemTask};
+
+use crate::model::{Mode, Model, WideMode};
+
+/// A node's price and window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct NodeFacts {
+    /// A second during which it holds anything.
+    pub(crate) price: f64,
+    /// When it arrives, seconds.
+    pub(crate) from: f64,
+    /// When it leaves, seconds; may be infinite.
+    pub(crate) until: f64,
+}
+
+/// What a running task may do at no cost.
+#[derive(Debug, Clone)]
+pub(crate) struct Stay {
+    pub(crate) strategy: usize,
+    pub(crate) gang: Gang,
+    pub(crate) kind: usize,
+    pub(crate) runtime: f64,
+}
+
+impl Stay {
+    /// Devices held, over all nodes.
+    pub(crate) fn held(&self) -> u32 {
+        self.parts().map(|(_, gpus)| gpus).sum()
+    }
+
+    /// Nodes with the number of devices held.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        self.gang.iter().map(|part| (part.node, u32::try_from(part.devices.len()).unwrap_or(0)))
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct TaskFacts {
+    pub(crate) release: f64,
+    /// Tasks that must have ended before it starts, and tasks that wait for it.
+    pub(crate) after: Vec<usize>,
+    pub(crate) before: Vec<usize>,
+    pub(crate) weight: f64,
+    /// When it must have ended, seconds; may be infinite.
+    pub(crate) due: f64,
+    /// Seconds that every way but staying takes on top.
+    pub(crate) lead: f64,
+    pub(crate) stay: Option<Stay>,
+    /// Whether staying is the only way.
+    pub(crate) is_fixed: bool,
+    /// The nodes that it may use, where it may not use all.
+    pub(crate) nodes: Option<Vec<usize>>,
+    /// No plan starts it earlier.
+    pub(crate) head: f64,
+    /// No plan ends it earlier; infinite where it has no way.
+    pub(crate) earliest_end: f64,
+    /// No plan that keeps the deadlines ends it later.
+    pub(crate) latest_end: f64,
+    /// The shortest time that any way takes.
+    pub(crate) shortest: f64,
+    /// Least time from its end to the end of the last task that waits for it.
+    pub(crate) tail: f64,
+}
+
+/// The shape of a way, as far as bounds ask.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Way {
+    pub(crate) kind: usize,
+    /// Devices held at least.
+    pub(crate) held: u32,
+    pub(crate) runtime: f64,
+    /// When it can start at the earliest.
+    pub(crate) from: f64,
+    /// When it must have ended for its nodes to be there.
+    pub(crate) until: f64,
+    /// What a second of it costs at least, in its share of the nodes that it is on.
+    pub(crate) share: f64,
+    /// What a second of it costs alone, on whole nodes.
+    pub(crate) alone: f64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Instance<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) objective: Objective,
+    pub(crate) nodes: Vec<NodeFacts>,
+    pub(crate) tasks: Vec<TaskFacts>,
+    /// Every task after those that it waits for.
+    pub(crate) order: Vec<usize>,
+    /// For each set of nodes that are alike, the first.
+    classes: Vec<usize>,
+}
+
+impl<'a> Instance<'a> {
+    pub(crate) fn new(problem: &Problem, model: &'a Model, objective: Objective) -> Self {
+        let nodes: Vec<NodeFacts> = problem
+            .cluster
+            .nodes
+            .iter()
+            .map(|node| NodeFacts {
+                price: node.price_per_hour / 3600.0,
+                from: node.available_from_s,
+                until: node.until_s(),
+            })
+            .collect();
+        let mut classes: Vec<usize> = Vec::new();
+        for node in 0..nodes.len() {
+            let is_like = |other: &usize| {
+                nodes[*other] == nodes[node] && model.nodes[*other] == model.nodes[node]
+            };
+            if !classes.iter().any(is_like) {
+                classes.push(node);
+            }
+        }
+        let tasks: Vec<TaskFacts> =
+            problem.tasks.iter().map(|task| facts(problem, model, task)).collect();
+        let mut instance = Self { model, objective, nodes, tasks, order: Vec::new(), classes };
+        instance.link(problem);
+        instance.set_windows();
+        instance
+    }
+
+    /// Resolves precedence, and sorts the tasks by it.
+    fn link(&mut self, problem: &Problem) {
+        let index: std::collections::BTreeMap<&str, usize> = problem
+            .tasks
+            .iter()
+            .enumerate()
+            .map(|(index, one)| (one.name.as_str(), index))
+            .collect();
+        for (task, spec) in problem.tasks.iter().enumerate() {
+            for other in spec.after.iter().filter_map(|name| index.get(name.as_str())) {
+                if !self.tasks[task].after.contains(other) {
+                    self.tasks[task].after.push(*other);
+                    self.tasks[*other].before.push(task);
+                }
+            }
+        }
+        let mut num_open: Vec<usize> = self.tasks.iter().map(|task| task.after.len()).collect();
+        self.order = (0..self.tasks.len()).filter(|task| num_open[*task] == 0).collect();
+        let mut next = 0;
+        while let Some(&task) = self.order.get(next) {
+            next += 1;
+            for &waiting in &self.tasks[task].before {
+                num_open[waiting] -= 1;
+                if num_open[waiting] == 0 {
+                    self.order.push(waiting);
+                }
+            }
+        }
+    }
+
+    /// Computes heads, tails, and what follows from them.
+    fn set_windows(&mut self) {
+        for position in 0..self.order.len() {
+            let task = self.order[position];
+            let ready = self.tasks[task].after.iter().map(|other| self.tasks[*other].earliest_end);
+            let head = ready.fold(self.tasks[task].release, f64::max);
+            self.tasks[task].head = head;
+            let (mut end, mut shortest) = (f64::INFINITY, f64::INFINITY);
+            self.each_way(task, |way| {
+                let ends = way.from.max(head) + way.runtime;
+                if ends <= way.until * (1.0 + SLACK) {
+                    end = end.min(ends);
+                    shortest = shortest.min(way.runtime);
+                }
+            });
+            self.tasks[task].earliest_end = end;
+            self.tasks[task].shortest = shortest;
+        }
+        for position in (0..self.order.len()).rev() {
+            let task = self.order[position];
+            let (mut tail, mut latest) = (0.0f64, self.tasks[task].due);
+            for other in &self.tasks[task].before {
+                let other = &self.tasks[*other];
+                tail = tail.max(other.shortest + other.tail);
+                latest = latest.min(other.latest_end - other.shortest);
+            }
+            self.tasks[task].tail = tail;
+            self.tasks[task].latest_end = latest;
+        }
+    }
+
+    /// Whether `task` starts only after `other` has ended, by way of others too.
+    pub(crate) fn waits_for(&self, task: usize, other: usize) -> bool {
+        let after = &self.tasks[task].after;
+        after.contains(&other) || after.iter().any(|one| self.waits_for(*one, other))
+    }
+
+    /// Whether two tasks can take each other's place in any plan.
+    pub(crate) fn are_alike(&self, left: usize, right: usize) -> bool {
+        let (left_modes, right_modes) = (&self.model.tasks[left], &self.model.tasks[right]);
+        let (left, right) = (&self.tasks[left], &self.tasks[right]);
+        left.stay.is_none()
+            && right.stay.is_none()
+            && left_modes.has_modes_of(right_modes)
+            && (left.release, left.weight, left.due) == (right.release, right.weight, right.due)
+            && left.nodes == right.nodes
+            && left.after == right.after
+            && left.before == right.before
+    }
+
+    /// The nodes that `task` may use.
+    pub(crate) fn nodes_of(&self, task: usize) -> impl Iterator<Item = usize> + Clone + '_ {
+        let some = self.tasks[task].nodes.as_ref();
+        let all = if some.is_some() { 0 } else { self.nodes.len() };
+        (0..all).chain(some.into_iter().flatten().copied())
+    }
+
+    pub(crate) fn may_use(&self, task: usize, node: usize) -> bool {
+        self.tasks[task].nodes.as_ref().is_none_or(|nodes| nodes.binary_search(&node).is_ok())
+    }
+
+    /// Whether the nodes that `task` may use have enough devices for a wide mode.
+    pub(crate) fn has_nodes_for(&self, task: usize, mode: &WideMode) -> bool {
+        let of_kind = self.nodes_of(task).filter(|node| self.model.nodes[*node].kind == mode.kind);
+        of_kind.map(|node| self.model.nodes[node].gpus).sum::<u32>() >= mode.gpus
+    }
+
+    /// Whether `task` can stay where it runs, as far as its nodes go.
+    pub(crate) fn may_stay(&self, task: usize) -> bool {
+        let stay = self.tasks[task].stay.as_ref();
+        stay.is_some_and(|stay| stay.parts().all(|(node, _)| self.may_use(task, node)))
+    }
+
+    /// Tells `visit` the shape of every way of `task`, once for each class of nodes.
+    pub(crate) fn each_way(&self, task: usize, mut visit: impl FnMut(Way)) {
+        let facts = &self.tasks[task];
+        if let Some(stay) = facts.stay.as_ref().filter(|_| self.may_stay(task)) {
+            let parts = || stay.parts().map(|(node, gpus)| (node, f64::from(gpus)));
+            visit(Way {
+                kind: stay.kind,
+                held: stay.held(),
+                runtime: stay.runtime,
+                from: 0.0,
+                until: parts()
+                    .map(|(node, _)| self.nodes[node].until)
+                    .fold(f64::INFINITY, f64::min),
+                share: parts().map(|(node, gpus)| self.device_price(node) * gpus).sum(),
+                alone: parts().map(|(node, _)| self.nodes[node].price).sum(),
+            });
+        }
+        if facts.is_fixed {
+            return;
+        }
+        let some = facts.nodes.as_deref().unwrap_or(&self.classes);
+        for &node in some {
+            for mode in self.model.modes_on(task, node) {
+                visit(self.narrow_way(task, node, mode));
+            }
+        }
+        for mode in &self.model.tasks[task].wide {
+            if let Some(way) = self.wide_way(task, mode, some) {
+                visit(way);
+            }
+        }
+    }
+
+    /// Price of a second of one device, where all devices of its node are held.
+    pub(crate) fn device_price(&self, node: usize) -> f64 {
+        self.nodes[node].price / f64::from(self.model.nodes[node].gpus)
+    }
+
+    fn narrow_way(&self, task: usize, node: usize, mode: &Mode) -> Way {
+        let NodeFacts { price, from, until } = self.nodes[node];
+        Way {
+            kind: self.model.nodes[node].kind,
+            held: mode.gpus,
+            runtime: mode.runtime + self.tasks[task].lead,
+            from,
+            until,
+            share: self.device_price(node) * f64::from(mode.gpus),
+            alone: price,
+        }
+    }
+
+    /// A wide mode on the best of the nodes that it may use: no gang of it does better. `None` where
+    /// they are too few.
+    fn wide_way(&self, task: usize, mode: &WideMode, some: &[usize]) -> Option<Way> {
+        let of_kind =
+            || some.iter().copied().filter(|node| self.model.nodes[*node].kind == mode.kind);
+        if !self.has_nodes_for(task, mode) {
+            return None;
+        }
+        let least =
+            |value: &dyn Fn(usize) -> f64| of_kind().map(value).fold(f64::INFINITY, f64::min);
+        let per_device = least(&|node| self.device_price(node));
+        Some(Way {
+            kind: mode.kind,
+            held: mode.held,
+            runtime: mode.runtime + self.tasks[task].lead,
+            from: least(&|node| self.nodes[node].from),
+            until: of_kind().map(|node| self.nodes[node].until).fold(0.0, f64::max),
+            share: per_device * f64::from(mode.held),
+            alone: per_device * f64::from(mode.held),
+        })
+    }
+
+    /// A time by which every plan that starts its gangs as early as it can has ended, and some plan
+    /// that is best under the objective.
+    pub(crate) fn horizon(&self) -> f64 {
+        let begin = self.nodes.iter().map(|node| node.from);
+        let begin = begin.chain(self.tasks.iter().map(|task| task.release)).fold(0.0, f64::max);
+        let longest = |task: usize| {
+            let mut longest = 0.0f64;
+            self.each_way(task, |way| longest = longest.max(way.runtime));
+            longest
+        };
+        let serial: f64 = (0..self.tasks.len()).map(longest).sum();
+        let due = self.tasks.iter().map(|task| task.due).fold(0.0, f64::max);
+        (begin + serial).min(due)
+    }
+}
+
+/// Comparisons of times allow this much, relative, in favour of what may be possible.
+pub(crate) const SLACK: f64 = 1e-9;
+
+fn facts(problem: &Problem, model: &Model, task: &ProblemTask) -> TaskFacts {
+    let stay =
+        problem.running_gang(task).zip(task.running_strategy()).map(|(gang, strategy)| Stay {
+            strategy,
+            kind: gang.first().map_or(0, |part| model.nodes[part.node].kind),
+            runtime: task.strategies[strategy].runtime_s,
+            gang,
+        });
+    let is_restricted = task.only_nodes.is_some() || !task.not_nodes.is_empty();
+    let usable = || {
+        let nodes = problem.cluster.nodes.iter().enumerate();
+        nodes.filter(|(_, node)| task.may_use(&node.name)).map(|(index, _)| index).collect()
+    };
+    TaskFacts {
+        release: task.release_s,
+        after: Vec::new(),
+        before: Vec::new(),
+        weight: task.weight,
+        due: problem.due_s(task),
+        lead: if stay.is_some() { task.switch_cost_s.unwrap_or(0.0) } else { 0.0 },
+        is_fixed: task.running.as_ref().is_some_and(|running| !running.movable),
+        stay,
+        nodes: is_restricted.then(usable),
+        head: 0.0,
+        earliest_end: f64::INFINITY,
+        latest_end: f64::INFINITY,
+        shortest: f64::INFINITY,
+        tail: 0.0,
+    }
+}

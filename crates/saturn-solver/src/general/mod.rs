@@ -1,0 +1,24 @@
+//! Problems with more to them than devices and runtimes: releases, precedence, deadlines, weights,
+//! windows and prices of nodes, pinned places, tasks that run already, and the cost as objective.
+//!
+//! The searches for plain problems owe their speed to nodes being independent of each other; here a
+//! gang may wait for one on another node. So the state is one order of all tasks with a choice for
+//! each ([`play`]), searched by annealing ([`anneal`]) from plans built in one go ([`construct`]), with
+//! bounds of its own ([`bounds`]) and, for a few tasks, the exact program.
+
+mod anneal;
+mod assign;
+mod bounds;
+mod construct;
+mod instance;
+mod play;
+mod replay;
+mod solve;
+mod wait;
+mod wide;
+mod yardsticks;
+
+pub(crate) use instance::Instance;
+pub(crate) use play::Placed;
+pub(crate) use replay::replay;
+pub(crate) use solve::{Exact, solve, solve_exactly};

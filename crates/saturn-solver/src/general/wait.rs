@@ -1,0 +1,104 @@
+//! Making a plan cheaper by letting gangs wait.
+//!
+//! A node is paid for while it holds anything, so a gang that overlaps another on its node costs
+//! nothing: starting later than it could may be cheaper. Some cheapest plan has every gang start or
+//! end with another, or at a limit of its own: from any other plan it can be shifted one way or the
+//! other without costing more. So for one gang after the other those starts are tried, the others
+//! left where they are, until none of them helps.
+
+use super::instance::Instance;
+use super::play::{Placed, covered};
+
+/// With more gangs than this it takes too long.
+const MANY: usize = 150;
+const PASSES: usize = 6;
+
+/// Shifts gangs to starts at which the plan is cheaper.
+pub(crate) fn shift_gangs(instance: &Instance, placed: &mut [Placed]) {
+    if placed.len() > MANY || instance.nodes.iter().all(|node| node.price == 0.0) {
+        return;
+    }
+    let makespan = placed.iter().map(Placed::end).fold(0.0, f64::max);
+    let slack = 1e-12 * (1.0 + makespan);
+    for _ in 0..PASSES {
+        let mut is_better = false;
+        for index in 0..placed.len() {
+            if !placed[index].stays {
+                is_better |= shift_one(instance, placed, index, slack);
+            }
+        }
+        if !is_better {
+            return;
+        }
+    }
+}
+
+fn shift_one(instance: &Instance, placed: &mut [Placed], index: usize, slack: f64) -> bool {
+    let one = placed[index].clone();
+    let facts = &instance.tasks[one.task];
+    let lasts = one.lasts;
+    let (mut low, mut high) = (facts.release, facts.due - lasts);
+    for (node, _) in &one.parts {
+        low = low.max(instance.nodes[*node].from);
+        high = high.min(instance.nodes[*node].until - lasts);
+    }
+    let mut starts = Vec::new();
+    for other in placed.iter().filter(|other| other.task != one.task) {
+        if facts.after.contains(&other.task) {
+            low = low.max(other.end());
+        }
+        if facts.before.contains(&other.task) {
+            high = high.min(other.start - lasts);
+        }
+        starts.extend([other.start, other.end(), other.start - lasts, other.end() - lasts]);
+    }
+    starts.push(low);
+    if high.is_finite() {
+        starts.push(high);
+    }
+    starts.retain(|start| (low..=high).contains(start));
+    let mut least = paid(instance, placed, &one.parts);
+    let before = least;
+    let mut best = None;
+    for start in starts {
+        placed[index].start = start;
+        let cost = paid(instance, placed, &one.parts);
+        if cost < least - 1e-12 * (1.0 + before) && fits(instance, placed, index, slack) {
+            least = cost;
+            best = Some(start);
+        }
+    }
+    let start = best.unwrap_or(one.start);
+    placed[index].start = start;
+    best.is_some()
+}
+
+/// What some nodes cost.
+fn paid(instance: &Instance, placed: &[Placed], parts: &[(usize, u32)]) -> f64 {
+    parts
+        .iter()
+        .map(|(node, _)| {
+            let on_node = placed.iter().filter(|one| one.parts.iter().any(|part| part.0 == *node));
+            let mut spans: Vec<(f64, f64)> = on_node.map(|one| (one.start, one.end())).collect();
+            instance.nodes[*node].price * covered(&mut spans)
+        })
+        .sum()
+}
+
+/// Whether enough devices are free for a gang all the time.
+fn fits(instance: &Instance, placed: &[Placed], index: usize, slack: f64) -> bool {
+    let one = &placed[index];
+    one.parts.iter().all(|(node, gpus)| {
+        let held_at = |at: f64| -> u32 {
+            let running = placed.iter().enumerate().filter(|(other, gang)| {
+                *other != index && gang.start <= at + slack && at + slack < gang.end()
+            });
+            let parts = running.flat_map(|(_, gang)| &gang.parts);
+            parts.filter(|part| part.0 == *node).map(|part| part.1).sum()
+        };
+        let inside = placed.iter().map(|gang| gang.start);
+        let inside = inside.filter(|at| one.start < *at && *at + slack < one.end());
+        let most = inside.chain([one.start]).map(held_at).max().unwrap_or(0);
+        most + gpus <= instance.model.nodes[*node].gpus
+    })
+}

@@ -1,0 +1,100 @@
+//! Which nodes a wide gang takes, given what is placed already.
+
+use super::play::Player;
+use crate::model::WideMode;
+
+impl Player<'_> {
+    /// The nodes that would let a wide gang start first, with the devices taken on each; every one of
+    /// them among those that the task may use.
+    ///
+    /// Whole nodes by the time at which they are wholly free; those that turn out superfluous are
+    /// dropped; with `pack` the last is the node that can spare the rest first. `lead`, if it can be
+    /// used, comes before all others: the first nodes to fall free are not always the best. Nodes that
+    /// would leave before the gang has ended are passed over while there are enough others.
+    pub(crate) fn nodes_for(
+        &self,
+        task: usize,
+        mode: &WideMode,
+        lead: Option<usize>,
+        ready: f64,
+        lasts: f64,
+    ) -> Vec<(usize, u32)> {
+        let model = self.instance.model;
+        let size = |node: usize| model.nodes[node].gpus;
+        let free_at = |node: usize| self.free[node].last().copied().unwrap_or(0.0);
+        let mut nodes: Vec<usize> = self
+            .instance
+            .nodes_of(task)
+            .filter(|node| model.nodes[*node].kind == mode.kind)
+            .collect();
+        nodes.sort_by(|left, right| {
+            let rank = |node: usize| if lead == Some(node) { -1.0 } else { free_at(node) };
+            rank(*left).total_cmp(&rank(*right)).then(left.cmp(right))
+        });
+        loop {
+            let chosen = first_enough(&nodes, mode.gpus, size);
+            let start = chosen.iter().map(|node| free_at(*node)).fold(ready, f64::max);
+            let leaves = |node: &usize| self.instance.nodes[*node].until < start + lasts;
+            let early = chosen.iter().copied().min_by(|left, right| {
+                let until = |node: &usize| self.instance.nodes[*node].until;
+                until(left).total_cmp(&until(right))
+            });
+            let left: u32 = nodes.iter().map(|node| size(*node)).sum();
+            match early.filter(leaves) {
+                Some(node) if left - size(node) >= mode.gpus => nodes.retain(|one| *one != node),
+                _ => return self.with_part(&nodes, chosen, mode),
+            }
+        }
+    }
+
+    /// The chosen nodes with their devices; with `pack` one of them only in part.
+    fn with_part(
+        &self,
+        nodes: &[usize],
+        mut chosen: Vec<usize>,
+        mode: &WideMode,
+    ) -> Vec<(usize, u32)> {
+        let size = |node: usize| self.instance.model.nodes[node].gpus;
+        let whole = |chosen: Vec<usize>| -> Vec<(usize, u32)> {
+            chosen.into_iter().map(|node| (node, size(node))).collect()
+        };
+        let held: u32 = chosen.iter().map(|node| size(*node)).sum();
+        if !mode.pack || held <= mode.gpus {
+            return whole(chosen);
+        }
+        let Some(last) = chosen.pop() else { return Vec::new() };
+        let rest = mode.gpus - (held - size(last));
+        let spare = nodes
+            .iter()
+            .copied()
+            .filter(|node| !chosen.contains(node) && size(*node) >= rest)
+            .min_by(|left, right| {
+                let free_at = |node: &usize| self.free[*node][rest as usize - 1];
+                free_at(left).total_cmp(&free_at(right))
+            });
+        let mut parts = whole(chosen);
+        parts.push((spare.unwrap_or(last), rest));
+        parts
+    }
+}
+
+/// The first nodes that together have so many devices, without superfluous ones.
+fn first_enough(nodes: &[usize], gpus: u32, size: impl Fn(usize) -> u32) -> Vec<usize> {
+    let mut chosen: Vec<usize> = Vec::new();
+    let mut held = 0;
+    for &node in nodes {
+        if held >= gpus {
+            break;
+        }
+        chosen.push(node);
+        held += size(node);
+    }
+    chosen.retain(|node| {
+        let is_superfluous = held - size(*node) >= gpus;
+        if is_superfluous {
+            held -= size(*node);
+        }
+        !is_superfluous
+    });
+    chosen
+}

@@ -1,0 +1,69 @@
+//! The baselines on problems with facts: the same rules, with running tasks left where they are, and
+//! every release, window and order kept.
+//!
+//! A task whose rule leaves it no way that its nodes allow takes another. Deadlines mean nothing to
+//! them: a plan that misses one is none.
+
+use super::construct::{Recipe, Rule, construct};
+use super::instance::Instance;
+use super::play::{Choice, Genome, Player};
+use crate::baselines::{Baseline, gpu_counts, runtime_at};
+use crate::clock::Deadline;
+use crate::random::Random;
+use crate::schedule::Pace;
+
+/// The plan of a yardstick, to be played at its pace; `None` when the time is over.
+pub(super) fn yardstick(
+    instance: &Instance,
+    which: Baseline,
+    pace: Pace,
+    seed: u64,
+    deadline: Deadline,
+) -> Option<Genome> {
+    let model = instance.model;
+    let num_tasks = instance.tasks.len();
+    let recipe = Recipe { rule: Rule::Head, target: 0.0, thrift: 0.0 };
+    let mut player = Player::new(instance, pace);
+    let mut build = |rank: &[f64], allows: &dyn Fn(usize, Choice) -> bool| {
+        let allows = |task, choice| allows(task, choice);
+        construct(&mut player, recipe, rank, deadline, &allows, true)
+    };
+    if let Some(counts) = gpu_counts(model, which) {
+        let rank: Vec<f64> = (0..num_tasks)
+            .map(|task| match counts[task] {
+                0 => -model.tasks[task].shortest(),
+                count => -runtime_at(model, task, count),
+            })
+            .collect();
+        return build(&rank, &|task, choice| match choice {
+            Choice::Narrow { node, mode } => model.modes_on(task, node)[mode].gpus == counts[task],
+            Choice::Wide { .. } => counts[task] == 0,
+            Choice::Stay => true,
+        });
+    }
+    if which == Baseline::CurrentPractice {
+        let rank: Vec<f64> = (0..num_tasks).map(|task| task as f64).collect();
+        // The modes of a task get faster with width: the last is the fastest that fits.
+        return build(&rank, &|task, choice| match choice {
+            Choice::Narrow { node, mode } => mode + 1 == model.modes_on(task, node).len(),
+            _ => true,
+        });
+    }
+    let mut random = Random::new(seed, 0);
+    let rank: Vec<f64> = (0..num_tasks).map(|_| random.unit()).collect();
+    let drawn: Vec<Option<(usize, usize)>> = (0..num_tasks)
+        .map(|task| {
+            let pairs: Vec<(usize, usize)> = instance
+                .nodes_of(task)
+                .flat_map(|node| {
+                    (0..model.modes_on(task, node).len()).map(move |mode| (node, mode))
+                })
+                .collect();
+            (!pairs.is_empty()).then(|| pairs[random.below(pairs.len())])
+        })
+        .collect();
+    build(&rank, &|task, choice| match choice {
+        Choice::Narrow { node, mode } => drawn[task] == Some((node, mode)),
+        _ => drawn[task].is_none(),
+    })
+}
