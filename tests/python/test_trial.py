@@ -145,3 +145,17 @@ def test_each_knob_sets_setup_is_its_own(run: Runtime) -> None:
     assert trial["knobs"] == {"sleep_s": 0.0}
     # Three steps of the first set took three seconds.
     assert 0 < trial["outcome"]["setup_s"] < 3.0
+
+
+def test_an_optimizer_that_can_not_step_split_parameters_is_said_in_words(run: Runtime) -> None:
+    changes = {"optimizer_cls": torch.optim.Adafactor}
+    assert outcome(run, "ddp", 2, **changes)["outcome"]["outcome"] == "measured"
+    found = outcome(run, "fsdp", 2, **changes)["outcome"]
+    assert found["outcome"] == "not_applicable"
+    assert found["reason"].startswith("Adafactor can't step parameters that are split over devices")
+
+
+def test_an_optimizer_that_wants_a_closure_is_refused(run: Runtime) -> None:
+    run.write_task(definition(optimizer_cls=torch.optim.LBFGS))
+    failed = run.run("mlp", "ddp", kind="trial").one("failed")
+    assert failed["kind"] == "task" and "LBFGS, whose step wants a closure" in failed["error"]

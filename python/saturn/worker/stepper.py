@@ -26,6 +26,7 @@ from saturn.worker.failure import TaskError, task_function
 from saturn.worker.gang import Gang
 from saturn.worker.lr_schedule import LrSchedule
 from saturn.worker.objective import TaskObjective
+from saturn.worker.optimizer import build_optimizer, step_optimizer
 from saturn.worker.precision import Precision
 
 
@@ -106,7 +107,7 @@ class Stepper:
         ]
         self._clip_gradients()
         with self.parallel.optimizer_memory():
-            self.optimizer.step()
+            step_optimizer(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
         if not self._accumulation.is_past_end(pieces[-1].after.batches):
             self.lr_schedule.step()
@@ -174,22 +175,6 @@ def build_model(definition: TaskDefinition) -> nn.Module:
     if not module.training:  # as pretrained models come; parts set to eval on purpose stay so
         module.train()
     return module
-
-
-def build_optimizer(definition: TaskDefinition, module: nn.Module) -> torch.optim.Optimizer:
-    """The task's optimizer over the trainable parameters of `module`."""
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    if not parameters:
-        raise TaskError("get_model returned a model without trainable parameters")
-    optimizer_cls = definition.optimizer_cls or torch.optim.AdamW
-    with task_function("optimizer_cls"):
-        optimizer = optimizer_cls(parameters, lr=definition.lr)
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TaskError(
-            f"optimizer_cls returned a {type(optimizer).__name__}; it must be a class (or a "
-            "functools.partial of one) that makes a torch.optim.Optimizer from (parameters, lr=…)"
-        )
-    return optimizer
 
 
 def build_data(
