@@ -19,6 +19,7 @@ from models import Mlp, definition
 from saturn.techniques import NotApplicable, Setting
 from saturn.techniques.courier import Courier, CudaCourier
 from saturn.techniques.ddp import Ddp
+from saturn.techniques.layers import repeated_layers
 from saturn.techniques.offload import Offload
 from saturn.techniques.slow_tier import SlowTier
 from saturn.worker.data import Position
@@ -86,6 +87,48 @@ class PeculiarNet(nn.Module):
 
 def test_arguments_and_outputs_of_every_shape(tmp_path: Path) -> None:
     same_as_resident(definition(get_model=PeculiarNet), tmp_path)
+
+
+def test_encoder_and_decoder_are_both_streamed(tmp_path: Path) -> None:
+    def get_model() -> nn.Module:
+        from transformers import T5Config, T5ForConditionalGeneration
+
+        size = {"vocab_size": 32, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_heads": 2}
+        depth = {"num_layers": 3, "num_decoder_layers": 2, "decoder_start_token_id": 0}
+        return T5ForConditionalGeneration(T5Config(**size, **depth, dropout_rate=0.0))
+
+    model = get_model()
+    names = {id(part): name for name, part in model.named_modules()}
+    assert [names[id(layer)] for layer in repeated_layers(model)] == [
+        *(f"encoder.block.{number}" for number in range(3)),
+        *(f"decoder.block.{number}" for number in range(2)),
+    ]
+    task = task_of("gpt2", get_model=get_model)
+    losses, _ = in_process.train(task, Ddp(), tmp_path, steps=3)
+    streamed, _ = in_process.train(task, Offload(), tmp_path, steps=3)
+    # Not to the bit: the encoder's output goes to every layer, and its gradients are added in
+    # another order.
+    assert reference.largest_difference(streamed, losses) < 1e-6
+
+
+class Scored(nn.Linear):
+    """Keeps what needs no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__(12, 12)
+        self.positions: torch.Tensor | None = None
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.positions is None:
+            self.positions = torch.arange(12.0).cos()
+        return super().forward(inputs * self.positions)
+
+
+def test_a_cache_of_what_needs_no_gradient_is_no_matter(tmp_path: Path) -> None:
+    def get_model() -> nn.Module:
+        return nn.Sequential(Scored(), nn.Tanh(), Scored(), nn.Linear(12, 5))
+
+    same_as_resident(definition(get_model=get_model), tmp_path)
 
 
 class TiedSparse(nn.Module):
@@ -382,9 +425,26 @@ class InPlace(nn.Linear):
         return super().forward(inputs.mul_(2.0))
 
 
+class KeepsBeside(nn.Linear):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(inputs)
+        self.penalty = outputs.square().mean()
+        return outputs
+
+
+STRANGER = nn.Parameter(torch.ones(12))
+
+
+class UsesAStranger(nn.Linear):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs) * STRANGER
+
+
 @pytest.mark.parametrize(
     ("layers", "words"),
     [
+        ([nn.Linear(12, 12), KeepsBeside(12, 12)], r"hands on a tensor of shape \(\) beside"),
+        ([nn.Linear(12, 12), UsesAStranger(12, 12)], "neither an argument nor a parameter"),
         ([GivesHolder(12, 12), TakesHolder(12, 12)], "returns a Holder"),
         ([nn.Linear(12, 12), InPlace(12, 12)], "in place"),
     ],

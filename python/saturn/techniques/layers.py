@@ -1,39 +1,64 @@
 """Find the repeated layers of a model without knowing its kind.
 
-The layers are the children of the largest `ModuleList` or `Sequential`, by parameters: the blocks
-of a transformer, the stages of a convolutional net.
+The layers are the children of a `ModuleList` or `Sequential`: the blocks of a transformer, the
+stages of a convolutional net. Of lists within lists, that one counts whose layers are the most even
+pieces: a `Sequential` of embedding, transformer and head is not what is looked for. A model may
+have several side by side, such as encoder and decoder.
 """
 
 from __future__ import annotations
 
 from torch import nn
 
+#: Beside the best list, those count that divide at least this part of what it does.
+_WORTH_DIVIDING = 0.1
+
 
 def repeated_layers(module: nn.Module) -> list[nn.Module]:
-    """The layers of the largest layer list in `module`, in order, each once.
+    """The layers of the layer lists in `module`, in order, each once.
 
     Layers without parameters are left out, and so are layers that share a parameter with the rest
     of the model, since those can't be split on their own. Empty where there is no layer list.
     """
+    owners = _num_owners(module)
+    layers: dict[int, nn.Module] = {}
+    for layer_list in _layer_lists(module):
+        for layer in layer_list:
+            inside = _num_owners(layer)
+            if inside and all(owners[key] == count for key, count in inside.items()):
+                layers.setdefault(id(layer), layer)
+    return list(layers.values())
+
+
+def _layer_lists(module: nn.Module) -> list[nn.ModuleList | nn.Sequential]:
+    """The best list of `module`, and others apart from it; in the model's order."""
     lists = [m for m in module.modules() if isinstance(m, nn.ModuleList | nn.Sequential)]
-    if not lists:
-        return []
-    # `max` takes the first of equals, the outermost: modules() goes from the outside in.
-    largest = max(lists, key=_num_parameters)
+    divided = {id(each): _num_divided(each) for each in lists}
+    # Stable, so of equals the outermost comes first: modules() goes from the outside in.
+    by_worth = sorted(lists, key=lambda each: divided[id(each)], reverse=True)
+    chosen: list[nn.ModuleList | nn.Sequential] = []
+    for each in by_worth:
+        if chosen and divided[id(each)] < max(1, _WORTH_DIVIDING * divided[id(chosen[0])]):
+            break
+        inside = {id(inner) for inner in each.modules()}
+        if all(
+            id(other) not in inside and all(each is not inner for inner in other.modules())
+            for other in chosen
+        ):
+            chosen.append(each)
+    return [each for each in lists if any(each is other for other in chosen)]
+
+
+def _num_divided(layer_list: nn.ModuleList | nn.Sequential) -> int:
+    """Parameters outside the largest layer: what need not be in one place with it."""
+    sizes = [sum(p.numel() for p in layer.parameters()) for layer in layer_list]
+    return sum(sizes) - max(sizes, default=0)
+
+
+def _num_owners(module: nn.Module) -> dict[int, int]:
+    """How many modules in `module` hold each parameter."""
     owners: dict[int, int] = {}
     for child in module.modules():
         for parameter in child.parameters(recurse=False):
             owners[id(parameter)] = owners.get(id(parameter), 0) + 1
-    layers: dict[int, nn.Module] = {}
-    for layer in largest:
-        inside: dict[int, int] = {}
-        for child in layer.modules():
-            for parameter in child.parameters(recurse=False):
-                inside[id(parameter)] = inside.get(id(parameter), 0) + 1
-        if inside and all(owners[key] == count for key, count in inside.items()):
-            layers.setdefault(id(layer), layer)
-    return list(layers.values())
-
-
-def _num_parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
+    return owners

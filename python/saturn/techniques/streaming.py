@@ -10,7 +10,7 @@ another while the layer runs. So the optimizer, a checkpoint, and code that hold
 never notice. Between runs, data and gradient are in the slow tier.
 
 What can't be followed is refused in words (`NotApplicable`): tensors inside objects that hide
-them, inputs that a layer changes in place, caches.
+them, caches, and what `layer_check` finds in a layer's first run.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from saturn.techniques.courier import Courier
 from saturn.techniques.interface import NotApplicable
+from saturn.techniques.layer_check import first_run
 from saturn.techniques.recompute import refuse_caches
 from saturn.techniques.slow_tier import SlowTier
 from saturn.worker.seeds import RandomState
@@ -40,6 +41,8 @@ class Streamed:
         """Move them to the slow tier, one after the other."""
         self.parameters = list(parameters)
         self.trainable = [p for p in self.parameters if p.requires_grad]
+        #: Whether the layer that they belong to has had its first run.
+        self.is_checked = False
         self._tier = tier
         self._gradients: dict[nn.Parameter, Tensor] = {}  # memory used again at each step
         for parameter in self.parameters:
@@ -156,6 +159,14 @@ class _Run:
         self._outputs = found
         return tuple(leaf for leaf in returned if isinstance(leaf, Tensor))
 
+    def first_pass(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Run it without a graph, on the device."""
+        with self.layers.on_device(self.number) as streamed:
+            if streamed.is_checked:
+                return self(tensors)
+            streamed.is_checked = True
+            return first_run(self, tensors, streamed.parameters)
+
     def again(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Run it as before, with a graph."""
         with self._random.again(), torch.enable_grad():
@@ -175,15 +186,7 @@ class _Stream(torch.autograd.Function):
         ctx.run = run
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
-        versions = [tensor._version for tensor in tensors]
-        with run.layers.on_device(run.number):
-            outputs = run(tensors)
-        if versions != [tensor._version for tensor in tensors]:
-            raise NotApplicable(
-                "a layer changes its input in place, which would happen twice: it runs again in "
-                "the backward pass"
-            )
-        return outputs
+        return run.first_pass(tensors)
 
     @staticmethod
     @once_differentiable
