@@ -357,6 +357,18 @@ def test_stop_resume_and_moves_keep_the_training(run: Runtime) -> None:
     assert run.losses("mlp") == run.losses("whole")
 
 
+def test_a_trial_measures_it_where_memory_is_short(run: Runtime) -> None:
+    run.write_task(definition())
+    for memory, outcome in (
+        (10_000, "measured"),
+        (1_000, "out_of_memory"),
+        (None, "not_applicable"),
+    ):
+        result = run.run("mlp", "offload", kind="trial", device_memory_bytes=memory)
+        assert result.codes == [0], result.logs
+        assert result.one("trial")["outcome"]["outcome"] == outcome
+
+
 def test_moves_to_and_from_other_techniques_reproduce_plain_torch(run: Runtime) -> None:
     task = definition(get_model=sequential_of_seven)
     run.write_task(task)
