@@ -4,18 +4,77 @@ from __future__ import annotations
 
 import os
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import memory_models
 import pytest
 import torch
 from harness import Result, Runtime
+from saturn.worker.device_memory import DeviceMemory, is_limited, limit_gpus_when_used
 from techniques_of_tests import spec_of
 from torch import nn
 
 #: Megabytes of parameters of the task's model; with AdamW, its state is four times that.
 MODEL_MB = 42
 MB = 10**6
+
+
+class FakeGpu:
+    """Stands in for `torch.cuda`: two GPUs of 80 GB, and what was asked of their allocator."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fractions: dict[int, float] = {}
+        self.when_used: list[Any] = []
+        names = {
+            "get_device_properties": lambda device: SimpleNamespace(total_memory=80 * 10**9),
+            "set_per_process_memory_fraction": self.limit,
+            "device_count": lambda: 2,
+            "_lazy_call": self.when_used.append,
+        }
+        for name, value in names.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+
+    def limit(self, fraction: float, device: torch.device) -> None:
+        self.fractions[device.index] = fraction
+
+
+def test_a_gpu_is_limited_by_the_share_of_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = FakeGpu(monkeypatch)
+    device = torch.device("cuda", 1)
+    assert DeviceMemory(device, None).total_bytes == 80 * 10**9 and gpu.fractions == {}
+    limited = DeviceMemory(device, 20 * 10**9)
+    assert limited.total_bytes == 20 * 10**9 and gpu.fractions == {1: 0.25}
+    # More than there is limits nothing; and nothing is limited for the process itself.
+    assert DeviceMemory(device, 10**12).total_bytes == 80 * 10**9 and gpu.fractions == {1: 1.0}
+    limited.building()
+    limited.spreading()
+    limited.training()
+    with limited.host(), limited.lifted():
+        assert not is_limited()
+
+
+def test_a_black_box_has_its_gpus_limited_once_it_uses_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = FakeGpu(monkeypatch)
+    limit_gpus_when_used(40 * 10**9)
+    assert gpu.fractions == {}
+    for call in gpu.when_used:
+        call()
+    assert gpu.fractions == {0: 0.5, 1: 0.5}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_real_gpu_refuses_what_is_beyond_the_limit() -> None:
+    device = torch.device("cuda", 0)
+    DeviceMemory(device, 200 * MB)
+    try:
+        torch.ones(100 * MB // 4, device=device)
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.ones(300 * MB // 4, device=device)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
 
 
 def trial(run: Runtime, technique: Any, ranks: int, limit_mb: float | None, **task: Any) -> Result:

@@ -16,6 +16,7 @@ struct Run {
     tasks: Vec<(String, String)>,
     devices: u32,
     steps: u64,
+    device_memory_bytes: Option<u64>,
 }
 
 impl Run {
@@ -23,7 +24,7 @@ impl Run {
     fn new(devices: u32, behaviours: &[&str]) -> Self {
         let tasks = behaviours.iter().enumerate();
         let tasks = tasks.map(|(index, how)| (format!("t{index}"), (*how).to_owned())).collect();
-        Self { dir: TempDir::new().unwrap(), tasks, devices, steps: 60 }
+        Self { dir: TempDir::new().unwrap(), tasks, devices, steps: 60, device_memory_bytes: None }
     }
 
     fn path(&self) -> PathBuf {
@@ -47,6 +48,7 @@ impl Run {
             "python_path": [], "cwd": self.dir.path(), "preload": [], "devices": self.devices,
             "interval_s": 1000.0, "checkpoint_every_s": 1.0, "solver_time_limit_s": 0.2, "seed": 0,
             "warmup_steps": 1, "timed_steps": 3, "tasks": tasks,
+            "device_memory_bytes": self.device_memory_bytes,
             "techniques": [
                 {"name": "ddp", "level": "managed", "import": "m:D", "pickle": null}],
         })
@@ -68,8 +70,12 @@ impl Run {
     }
 
     fn resume(&self) -> Result<Outcome, RuntimeError> {
+        self.resume_with(DeviceMemory::AsBefore)
+    }
+
+    fn resume_with(&self, device_memory: DeviceMemory) -> Result<Outcome, RuntimeError> {
         let watcher = Watcher { console: quiet(), is_interrupted: &mut || false };
-        let outcome = saturn_runtime::resume(&self.path(), DeviceMemory::AsBefore, watcher);
+        let outcome = saturn_runtime::resume(&self.path(), device_memory, watcher);
         self.assert_no_process_lives();
         outcome
     }
@@ -96,6 +102,17 @@ impl Run {
     /// How often a task's gang was launched to train.
     fn attempts(&self, task: usize) -> u64 {
         self.report()["tasks"][task]["attempts"].as_u64().unwrap()
+    }
+
+    /// What the attempts of the first task were told that a device may hold, oldest first.
+    fn told_limits(&self) -> Vec<Option<u64>> {
+        let limit = |attempt: u32| {
+            let attempts = self.path().join("tasks/t0/attempts");
+            let spec = std::fs::read_to_string(attempts.join(format!("{attempt}/spec.json")));
+            let spec: serde_json::Value = serde_json::from_str(&spec.ok()?).unwrap();
+            Some(spec["device_memory_bytes"].as_u64())
+        };
+        (1..).map_while(limit).collect()
     }
 
     fn report(&self) -> serde_json::Value {
@@ -219,6 +236,29 @@ fn an_interrupt_stops_at_checkpoints_and_a_resume_finishes() {
     assert!((0..3).all(|task| run.saved_step(&format!("t{task}")) == 60));
     // Once more: a run that is complete is only reported on.
     assert_eq!(run.resume().unwrap().end, saturn_engine::RunEnd::Complete);
+}
+
+#[test]
+fn a_memory_limit_stays_with_a_run_until_a_resume_changes_it() {
+    let sleeps = r#"{"trials": 1, "bad_attempts": 9, "at_step": 30, "how": "sleep"}"#;
+    for (device_memory, limit) in [
+        (DeviceMemory::AsBefore, Some(600_000_000)),
+        (DeviceMemory::Bytes(700_000_000), Some(700_000_000)),
+        (DeviceMemory::Unlimited, None),
+    ] {
+        let mut run = Run::new(1, &[sleeps]);
+        run.device_memory_bytes = Some(600_000_000);
+        run.start_interrupted(&mut || run.saved_step("t0") > 0).unwrap();
+        std::fs::write(run.path().join("tasks/t0/behaviour.json"), GOOD).unwrap();
+        assert_eq!(run.resume_with(device_memory).unwrap().num_failed, 0);
+        let limits = run.told_limits();
+        assert_eq!(limits[..2], [Some(600_000_000); 2], "{limits:?}");
+        assert_eq!(limits.last(), Some(&limit), "{limits:?}");
+        assert_eq!(run.report()["device_memory_bytes"].as_u64(), limit);
+    }
+    let mut run = Run::new(1, &[GOOD]);
+    run.device_memory_bytes = Some(0);
+    assert!(run.start().unwrap_err().to_string().contains("`device_memory_bytes` is 0"));
 }
 
 #[test]
