@@ -11,13 +11,13 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-short test test-rust test-python bench lint format clean
+.PHONY: help setup demo demo-short test test-rust test-python bench bench-solver bench-techniques lint format clean
 
 help:
 	@echo 'make demo        measure, plan and train a sweep of 12 models; opens with a report at the end'
 	@echo 'make demo-short  the same with fewer steps, about a minute'
 	@echo 'make test        all tests'
-	@echo 'make bench       the solver beside CP-SAT and the exact program, about 3 minutes'
+	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, about 10 minutes'
 	@echo 'make lint        formatter, lints, types'
 	@echo 'make format      format all code'
 	@echo 'make setup       only the set-up: virtual environment, build'
@@ -42,12 +42,17 @@ test-rust: setup
 test-python: setup
 	@$(bin)/python -m pytest
 
-# Overwrites the kept table: commit it only from a machine that does nothing else.
-bench: setup
+# Overwrite the kept pages: commit them only from a machine that does nothing else.
+bench: bench-solver bench-techniques
+
+bench-solver: setup
 	@$(bin)/python -m pip --disable-pip-version-check install --quiet ortools
 	@$(PYTHON) $(setup) --run cargo build --release -p saturn-solver --example measure
 	@$(bin)/python benches/solver/bench.py --seeds 1 --first-seed 200 --times 0.1,1,10 --cp-sat 10 \
 	  --out docs/solver-bench.md
+
+bench-techniques: setup
+	@$(bin)/python benches/techniques/bench.py --out docs/techniques-bench.md
 
 lint: setup
 	@$(PYTHON) $(setup) --run cargo fmt --all --check

@@ -147,7 +147,7 @@ class Pipeline(OneDevice):
             self.schedule.step(target=tokens, losses=losses)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return float(torch.stack(losses).mean()) if losses else 0.0
+        return torch.stack(losses).mean().item() if losses else 0.0
 
 
 def _next_token(logits: Tensor, tokens: Tensor) -> Tensor:

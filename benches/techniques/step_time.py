@@ -1,6 +1,6 @@
 """A step under Saturn beside the same technique written by hand in plain torch.
 
-usage: step_time.py [--pairs N] [--only SUBSTRING] [--out FILE]
+usage: step_time.py [--pairs N] [--only SUBSTRING] [--out JSON]
 
 A Llama of 5M parameters with AdamW, batches of 8 sequences of 64 tokens, a core and a thread for
 each rank. Both sides live in the same ranks and take turns: blocks of steps, the order of the two
@@ -42,6 +42,10 @@ CASES: tuple[tuple[str, int, dict[str, Any], str, dict[str, Any]], ...] = (
     ("ddp", 2, {}, "Ddp", {}),
     ("fsdp", 2, {}, "Fsdp", {}),
     ("tensor", 2, {}, "TensorParallel", {}),
+    (
+        *("pipeline", 2, {"schedule": "1f1b", "microbatches": 4}),
+        *("Pipeline", {"schedule": "1f1b", "micro_batches": 4}),
+    ),
 )
 
 
@@ -213,23 +217,28 @@ def measure(case: int, pairs: int) -> dict[str, Any]:
     return found
 
 
-def row(case: int, pairs: int) -> list[str]:
-    """One row of the table."""
+def row(case: int, pairs: int) -> dict[str, str]:
+    """What is told of one case."""
     technique, ranks, knobs, _, _ = CASES[case]
     found = measure(case, pairs)
-    cells = [technique, str(ranks), ", ".join(f"{key} {value}" for key, value in knobs.items())]
-    cells += [f"{1e3 * statistics.median(found['wall'][side]):.0f} ms" for side in SIDES]
-    for clock in ("wall", "cpu"):
+    told = {
+        "technique": technique,
+        "slots": str(ranks),
+        "knobs": ", ".join(f"{key} {value}" for key, value in knobs.items()) or "-",
+    }
+    for side, name in zip(SIDES, ("Saturn", "by hand"), strict=True):
+        told[name] = f"{1e3 * statistics.median(found['wall'][side]):.0f} ms"
+    for clock, name in (("wall", "ratio"), ("cpu", "ratio of CPU time")):
         pairs_of = zip(*(found[clock][side] for side in SIDES), strict=True)
         low, middle, high = statistics.quantiles([ours / theirs for ours, theirs in pairs_of], n=4)
-        cells.append(f"{middle:.3f} ({low:.3f} to {high:.3f})")
-    return cells
+        told[name] = f"{middle:.3f} ({low:.3f} to {high:.3f})"
+    return told
 
 
 def main() -> None:
-    """Print the table; with `--out`, write it as a page."""
+    """Print a line a case; `--out` also writes JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--only", default="", help="only techniques whose name contains this")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rank-of", type=int, help=argparse.SUPPRESS)
@@ -239,14 +248,13 @@ def main() -> None:
     if options.rank_of is not None:
         run_rank(options.rank_of, options.rank, options.pairs, options.directory)
         return
-    header = ["technique", "slots", "knobs", "Saturn", "by hand", "ratio", "of CPU time"]
     rows = []
     for case, (technique, *_) in enumerate(CASES):
         if options.only in technique:
             rows.append(row(case, options.pairs))
-            print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
-    lines = ["| " + " | ".join(cells) + " |" for cells in [header, ["---"] * len(header), *rows]]
-    print("\n".join(lines))
+            print("  ".join(rows[-1].values()), flush=True)
+    if options.out is not None:
+        options.out.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

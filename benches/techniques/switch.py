@@ -128,9 +128,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="saturn-switch-") as directory:
         path = Path(directory)
-        warm = Warm(
-            path / "workers.lock", preload=f"transformers:GPT2LMHeadModel,{Path(__file__).stem}"
-        )
+        warm = Warm(path / "workers.lock", preload="transformers:GPT2LMHeadModel")
         with runtime(path, warm) as run:
             run.write_task(definition())
             found = measure(run, arguments.repetitions)
