@@ -39,7 +39,8 @@ def table(rows: Sequence[Iterable[str]]) -> str:
 
 def switches(found: dict[str, list[dict[str, float]]]) -> str:
     """The parts of each switch: medians, in seconds."""
-    parts = list(next(iter(found.values()))[0])
+    # Ranks are asked to stop while they step: that costs a step nothing.
+    parts = [part for part in next(iter(found.values()))[0] if part != "stop_s"]
     header = ["switch", *(part.removesuffix("_s") for part in parts)]
     rows = [
         [name, *(f"{statistics.median(one[part] for one in measured):.2f}" for part in parts)]
@@ -61,8 +62,8 @@ def main() -> None:
     command = "python benches/techniques/bench.py " + " ".join(sys.argv[1:])
     text = f"""# The techniques measured
 
-`{command}` ({time.perf_counter() - begun:.0f} s), on {os.cpu_count()} cores, which had {load:.1f}
-other processes running or waiting when it began.
+`{command}` ({time.perf_counter() - begun:.0f} s), on {os.cpu_count()} cores with a load of
+{load:.1f} from other work when it began. Where that is not near 0, seconds mean little, ratios more.
 
 ## A step, beside plain torch
 
@@ -79,7 +80,9 @@ is 1.02.
 
 A GPT-2 of 50M parameters with AdamW (0.6 GB of state) moved from gang to gang: medians of
 {options.repetitions}, in seconds, from the last step of the old gang to the end of the first of
-the new one. The goal is 3 s in all, 0.3 s for the launch.
+the new one. `save` blocks the old gang, `end` is until its last rank has gone; the new gang is
+launched, builds the model and its technique, loads the checkpoint, fetches data and takes a first
+step. The goal is 3 s in all, 0.3 s for the launch.
 
 {switches(costs)}
 """
