@@ -259,7 +259,7 @@ def anonymous_bytes() -> int:
 
 
 def test_training_takes_less_memory_than_the_parameters(run: Runtime) -> None:
-    num_layers, width = 20, 1024  # layers of 4 MiB
+    num_layers, width = 10, 1024  # layers of 4 MiB
 
     def grown_bytes(technique: str) -> int:
         sizes = run.run_dir / f"{technique}.sizes"
