@@ -135,6 +135,25 @@ def test_plain_models_train_as_in_plain_torch(
     check(run, definition(**changes), moves)
 
 
+def rows_of_many_lengths() -> DataLoader[Any]:
+    """Batches of 5, 5, 5 and 1, each of another length."""
+    rows = torch.randint(0, 32, (16, 16), generator=torch.Generator().manual_seed(0))
+
+    def collate(samples: list[Tensor]) -> dict[str, Tensor]:
+        tokens = torch.stack(samples)
+        tokens = tokens[:, : 8 + int(tokens[0, 0]) % 8]
+        return {"input_ids": tokens, "labels": tokens}
+
+    return DataLoader(rows, batch_size=5, shuffle=True, collate_fn=collate)
+
+
+def test_shapes_may_change_from_batch_to_batch(run: Runtime) -> None:
+    pytest.importorskip("transformers")
+    build = partial(model_kinds.llama, num_hidden_layers=4)
+    task = model_kinds.task_of("llama", get_model=build, get_dataloader=rows_of_many_lengths)
+    check(run, task, [pipeline(3, 9, 3)])
+
+
 def weighted_mean(outputs: Tensor, labels: Tensor) -> Tensor:
     losses = nn.functional.cross_entropy(outputs, labels, reduction="none")
     return (losses * labels).sum() / labels.sum()

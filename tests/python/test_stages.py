@@ -175,6 +175,18 @@ TRANSFORMERS = {
 }
 
 
+def mixture(**options: Any) -> nn.Module:
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, **options}
+    return transformer("mixtral", "MixtralConfig", "MixtralForCausalLM", **experts)
+
+
+def test_a_mixture_of_experts_without_and_with_a_loss_over_all_its_routers() -> None:
+    pytest.importorskip("transformers")
+    check(mixture, tokens(), 2)
+    with pytest.raises(NotApplicable, match=r"hooked to the forward of `model.layers.0"):
+        check(partial(mixture, output_router_logits=True), tokens(), 2)
+
+
 @pytest.mark.parametrize("num_stages", [2, 3, 4])
 @pytest.mark.parametrize("kind", TRANSFORMERS)
 def test_language_models(kind: str, num_stages: int) -> None:

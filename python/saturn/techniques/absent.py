@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from saturn.techniques.arguments import Arguments, map_leaves
 from saturn.techniques.interface import NotApplicable
 
 #: Functions that look at a tensor's shape, type and device alone: what they give is at hand.
@@ -73,11 +73,12 @@ class AbsentTensor(torch.Tensor):
     ) -> Any:
         if len(args) == 1 and getattr(func, "__name__", None) == "__get__":
             return cls._attribute(func, args[0])
-        leaves, structure = pytree.tree_flatten((args, kwargs or {}))
-        if not any(map(is_absent, leaves)):
-            args, kwargs = pytree.tree_unflatten(list(map(supplied, leaves)), structure)
-            return func(*args, **(kwargs or {}))
-        return _compute_shapes(func, list(map(supplied, leaves)), structure)
+        arguments = Arguments(args, kwargs or {})
+        arguments.leaves = list(map(supplied, arguments.leaves))
+        if not any(map(is_absent, arguments.leaves)):
+            args, kwargs = arguments.rebuilt(arguments.leaves)
+            return func(*args, **kwargs)
+        return _compute_shapes(func, arguments)
 
     @classmethod
     def _attribute(cls, getter: Callable[..., Any], tensor: AbsentTensor) -> Any:
@@ -121,8 +122,9 @@ def named(sources: Iterable[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _compute_shapes(func: Callable[..., Any], leaves: list[Any], structure: pytree.TreeSpec) -> Any:
+def _compute_shapes(func: Callable[..., Any], arguments: Arguments) -> Any:
     """What `func` gives: absent tensors of the right shapes."""
+    leaves = arguments.leaves
     absent = [leaf for leaf in leaves if isinstance(leaf, AbsentTensor)]
     device = absent[0]._device
     name = getattr(func, "__name__", "")
@@ -145,9 +147,9 @@ def _compute_shapes(func: Callable[..., Any], leaves: list[Any], structure: pytr
 
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         if name in _LIKE:
-            args, kwargs = pytree.tree_unflatten(leaves, structure)
+            args, kwargs = arguments.rebuilt(leaves)
             return func(*args, **{"device": device, **kwargs})
-        args, kwargs = pytree.tree_unflatten(list(map(without_numbers, leaves)), structure)
+        args, kwargs = arguments.rebuilt(list(map(without_numbers, leaves)))
         if "device" in kwargs:
             kwargs["device"] = _SHAPES_ONLY
         elif name == "to" and len(args) > 1 and isinstance(args[1], str):
@@ -173,6 +175,4 @@ def _compute_shapes(func: Callable[..., Any], leaves: list[Any], structure: pytr
                 return AbsentTensor._wrap(value, device, sources)
             return value
 
-        if isinstance(output, tuple | list) and not isinstance(output, torch.Size):
-            return pytree.tree_map(wrap, output)
-        return wrap(output)
+        return output if isinstance(output, torch.Size) else map_leaves(wrap, output)

@@ -144,10 +144,10 @@ class PipelinedModel(ParallelModel):
         seed = int(torch.randint(2**62, ()))
         pieces = self._cut(batch, objective)
         total = sum(piece.weight for piece in pieces)
+        if len(self._shapes) > _MAX_SHAPES:
+            self._shapes.clear()
         for piece in pieces:
             if piece.key not in self._shapes:
-                if len(self._shapes) >= _MAX_SHAPES:
-                    self._shapes.clear()
                 self._shapes[piece.key] = self._stage.rehearse(piece.args, piece.kwargs, seed)
         traffic = self._traffic(pieces)
         losses = [torch.zeros(())] * len(pieces)
@@ -324,8 +324,9 @@ def _flat(tensor: torch.Tensor, length: int) -> torch.Tensor:
 def _key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Text that is equal for inputs of equal shapes."""
     leaves, structure = pytree.tree_flatten((args, kwargs))
+    # Of tensors and arrays the shapes; plain values may decide what the model does.
     parts = [
-        f"{tuple(leaf.shape)}{leaf.dtype}" if isinstance(leaf, torch.Tensor) else repr(leaf)[:100]
+        f"{tuple(leaf.shape)} {leaf.dtype}" if hasattr(leaf, "shape") else repr(leaf)
         for leaf in leaves
     ]
-    return f"{structure}{parts}"
+    return f"{structure} {parts}"

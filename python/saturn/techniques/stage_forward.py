@@ -25,6 +25,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from saturn.techniques.absent import AbsentTensor, is_absent, named, supplied
+from saturn.techniques.arguments import Arguments, map_leaves
 from saturn.techniques.interface import NotApplicable
 from saturn.techniques.stages import Split
 from saturn.worker import seeds
@@ -212,10 +213,10 @@ class StageForward:
     def _layer(self, number: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Stands in for the `forward` of layer `number`."""
         run = self._run
-        leaves, structure = pytree.tree_flatten((args, kwargs), is_leaf=_is_leaf)
-        leaves = list(map(supplied, leaves))
+        arguments = Arguments(args, kwargs)
+        leaves = list(map(supplied, arguments.leaves))
         if run is None:  # computed again, in the backward
-            args, kwargs = pytree.tree_unflatten(leaves, structure)
+            args, kwargs = arguments.rebuilt(leaves)
             return forward(*args, **kwargs)
         if number != run.next_layer:
             raise NotApplicable(
@@ -238,7 +239,7 @@ class StageForward:
                 leaves = list(map(supplied, leaves))
             for leaf in leaves:
                 self._require(leaf, number)
-            args, kwargs = pytree.tree_unflatten(leaves, structure)
+            args, kwargs = arguments.rebuilt(leaves)
             if run.rehearsal is None:
                 outputs = forward(*args, **kwargs)
             else:
@@ -260,7 +261,7 @@ class StageForward:
                 return AbsentTensor.of(leaf.shape, leaf.dtype, self._gang.device, [name])
             return leaf
 
-        return pytree.tree_map(stand_in, run.shapes.outputs[number], is_leaf=_is_leaf)
+        return map_leaves(stand_in, run.shapes.outputs[number])
 
     def _supply(self, run: _Run, leaves: list[Any]) -> None:
         """Give the arguments of this stage's first layer what was received for them."""
@@ -370,8 +371,7 @@ class StageForward:
             if isinstance(leaf, torch.Tensor)
         }
         outputs = forward(*args, **kwargs)
-        after, _ = pytree.tree_flatten((args, kwargs), is_leaf=_is_leaf)
-        if list(map(id, after)) != list(map(id, leaves)):
+        if list(map(id, Arguments(args, kwargs).leaves)) != list(map(id, leaves)):
             raise NotApplicable(
                 f"layer `{self._name(number)}` changes a list or mapping that it is given, which "
                 "other stages can't see"
@@ -391,8 +391,21 @@ class StageForward:
                 "can't know"
             )
 
-        found.outputs[number] = pytree.tree_map(describe, outputs, is_leaf=_is_leaf)
+        found.outputs[number] = map_leaves(describe, outputs)
+        if not self.is_last:
+            self._see_hooks(number)
         return outputs
+
+    def _see_hooks(self, number: int) -> None:
+        """Raise where a layer that others skip is observed from outside, as by router losses."""
+        name, layer = self._split.layers[number]
+        for path, part in layer.named_modules():
+            # The layer's own are called on every stage.
+            if part is not layer and (part._forward_hooks or "forward" in vars(part)):
+                raise NotApplicable(
+                    f"something is hooked to the forward of `{name}.{path}`, as where a model "
+                    "collects what its layers do; on other stages it would not be called"
+                )
 
     def _compare(self, stage: int, leaving: list[Any], found: _Found) -> None:
         """Both sides of a cut must see the same arguments, but for what one of them lacks."""
@@ -403,11 +416,6 @@ class StageForward:
                     f"argument {number} of layer `{self._name(self._split.bounds[stage])}` differs "
                     "between the stages: it depends on what only some of them have"
                 )
-
-
-def _is_leaf(value: Any) -> bool:
-    """Whether a value is passed between layers as one thing."""
-    return not isinstance(value, tuple | list | dict)
 
 
 def _digest(leaf: Any) -> Any:
