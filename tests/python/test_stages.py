@@ -276,7 +276,7 @@ def test_nested_sequentials_are_one_chain() -> None:
     [
         (odd_models.SkipsAcross, "not only by way of the layers"),
         (odd_models.CallsTwice, "where all have been called"),
-        (odd_models.Backwards, "calls layer `layers.3` where `layers.0`"),
+        (odd_models.Backwards, "calls layer `layers.3` where `layers.0` is next"),
         (odd_models.LeavesOut, "without a call of layer `layers.3`"),
         (odd_models.SideBySide, "gets nothing from the layers before"),
         (odd_models.LooksBetween, "calls `__bool__` on what comes from `layers.0`"),

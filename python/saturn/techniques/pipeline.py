@@ -1,25 +1,22 @@
 """`pipeline`: each device holds some of the layers, and micro-batches flow through them.
 
 Schedules are those of `torch.distributed.pipelining`, GPipe and 1F1B, with one stage a rank. How a
-model is cut is in `stages`, how a stage runs its part in `stage_forward`.
+model is cut is in `stages`, how a stage runs its part in `stage_forward`, and what travels between
+stages in `traffic`.
 
-Micro-batches weigh in the loss by what the task says they count, so they needn't be equal. What
-travels between stages is flat and of one length for all micro-batches of a batch, the longest;
-that is all that torch is told of shapes, and they may change from batch to batch.
+Micro-batches weigh in the loss by what the task says they count, so they needn't be equal.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils import _pytree as pytree
 
@@ -32,20 +29,17 @@ from saturn.techniques.interface import (
     Setting,
     Technique,
 )
+from saturn.techniques.rehearsal import Shapes
 from saturn.techniques.shared_parameters import SharedParameters
-from saturn.techniques.stage_forward import Lacking, NeededElsewhere, Shapes, StageForward
+from saturn.techniques.stage_forward import NeededElsewhere, StageForward
 from saturn.techniques.stages import Split, keep_only, split, stage_bytes
+from saturn.techniques.traffic import SCHEDULES, Traffic
 from saturn.worker import nested, seeds
 from saturn.worker.failure import TaskError
 from saturn.worker.gang import Gang
 
-#: Runs a stage on a micro-batch, by its number, with what was received for it: gives the scaled
-#: loss on the last stage, elsewhere the tensors for the next.
-_RunStage = Callable[[int, Sequence[torch.Tensor]], Any]
-
-_SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
 #: Schedules that are kept, for the next batch of the same shapes.
-_MAX_SCHEDULES = 8
+_MAXSCHEDULES = 8
 #: Shapes of micro-batches that are remembered.
 _MAX_SHAPES = 256
 
@@ -75,7 +69,7 @@ class Pipeline(Technique):
         sets: list[Knobs] = [
             {"schedule": schedule, "microbatches": times * setting.gpus}
             for times in (2, 4)
-            for schedule in _SCHEDULES
+            for schedule in SCHEDULES
         ]
         return attention.with_back_ends(sets, module, setting)
 
@@ -90,8 +84,8 @@ class Pipeline(Technique):
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         schedule = knobs.get("schedule", "1f1b")
-        if schedule not in _SCHEDULES:
-            raise ValueError(f"schedule is `{schedule}`; it must be one of {list(_SCHEDULES)}")
+        if schedule not in SCHEDULES:
+            raise ValueError(f"schedule is `{schedule}`; it must be one of {list(SCHEDULES)}")
         setting = Setting(gpus=gang.world_size, device_kind=gang.device.type, hints={})
         if (reason := self.not_applicable(module, setting)) is not None:
             raise NotApplicable(reason)
@@ -134,7 +128,7 @@ class PipelinedModel(ParallelModel):
         self._stage = StageForward(module, cut, gang)
         self._parameters = SharedParameters(module, cut.holders, gang)
         self._shapes: dict[str, Shapes] = {}
-        self._schedules: OrderedDict[tuple[str, ...], _Traffic] = OrderedDict()
+        self._schedules: OrderedDict[tuple[str, ...], Traffic] = OrderedDict()
         self._last_of_step = True
 
     def forward_backward(
@@ -201,124 +195,16 @@ class PipelinedModel(ParallelModel):
                 pieces.append(_Microbatch(part, args, kwargs, weight, _key(args, kwargs)))
         return pieces
 
-    def _traffic(self, pieces: Sequence[_Microbatch]) -> _Traffic:
+    def _traffic(self, pieces: Sequence[_Microbatch]) -> Traffic:
         # The key is the same on all ranks, so all make a new schedule together.
         key = tuple(piece.key for piece in pieces)
         if key not in self._schedules:
-            if len(self._schedules) >= _MAX_SCHEDULES:
+            if len(self._schedules) >= _MAXSCHEDULES:
                 self._schedules.popitem(last=False)
             shapes = [self._shapes[piece.key] for piece in pieces]
-            self._schedules[key] = _Traffic(self._gang, self._schedule, shapes)
+            self._schedules[key] = Traffic(self._gang, self._schedule, shapes)
         self._schedules.move_to_end(key)
         return self._schedules[key]
-
-
-class _Traffic:
-    """A schedule for micro-batches of given shapes, and what travels between its stages."""
-
-    def __init__(self, gang: Gang, schedule: str, shapes: Sequence[Shapes]) -> None:
-        self._gang = gang
-        self._num_microbatches = len(shapes)
-        self._is_last = gang.rank == gang.world_size - 1
-        arriving = _lengths([each.lacking[gang.rank] for each in shapes])
-        self._leaving = (
-            [] if self._is_last else _lengths([each.lacking[gang.rank + 1] for each in shapes])
-        )
-        self._run: _RunStage | None = None  # during a step, as the next two
-        self._shapes: Sequence[Shapes] = ()
-        self._failure: Exception | None = None
-        # The schedule hands out numbers of micro-batches; each stage has the micro-batches.
-        numbers = (torch.empty(1, dtype=torch.int64, device="meta"),)
-        stage = PipelineStage(
-            _StageModule(self),
-            gang.rank,
-            gang.world_size,
-            gang.device,
-            input_args=numbers if gang.rank == 0 else tuple(_metas(arriving)),
-            output_args=(
-                torch.empty(1, device="meta", requires_grad=True)
-                if self._is_last
-                else tuple(_metas(self._leaving))
-            ),
-        )
-        if len(shapes) < gang.world_size:
-            schedule = "gpipe"  # 1F1B begins with a micro-batch for each stage
-        self._schedule = _SCHEDULES[schedule](
-            stage, len(shapes), loss_fn=lambda output, number: output, scale_grads=False
-        )
-
-    def step(self, run: _RunStage, shapes: Sequence[Shapes]) -> None:
-        """Forward and backward of all micro-batches, by `run(number, received)`."""
-        self._run, self._shapes, self._failure = run, shapes, None
-        numbers = torch.arange(self._num_microbatches)
-        options: dict[str, Any] = {"target": numbers if self._is_last else None}
-        options["return_outputs"] = False
-        try:
-            if self._gang.rank == 0:
-                self._schedule.step(numbers, **options)
-            else:
-                self._schedule.step(number=numbers, **options)
-        except RuntimeError:
-            # The schedule says only that a stage has failed; its own error says why.
-            if self._failure is not None:
-                raise self._failure from None
-            raise
-        finally:
-            self._run, self._shapes, self._failure = None, (), None
-
-    def forward(self, number: int, arrived: Sequence[torch.Tensor]) -> Any:
-        """One micro-batch through this stage: flat tensors in, flat tensors out."""
-        lacking = self._shapes[number].lacking[self._gang.rank]
-        received = [
-            # A copy, because layers may write to it, and what arrived is a leaf of the graph.
-            flat[: prod(lacks.shape)].view(lacks.shape).clone()
-            for flat, lacks in zip(arrived, lacking, strict=True)
-        ]
-        assert self._run is not None  # only called in a step
-        try:
-            ended = self._run(number, received)
-        except Exception as error:
-            self._failure = error
-            raise
-        if self._is_last:
-            return ended.reshape(1)
-        return tuple(
-            _flat(tensor, length) for tensor, (length, _) in zip(ended, self._leaving, strict=True)
-        )
-
-
-class _StageModule(nn.Module):
-    """What the schedule calls. It owns no parameters: the model does."""
-
-    def __init__(self, traffic: _Traffic) -> None:
-        super().__init__()
-        self._traffic = traffic
-
-    def forward(self, *arrived: torch.Tensor, number: torch.Tensor | None = None) -> Any:
-        if number is None:
-            return self._traffic.forward(int(arrived[0]), ())
-        return self._traffic.forward(int(number), arrived)
-
-
-def _lengths(lacking: Sequence[Sequence[Lacking]]) -> list[tuple[int, torch.dtype]]:
-    """Length and type of each tensor that travels, for the longest of the micro-batches."""
-    columns = list(zip(*lacking, strict=True))
-    if any(len({lacks.dtype for lacks in column}) > 1 for column in columns):
-        raise NotApplicable("micro-batches of one batch pass different types between their layers")
-    return [(max(prod(lacks.shape) for lacks in column), column[0].dtype) for column in columns]
-
-
-def _metas(lengths: Sequence[tuple[int, torch.dtype]]) -> Iterator[torch.Tensor]:
-    for length, dtype in lengths:
-        yield torch.empty(length, dtype=dtype, device="meta", requires_grad=True)
-
-
-def _flat(tensor: torch.Tensor, length: int) -> torch.Tensor:
-    flat = tensor.reshape(-1).contiguous()
-    if flat.numel() < length:
-        flat = nn.functional.pad(flat, (0, length - flat.numel()))
-    # Frozen layers give no gradient a way; the schedule sends one back all the same.
-    return flat if flat.requires_grad else flat.detach().requires_grad_()
 
 
 def _key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -8,16 +8,16 @@ end.
 
 What a skipped layer gives, and which arguments a stage lacks, is found by a rehearsal for each
 shape of micro-batch: the stages run one after the other, on zeros for what they lack, and tell one
-another. It also finds what can't be run in stages: layers out of order or called twice, values
-that reach a layer past the cut, state that a layer leaves behind, stages that see different values
-for one argument. Whatever it can't see is caught by absence: no number comes from nowhere.
+another (see `rehearsal`). Layers out of order or called twice, and values that are needed past a
+cut, raise `NotApplicable`; whatever else can't be seen is caught by absence: no number comes from
+nowhere.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from torch.utils import _pytree as pytree
 from saturn.techniques.absent import AbsentTensor, is_absent, named, supplied
 from saturn.techniques.arguments import Arguments, map_leaves
 from saturn.techniques.interface import NotApplicable
+from saturn.techniques.rehearsal import Found, Made, Passed, Rehearsal, Shapes, compare
 from saturn.techniques.stages import Split
 from saturn.worker import seeds
 from saturn.worker.gang import Gang
@@ -50,54 +51,6 @@ class NeededElsewhere(RuntimeError):
         return names.split(", ") if mark else []
 
 
-@dataclass(frozen=True)
-class Made:
-    """A tensor that a layer makes."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-
-@dataclass(frozen=True)
-class Passed:
-    """An argument that a layer gives back as it is: its number among the arguments' leaves."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class Lacking:
-    """An argument that a stage lacks at its first layer, and gets from the one before."""
-
-    number: int
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-
-@dataclass
-class Shapes:
-    """What the rehearsal for one shape of micro-batch has found."""
-
-    outputs: dict[int, Any] = field(default_factory=dict)  # of each layer: `Made`, `Passed`, …
-    changed: dict[int, list[int]] = field(default_factory=dict)  # arguments written to in place
-    lacking: list[list[Lacking]] = field(default_factory=list)  # of each stage
-    draws: bool = False  # whether any stage draws random numbers
-
-
-@dataclass
-class _Found:
-    """What one stage's rehearsal tells the others."""
-
-    outputs: dict[int, Any] = field(default_factory=dict)
-    changed: dict[int, list[int]] = field(default_factory=dict)
-    lacking: list[Lacking] = field(default_factory=list)
-    draws: bool = False
-    #: Digests of the arguments of the stage's first layer, and of the next stage's.
-    arriving: list[Any] = field(default_factory=list)
-    leaving: list[Any] = field(default_factory=list)
-    kept: set[tuple[str, int]] = field(default_factory=set)  # by modules, when the layers began
-
-
 @dataclass
 class _Run:
     """One forward in progress."""
@@ -105,9 +58,8 @@ class _Run:
     shapes: Shapes
     received: Sequence[torch.Tensor]
     seed: int
-    rehearsal: _Found | None = None
+    rehearsal: Rehearsal | None = None
     next_layer: int = 0
-    random_state: seeds.RandomState | None = None  # after the last seeding; only in a rehearsal
 
 
 class _Cut(BaseException):
@@ -150,8 +102,7 @@ class StageForward:
         seed: int,
     ) -> Any:
         """The model's outputs on the last stage; else the tensors that the next stage lacks."""
-        run = _Run(shapes, received, seed)
-        ended = self._forward(run, args, kwargs)
+        ended = self._forward(_Run(shapes, received, seed), args, kwargs)
         if not isinstance(ended, _Cut):
             return ended
         leaving = []
@@ -170,20 +121,16 @@ class StageForward:
     def rehearse(self, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> Shapes:
         """Find the shapes for micro-batches such as this; every rank calls it with the same."""
         shapes = Shapes()
-        leaving: list[Any] = []
+        before: Found | None = None
         for stage in range(self._split.num_stages):
             mine = None
             if stage == self._gang.rank:
                 mine = self._rehearse_own(shapes, args, kwargs, seed)
             found = self._gang.collect(mine)[stage]
-            assert isinstance(found, _Found)
-            shapes.outputs |= found.outputs
-            shapes.changed |= found.changed
-            shapes.lacking.append(found.lacking)
-            shapes.draws |= found.draws
-            if stage > 0:
-                self._compare(stage, leaving, found)
-            leaving = found.leaving
+            shapes.add(found)
+            if before is not None:
+                compare(self._name(self._split.bounds[stage]), before, found)
+            before = found
         return shapes
 
     def loss(self, value: torch.Tensor) -> torch.Tensor:
@@ -193,6 +140,18 @@ class StageForward:
             raise self._missing(value, "the loss depends on a value")  # type: ignore[arg-type]
         return value
 
+    def _rehearse_own(
+        self, shapes: Shapes, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int
+    ) -> Found:
+        rehearsal = Rehearsal(self._module, self._gang.device)
+        run = _Run(shapes, (), seed, rehearsal)
+        ended = self._forward(run, args, kwargs)
+        rehearsal.seed(seed)  # sees what the last stretch has drawn
+        rehearsal.ended()
+        if isinstance(ended, _Cut):
+            rehearsal.cut(self._split.layers[self._start : self._stop], ended.leaves)
+        return rehearsal.found
+
     def _forward(self, run: _Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._run = run
         self._seed(run)
@@ -201,8 +160,6 @@ class StageForward:
         except _Cut as cut:
             return cut.with_traceback(None)  # and with it what the model's code held
         finally:
-            if run.rehearsal is not None:
-                self._seed(run)  # sees what the last stretch has drawn
             self._run = None
         if run.next_layer < len(self._split.layers):
             raise NotApplicable(
@@ -218,16 +175,7 @@ class StageForward:
         if run is None:  # computed again, in the backward
             args, kwargs = arguments.rebuilt(leaves)
             return forward(*args, **kwargs)
-        if number != run.next_layer:
-            raise NotApplicable(
-                f"the model calls layer `{self._name(number)}` where "
-                + (
-                    f"`{self._name(run.next_layer)}` would come next"
-                    if run.next_layer < len(self._split.layers)
-                    else "all have been called"
-                )
-                + "; stages need each layer called once, in order"
-            )
+        self._see_order(run, number)
         run.next_layer += 1
         if number == self._stop:
             raise _Cut(leaves)
@@ -243,9 +191,19 @@ class StageForward:
             if run.rehearsal is None:
                 outputs = forward(*args, **kwargs)
             else:
-                outputs = self._note(run.rehearsal, number, leaves, forward, args, kwargs)
+                layer = self._split.layers[number]
+                outputs = run.rehearsal.run_layer(number, layer, leaves, forward, args, kwargs)
         self._seed(run)
         return outputs
+
+    def _see_order(self, run: _Run, number: int) -> None:
+        if number != run.next_layer:
+            is_over = run.next_layer == len(self._split.layers)
+            right = "all have been called" if is_over else f"`{self._name(run.next_layer)}` is next"
+            raise NotApplicable(
+                f"the model calls layer `{self._name(number)}` where {right}; stages need each "
+                "layer called once, in order"
+            )
 
     def _skip(self, run: _Run, number: int, leaves: list[Any]) -> Any:
         """What an earlier stage's layer gives, as far as it can be told here."""
@@ -265,52 +223,24 @@ class StageForward:
 
     def _supply(self, run: _Run, leaves: list[Any]) -> None:
         """Give the arguments of this stage's first layer what was received for them."""
-        lacking: dict[int, int] = {}
+        name = self._name(self._start)
+        lacking: dict[int, int] = {}  # one tensor may be several arguments
         for number, leaf in enumerate(leaves):
             if is_absent(leaf):
                 lacking.setdefault(id(leaf), number)
         numbers = list(lacking.values())
         received = run.received
         if run.rehearsal is not None:
-            run.rehearsal.lacking = [
-                Lacking(number, tuple(leaves[number].shape), leaves[number].dtype)
-                for number in numbers
-            ]
-            run.rehearsal.arriving = list(map(_digest, leaves))
-            received = [self._zeros(lacks) for lacks in run.rehearsal.lacking]
+            received = run.rehearsal.first_layer(name, leaves, numbers)
         elif numbers != [lacks.number for lacks in run.shapes.lacking[self._gang.rank]]:
-            raise NotApplicable(
-                f"layer `{self._name(self._start)}` gets other arguments from time to time"
-            )
+            raise NotApplicable(f"layer `{name}` gets other arguments from time to time")
         for number, tensor in zip(numbers, received, strict=True):
             leaves[number].supply(tensor)
-
-    def _zeros(self, lacks: Lacking) -> torch.Tensor:
-        if not lacks.dtype.is_floating_point:
-            raise NotApplicable(
-                f"argument {lacks.number} of layer `{self._name(self._start)}` comes from another "
-                f"stage and is a {lacks.dtype}, which has no gradient"
-            )
-        zeros = torch.zeros(lacks.shape, dtype=lacks.dtype, device=self._gang.device)
-        return zeros.requires_grad_().clone()
 
     def _require(self, leaf: Any, number: int) -> None:
         """Raise where an argument of layer `number` is absent."""
         if is_absent(leaf):
             raise self._missing(leaf, f"layer `{self._name(number)}` gets a value")
-
-    def _seed(self, run: _Run) -> None:
-        """Seed what comes until the next layer has run, alike on every stage."""
-        device = self._gang.device
-        if run.rehearsal is not None and run.random_state is not None:
-            run.rehearsal.draws |= run.random_state.has_moved()
-        if run.rehearsal is not None or run.shapes.draws:
-            seeds.seed_batch(seeds.derive(run.seed, run.next_layer), device)
-        if run.rehearsal is not None:
-            run.random_state = seeds.RandomState.now(device)
-
-    def _name(self, number: int) -> str:
-        return self._split.layers[number][0]
 
     def _missing(self, absent: AbsentTensor, who: str) -> Exception:
         """The error for an absent tensor where its value is needed."""
@@ -321,126 +251,12 @@ class StageForward:
             "between"
         )
 
-    # The rehearsal.
+    def _seed(self, run: _Run) -> None:
+        """Seed what comes until the next layer has run, alike on every stage."""
+        if run.rehearsal is not None:
+            run.rehearsal.seed(seeds.derive(run.seed, run.next_layer))
+        elif run.shapes.draws:
+            seeds.seed_batch(seeds.derive(run.seed, run.next_layer), self._gang.device)
 
-    def _rehearse_own(
-        self, shapes: Shapes, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int
-    ) -> _Found:
-        found = _Found()
-        buffers = {name: (id(b), b._version) for name, b in self._module.named_buffers()}
-        ended = self._forward(_Run(shapes, (), seed, rehearsal=found), args, kwargs)
-        for name, buffer in self._module.named_buffers():
-            if (id(buffer), buffer._version) != buffers.get(name):
-                raise NotApplicable(
-                    f"the forward changes the buffer `{name}`; micro-batches would change it more "
-                    "often than whole batches do"
-                )
-        if isinstance(ended, _Cut):
-            found.leaving = list(map(_digest, ended.leaves))
-            if kept := sorted(_kept_activations(self._module) - found.kept):
-                raise NotApplicable(
-                    f"a layer leaves a tensor of its forward in `{kept[0][0]}`, where other "
-                    "stages can't see it"
-                )
-        if self._start > 0 and not found.lacking:
-            raise NotApplicable(
-                f"layer `{self._name(self._start)}` gets nothing from the layers before it"
-            )
-        return found
-
-    def _note(
-        self,
-        found: _Found,
-        number: int,
-        leaves: list[Any],
-        forward: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Run a layer and note what it gives, and to what it writes."""
-        if not torch.is_grad_enabled():
-            raise NotApplicable(
-                "the model runs its layers without gradients, as reentrant activation "
-                "checkpointing does; stages need use_reentrant=False"
-            )
-        if number == self._start:
-            found.kept = _kept_activations(self._module)
-        versions = {
-            index: leaf._version
-            for index, leaf in enumerate(leaves)
-            if isinstance(leaf, torch.Tensor)
-        }
-        outputs = forward(*args, **kwargs)
-        if list(map(id, Arguments(args, kwargs).leaves)) != list(map(id, leaves)):
-            raise NotApplicable(
-                f"layer `{self._name(number)}` changes a list or mapping that it is given, which "
-                "other stages can't see"
-            )
-        found.changed[number] = [i for i, v in versions.items() if leaves[i]._version != v]
-        numbers = {id(leaf): index for index, leaf in enumerate(leaves)}
-
-        def describe(leaf: Any) -> Any:
-            if leaf is None or isinstance(leaf, bool | int | str | torch.Size):
-                return leaf
-            if id(leaf) in numbers:
-                return Passed(numbers[id(leaf)])
-            if isinstance(leaf, torch.Tensor):
-                return Made(tuple(leaf.shape), leaf.dtype)
-            raise NotApplicable(
-                f"layer `{self._name(number)}` gives a {type(leaf).__name__}, which other stages "
-                "can't know"
-            )
-
-        found.outputs[number] = map_leaves(describe, outputs)
-        if not self.is_last:
-            self._see_hooks(number)
-        return outputs
-
-    def _see_hooks(self, number: int) -> None:
-        """Raise where a layer that others skip is observed from outside, as by router losses."""
-        name, layer = self._split.layers[number]
-        for path, part in layer.named_modules():
-            # The layer's own are called on every stage.
-            if part is not layer and (part._forward_hooks or "forward" in vars(part)):
-                raise NotApplicable(
-                    f"something is hooked to the forward of `{name}.{path}`, as where a model "
-                    "collects what its layers do; on other stages it would not be called"
-                )
-
-    def _compare(self, stage: int, leaving: list[Any], found: _Found) -> None:
-        """Both sides of a cut must see the same arguments, but for what one of them lacks."""
-        lacking = {lacks.number for lacks in found.lacking}
-        for number, (one, other) in enumerate(zip(leaving, found.arriving, strict=True)):
-            if number not in lacking and None not in (one, other) and one != other:
-                raise NotApplicable(
-                    f"argument {number} of layer `{self._name(self._split.bounds[stage])}` differs "
-                    "between the stages: it depends on what only some of them have"
-                )
-
-
-def _digest(leaf: Any) -> Any:
-    """Plain data that is equal for equal values; None for an absent one."""
-    if is_absent(leaf):
-        return None
-    if isinstance(leaf, torch.Tensor):
-        total = float(leaf.detach().double().nan_to_num().sum())
-        return ("tensor", tuple(leaf.shape), str(leaf.dtype), total)
-    if leaf is None or isinstance(leaf, bool | int | float | str):
-        return ("plain", leaf)
-    return ("object", type(leaf).__qualname__)
-
-
-def _kept_activations(module: nn.Module) -> set[tuple[str, int]]:
-    """(path, identity) of tensors with a history that the modules hold."""
-    kept: set[tuple[str, int]] = set()
-    for prefix, part in module.named_modules():
-        for name, value in {**vars(part), **part._buffers}.items():
-            inner = value if isinstance(value, tuple | list) else [value]
-            if isinstance(value, dict) and not name.startswith("_"):
-                inner = list(value.values())
-            for tensor in inner:
-                if isinstance(tensor, AbsentTensor) or not isinstance(tensor, torch.Tensor):
-                    continue
-                if tensor.grad_fn is not None:
-                    kept.add((f"{prefix}.{name}" if prefix else name, id(tensor)))
-    return kept
+    def _name(self, number: int) -> str:
+        return self._split.layers[number][0]
