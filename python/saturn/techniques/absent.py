@@ -122,6 +122,12 @@ def named(sources: Iterable[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
+#: Shape, strides and type of what functions give for arguments such as were seen before: models
+#: call the same again and again, and torch takes long to find that out.
+_SEEN: dict[Any, tuple[torch.Size, tuple[int, ...], torch.dtype]] = {}
+_MAX_SEEN = 10_000
+
+
 def _compute_shapes(func: Callable[..., Any], arguments: Arguments) -> Any:
     """What `func` gives: absent tensors of the right shapes."""
     leaves = arguments.leaves
@@ -131,6 +137,34 @@ def _compute_shapes(func: Callable[..., Any], arguments: Arguments) -> Any:
     if name in ("cpu", "cuda"):
         return absent[0]
     sources = frozenset[str]().union(*(tensor.sources for tensor in absent))
+    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        if name in _LIKE:
+            args, kwargs = arguments.rebuilt(leaves)
+            return func(*args, **{"device": device, **kwargs})
+        key = _key(func, arguments)
+        if key is not None and key in _SEEN:
+            shape, strides, dtype = _SEEN[key]
+            meta = torch.empty_strided(shape, strides, dtype=dtype, device=_SHAPES_ONLY)
+            return AbsentTensor._wrap(meta, device, sources)
+        output = _call_without_numbers(func, name, arguments, sources)
+        if isinstance(output, torch.Tensor) and not isinstance(output, AbsentTensor):
+            if key is not None and len(_SEEN) < _MAX_SEEN:
+                _SEEN[key] = (output.shape, output.stride(), output.dtype)
+            return AbsentTensor._wrap(output, device, sources)
+
+        def wrap(value: Any) -> Any:
+            # An operation in place gives back the tensor that it was called on.
+            if isinstance(value, torch.Tensor) and not isinstance(value, AbsentTensor):
+                return AbsentTensor._wrap(value, device, sources)
+            return value
+
+        return output if isinstance(output, torch.Size) else map_leaves(wrap, output)
+
+
+def _call_without_numbers(
+    func: Callable[..., Any], name: str, arguments: Arguments, sources: frozenset[str]
+) -> Any:
+    """What `func` gives on the meta device; raises where it needs or would change numbers."""
     at_hand: list[torch.Tensor] = []
 
     def without_numbers(leaf: Any) -> Any:
@@ -145,34 +179,41 @@ def _compute_shapes(func: Callable[..., Any], arguments: Arguments) -> Any:
             return at_hand[-1]
         return leaf
 
-    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-        if name in _LIKE:
-            args, kwargs = arguments.rebuilt(leaves)
-            return func(*args, **{"device": device, **kwargs})
-        args, kwargs = arguments.rebuilt(list(map(without_numbers, leaves)))
-        if "device" in kwargs:
-            kwargs["device"] = _SHAPES_ONLY
-        elif name == "to" and len(args) > 1 and isinstance(args[1], str):
-            args = (args[0], _SHAPES_ONLY, *args[2:])
-        versions = [tensor._version for tensor in at_hand]
-        try:
-            output = func(*args, **kwargs)
-        except Exception as error:
-            raise NotApplicable(
-                f"the model's code between its layers calls `{name}` on what comes from "
-                f"{named(sources)}, which is on another device; without its values that fails: "
-                f"{error}"
-            ) from error
-        if [tensor._version for tensor in at_hand] != versions:
-            raise NotApplicable(
-                f"the model's code between its layers writes what comes from {named(sources)}, "
-                "which is on another device, into another tensor"
-            )
+    args, kwargs = arguments.rebuilt(list(map(without_numbers, arguments.leaves)))
+    if "device" in kwargs:
+        kwargs["device"] = _SHAPES_ONLY
+    elif name == "to" and len(args) > 1 and isinstance(args[1], str):
+        args = (args[0], _SHAPES_ONLY, *args[2:])
+    versions = [tensor._version for tensor in at_hand]
+    try:
+        output = func(*args, **kwargs)
+    except Exception as error:
+        raise NotApplicable(
+            f"the model's code between its layers calls `{name}` on what comes from "
+            f"{named(sources)}, which is on another device; without its values that fails: "
+            f"{error}"
+        ) from error
+    if [tensor._version for tensor in at_hand] != versions:
+        raise NotApplicable(
+            f"the model's code between its layers writes what comes from {named(sources)}, "
+            "which is on another device, into another tensor"
+        )
+    return output
 
-        def wrap(value: Any) -> Any:
-            # An operation in place gives back the tensor that it was called on.
-            if isinstance(value, torch.Tensor) and not isinstance(value, AbsentTensor):
-                return AbsentTensor._wrap(value, device, sources)
-            return value
 
-        return output if isinstance(output, torch.Size) else map_leaves(wrap, output)
+def _key(func: Callable[..., Any], arguments: Arguments) -> Any:
+    """Equal for calls that give the same shapes; None where that can't be told."""
+    if arguments.layout is None:
+        return None
+    parts = [
+        (leaf.shape, leaf.stride(), leaf.dtype)
+        if isinstance(leaf, torch.Tensor)
+        else (type(leaf), leaf)
+        for leaf in arguments.leaves
+    ]
+    key = (func, arguments.layout, tuple(parts))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key

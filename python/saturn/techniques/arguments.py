@@ -26,6 +26,11 @@ class Arguments:
         if any(isinstance(leaf, _CONTAINERS) for leaf in self.leaves):
             self.leaves, self._structure = pytree.tree_flatten((args, kwargs), is_leaf=_is_leaf)
 
+    @property
+    def layout(self) -> tuple[int, tuple[str, ...]] | None:
+        """Equal for calls whose leaves are put together alike; None where they are nested."""
+        return None if self._structure is not None else (self._num_args, self._names)
+
     def rebuilt(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments put together alike, from other leaves."""
         if self._structure is not None:

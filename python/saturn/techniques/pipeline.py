@@ -39,7 +39,7 @@ from saturn.worker.failure import TaskError
 from saturn.worker.gang import Gang
 
 #: Schedules that are kept, for the next batch of the same shapes.
-_MAXSCHEDULES = 8
+_MAX_SCHEDULES = 8
 #: Shapes of micro-batches that are remembered.
 _MAX_SHAPES = 256
 
@@ -134,39 +134,12 @@ class PipelinedModel(ParallelModel):
     def forward_backward(
         self, batch: Any, objective: Objective, share: float
     ) -> torch.Tensor | None:
-        # The same on every rank, because the step's seed is.
-        seed = int(torch.randint(2**62, ()))
         pieces = self._cut(batch, objective)
-        total = sum(piece.weight for piece in pieces)
-        if len(self._shapes) > _MAX_SHAPES:
-            self._shapes.clear()
-        for piece in pieces:
-            if piece.key not in self._shapes:
-                self._shapes[piece.key] = self._stage.rehearse(piece.args, piece.kwargs, seed)
-        traffic = self._traffic(pieces)
-        losses = [torch.zeros(())] * len(pieces)
-
-        def run(number: int, received: Sequence[torch.Tensor]) -> Any:
-            piece = pieces[number]
-            ended = self._stage.run(
-                piece.args,
-                piece.kwargs,
-                self._shapes[piece.key],
-                received,
-                seeds.derive(seed, number),
-            )
-            if not self._stage.is_last:
-                return ended
-            loss = self._stage.loss(objective.loss(ended, piece.batch))
-            losses[number] = loss.detach() * (piece.weight / total)
-            return loss * (share * piece.weight / total)
-
-        traffic.step(run, [self._shapes[piece.key] for piece in pieces])
-        # Stages have drawn different numbers; what comes next in this step draws alike.
-        seeds.seed_batch(seeds.derive(seed, "after"), self._gang.device)
+        # Where nothing counts there is nothing to report; the step's other batches count.
+        loss = self._run(pieces, objective, share) if pieces else None
         if self._last_of_step:
             self._parameters.sum_gradients()
-        return torch.stack(losses).sum() if self._stage.is_last else None
+        return loss
 
     @contextlib.contextmanager
     def accumulating(self) -> Iterator[None]:
@@ -178,6 +151,35 @@ class PipelinedModel(ParallelModel):
 
     def gradient_norm(self) -> torch.Tensor:
         return self._parameters.gradient_norm()
+
+    def _run(
+        self, pieces: Sequence[_Microbatch], objective: Objective, share: float
+    ) -> torch.Tensor | None:
+        """Forward and backward; the mean loss on the last stage."""
+        # The same on every rank, because the step's seed is.
+        seed = int(torch.randint(2**62, ()))
+        total = sum(piece.weight for piece in pieces)
+        if len(self._shapes) > _MAX_SHAPES:
+            self._shapes.clear()
+        for piece in pieces:
+            if piece.key not in self._shapes:
+                self._shapes[piece.key] = self._stage.rehearse(piece.args, piece.kwargs, seed)
+        shapes = [self._shapes[piece.key] for piece in pieces]
+        losses = [torch.zeros(())] * len(pieces)
+
+        def run(number: int, received: Sequence[torch.Tensor]) -> Any:
+            piece, own_seed = pieces[number], seeds.derive(seed, number)
+            ended = self._stage.run(piece.args, piece.kwargs, shapes[number], received, own_seed)
+            if not self._stage.is_last:
+                return ended
+            loss = self._stage.loss(objective.loss(ended, piece.batch))
+            losses[number] = loss.detach() * (piece.weight / total)
+            return loss * (share * piece.weight / total)
+
+        self._traffic(pieces, shapes).step(run, shapes)
+        # Stages have drawn different numbers; what comes next in this step draws alike.
+        seeds.seed_batch(seeds.derive(seed, "after"), self._gang.device)
+        return torch.stack(losses).sum() if self._stage.is_last else None
 
     def _cut(self, batch: Any, objective: Objective) -> list[_Microbatch]:
         """The micro-batches; as many as there are samples where that is fewer."""
@@ -195,13 +197,12 @@ class PipelinedModel(ParallelModel):
                 pieces.append(_Microbatch(part, args, kwargs, weight, _key(args, kwargs)))
         return pieces
 
-    def _traffic(self, pieces: Sequence[_Microbatch]) -> Traffic:
+    def _traffic(self, pieces: Sequence[_Microbatch], shapes: Sequence[Shapes]) -> Traffic:
         # The key is the same on all ranks, so all make a new schedule together.
         key = tuple(piece.key for piece in pieces)
         if key not in self._schedules:
-            if len(self._schedules) >= _MAXSCHEDULES:
+            if len(self._schedules) >= _MAX_SCHEDULES:
                 self._schedules.popitem(last=False)
-            shapes = [self._shapes[piece.key] for piece in pieces]
             self._schedules[key] = Traffic(self._gang, self._schedule, shapes)
         self._schedules.move_to_end(key)
         return self._schedules[key]
