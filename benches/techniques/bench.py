@@ -63,7 +63,8 @@ def main() -> None:
     text = f"""# The techniques measured
 
 `{command}` ({time.perf_counter() - begun:.0f} s), on {os.cpu_count()} cores with a load of
-{load:.1f} from other work when it began. Where that is not near 0, seconds mean little, ratios more.
+{load:.1f} from other work when it began. Where that is not near 0, seconds mean little, ratios
+more.
 
 ## A step, beside plain torch
 
@@ -72,7 +73,8 @@ write for this model alone ([by_hand.py](../benches/techniques/by_hand.py)). Bot
 same ranks and take turns, three steps at a time; a ratio is Saturn's time over that by hand, the
 median over {options.pairs} pairs (and the middle half of them). The ratio of CPU time, summed over
 the ranks, is less disturbed by other processes, and leaves out waiting for another rank. The goal
-is 1.02.
+is 1.02. `offload` has no counterpart in plain torch; what needs more ranks than there are cores is
+left out.
 
 {table([steps[0], *(row.values() for row in steps)])}
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.tensor import Replicate
@@ -69,33 +69,45 @@ class Fsdp(OnParts):
 
     def spread(self, model: Any) -> nn.Module:
         super().spread(model)
-        mesh = init_device_mesh("cpu", (self.ranks,))
-        for layer in model.model.layers:
-            fully_shard(layer, mesh=mesh)
-        return fully_shard(model, mesh=mesh)
+        return _shard(model, init_device_mesh("cpu", (self.ranks,)))
 
 
 class TensorParallel(OneDevice):
     """Attention, MLP and embeddings split; the whole batch on every rank."""
 
     def spread(self, model: Any) -> nn.Module:
-        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-        for layer in model.model.layers:
-            columns = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-            columns = (*columns, "mlp.gate_proj", "mlp.up_proj")
-            rows = ("self_attn.o_proj", "mlp.down_proj")
-            plan: dict[str, Any] = {name: ColwiseParallel() for name in columns}
-            plan.update({name: RowwiseParallel() for name in rows})
-            parallelize_module(layer, mesh, plan)
-        parallelize_module(
-            model,
-            mesh,
-            {
-                "model.embed_tokens": RowwiseParallel(input_layouts=Replicate()),
-                "lm_head": ColwiseParallel(output_layouts=Replicate()),
-            },
-        )
-        return model
+        return _split(model, init_device_mesh("cpu", (dist.get_world_size(),)))
+
+
+class TensorFsdp(OneDevice):
+    """Groups of two ranks as above, and FSDP2 over them, each with its part of the batch."""
+
+    def spread(self, model: Any) -> nn.Module:
+        shape = (dist.get_world_size() // 2, 2)
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor"))
+        self.rank, self.ranks = mesh["data"].get_local_rank(), mesh["data"].size()
+        return _shard(_split(model, mesh["tensor"]), mesh["data"])
+
+
+def _split(model: Any, mesh: DeviceMesh) -> nn.Module:
+    columns = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    columns = (*columns, "mlp.gate_proj", "mlp.up_proj")
+    rows = ("self_attn.o_proj", "mlp.down_proj")
+    for layer in model.model.layers:
+        plan: dict[str, Any] = {name: ColwiseParallel() for name in columns}
+        plan.update({name: RowwiseParallel() for name in rows})
+        parallelize_module(layer, mesh, plan)
+    embeddings = {
+        "model.embed_tokens": RowwiseParallel(input_layouts=Replicate()),
+        "lm_head": ColwiseParallel(output_layouts=Replicate()),
+    }
+    return parallelize_module(model, mesh, embeddings)
+
+
+def _shard(model: Any, mesh: DeviceMesh) -> nn.Module:
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
 
 class _Stage(nn.Module):

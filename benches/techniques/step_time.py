@@ -3,9 +3,10 @@
 usage: step_time.py [--pairs N] [--only SUBSTRING] [--out JSON]
 
 A Llama of 5M parameters with AdamW, batches of 8 sequences of 64 tokens, a core and a thread for
-each rank. Both sides live in the same ranks and take turns: blocks of steps, the order of the two
-changing from pair to pair. What is told is the median over pairs of Saturn's time over that by
-hand, with the middle half of them; so a machine that is slow for a while slows down both.
+each rank; what needs more ranks than there are cores is left out. Both sides live in the same ranks
+and take turns: blocks of steps, the order of the two changing from pair to pair. What is told is
+the median over pairs of Saturn's time over that by hand, with the middle half of them; so a machine
+that is slow for a while slows down both.
 
 Saturn's side is what its training loop does in a step: samples of the task fetched and cut, seeds,
 forward, backward, optimizer, the ranks' agreement on loss and stopping, a line of metrics. The
@@ -42,6 +43,7 @@ CASES: tuple[tuple[str, int, dict[str, Any], str, dict[str, Any]], ...] = (
     ("ddp", 2, {}, "Ddp", {}),
     ("fsdp", 2, {}, "Fsdp", {}),
     ("tensor", 2, {}, "TensorParallel", {}),
+    ("tensor+fsdp", 4, {"tensor": 2}, "TensorFsdp", {}),
     (
         *("pipeline", 2, {"schedule": "1f1b", "microbatches": 4}),
         *("Pipeline", {"schedule": "1f1b", "micro_batches": 4}),
@@ -153,7 +155,7 @@ def run_rank(case: int, rank: int, pairs: int, directory: Path) -> None:
     from saturn.worker.gang import Gang
     from saturn.worker.process import pin
 
-    pin([sorted(os.sched_getaffinity(0))[rank % len(os.sched_getaffinity(0))]])
+    pin([sorted(os.sched_getaffinity(0))[rank]])
     gang = Gang(
         rank=rank,
         world_size=ranks,
@@ -249,8 +251,9 @@ def main() -> None:
         run_rank(options.rank_of, options.rank, options.pairs, options.directory)
         return
     rows = []
-    for case, (technique, *_) in enumerate(CASES):
-        if options.only in technique:
+    cores = len(os.sched_getaffinity(0))
+    for case, (technique, ranks, *_) in enumerate(CASES):
+        if options.only in technique and ranks <= cores:
             rows.append(row(case, options.pairs))
             print("  ".join(rows[-1].values()), flush=True)
     if options.out is not None:
