@@ -1,16 +1,19 @@
 //! Simulated annealing over the lists of some nodes.
 //!
 //! A move takes a gang to another node, swaps two gangs of two nodes, changes a mode, or changes
-//! the order on one node. For a makespan the cost of a node is how far it ends beyond a target T,
-//! plus a square of that so that one bad node is worse than two half bad, plus a share of its
-//! area, which is what makes room on other nodes; all at the price of the node's devices. For
-//! completion times it is the sum of ends. Two things make it fast: the acceptance threshold is
-//! drawn before a move is made, and a move whose area alone already exceeds it is dropped without
-//! playing a list (exact: a node ends no earlier than its area over its width).
+//! the order on one node. For a makespan the cost of a node is how late it is, half by its last
+//! device and half by the mean of its devices (the last alone shows no progress while two are
+//! late), plus a share of its area, which is what makes room on other nodes; all at the price of
+//! the node's devices. A device that ends e beyond the target T is late by e + 20·e²/T, so that
+//! one bad node is worse than two half bad. For completion times the cost is the sum of ends. Two
+//! things make it fast: the acceptance threshold is drawn before a move is made, and a move whose
+//! area alone already exceeds it is dropped without playing a list (exact: lateness is convex, so
+//! a node costs no less than one whose devices all end at its area over its width).
 
 use crate::clock::Deadline;
 use crate::lists::{Entry, Load, play};
 use crate::model::{Mode, Model};
+use crate::nearby::Nearby;
 use crate::options::Aim;
 use crate::random::Random;
 
@@ -47,6 +50,9 @@ pub(crate) struct Region<'a> {
     /// Nodes of the region that end beyond the target, and where each stands in that list.
     late: Vec<usize>,
     late_at: Vec<usize>,
+    nearby: Nearby,
+    /// For each task the node of the region that it is on; of no meaning for other tasks.
+    node_of: Vec<u32>,
     scratch: Scratch,
 }
 
@@ -80,7 +86,10 @@ impl<'a> Region<'a> {
         let scratch = Scratch { free: vec![0.0; widest], ..Scratch::default() };
         let worth = |node: &crate::model::Node| prices[node.kind] * f64::from(node.gpus);
         let mean = model.nodes.iter().map(worth).sum::<f64>() / model.nodes.len() as f64;
+        let tasks: Vec<u32> = lists.iter().flatten().map(|entry| entry.task).collect();
         let mut region = Self {
+            nearby: Nearby::new(model, &tasks),
+            node_of: vec![0; model.tasks.len()],
             model,
             objective,
             weights: nodes.iter().map(|node| worth(&model.nodes[*node]) / mean).collect(),
@@ -99,7 +108,9 @@ impl<'a> Region<'a> {
         for local in 0..region.nodes.len() {
             let ready = &model.ready[region.nodes[local]];
             let load = play(&mut region.scratch.free, ready, &region.lists[local]);
-            region.set(local, load);
+            let cost = region.cost_as_played(local, &load);
+            region.set(local, load, cost);
+            region.note_places(local);
         }
         region
     }
@@ -142,14 +153,27 @@ impl<'a> Region<'a> {
         self.costs.iter().sum()
     }
 
+    /// How late a device is that ends then.
     #[inline]
-    fn cost(&self, local: usize, end: f64, area: f64, sum_of_ends: f64) -> f64 {
-        if self.objective == Aim::Completion {
-            return sum_of_ends;
-        }
+    fn lateness(&self, end: f64) -> f64 {
         let excess = (end - self.target).max(0.0);
-        let even = area / self.gpus(local) as f64;
-        self.weights[local] * (excess + SQUARE * excess * excess / self.target + AREA * even)
+        excess + SQUARE * excess * excess / self.target
+    }
+
+    /// The cost of a node whose list has just been played in the scratch space.
+    #[inline]
+    fn cost_as_played(&self, local: usize, load: &Load) -> f64 {
+        if self.objective == Aim::Completion {
+            return load.sum_of_ends;
+        }
+        let gpus = self.gpus(local);
+        let mut late = 0.0;
+        if load.end > self.target {
+            let ends = &self.scratch.free[..gpus];
+            let mean = ends.iter().map(|end| self.lateness(*end)).sum::<f64>() / gpus as f64;
+            late = 0.5 * (mean + self.lateness(load.end));
+        }
+        self.weights[local] * (late + AREA * load.area / gpus as f64)
     }
 
     /// The least that a node with this area can cost.
@@ -158,11 +182,19 @@ impl<'a> Region<'a> {
         if self.objective == Aim::Completion {
             return 0.0;
         }
-        self.cost(local, area / self.gpus(local) as f64, area, 0.0)
+        let even = area / self.gpus(local) as f64;
+        self.weights[local] * (self.lateness(even) + AREA * even)
     }
 
-    fn set(&mut self, local: usize, load: Load) {
-        self.costs[local] = self.cost(local, load.end, load.area, load.sum_of_ends);
+    #[expect(clippy::cast_possible_truncation, reason = "nodes are fewer than devices")]
+    fn note_places(&mut self, local: usize) {
+        for entry in &self.lists[local] {
+            self.node_of[entry.task as usize] = local as u32;
+        }
+    }
+
+    fn set(&mut self, local: usize, load: Load, cost: f64) {
+        self.costs[local] = cost;
         self.loads[local] = load;
         let is_late = load.end > self.target;
         let at = self.late_at[local];
@@ -236,15 +268,17 @@ impl<'a> Region<'a> {
         }
         let at = random.below(length);
         let dice = random.below(100);
-        if num_nodes > 1 && dice < 60 {
+        if num_nodes > 1 && dice < 30 {
+            self.propose_near_swap(first, at, threshold, random)
+        } else if num_nodes > 1 && dice < 60 {
             let second = random.below(num_nodes);
             if second == first {
                 return None;
             }
-            if dice < 25 || self.lists[second].is_empty() {
+            if dice < 42 || self.lists[second].is_empty() {
                 self.propose_transfer(first, at, second, threshold, random)
             } else {
-                self.propose_swap(first, at, second, dice < 35, threshold, random)
+                self.propose_swap(first, at, second, dice < 48, threshold, random)
             }
         } else if dice < 80 && num_nodes > 1 || dice < 50 {
             self.propose_mode(first, at, dice & 1 == 0, threshold, random)
@@ -297,8 +331,54 @@ impl<'a> Region<'a> {
         let other = self.lists[second][other_at];
         let moved = self.moved(entry, first, second, random)?;
         let back = self.moved(other, second, first, random)?;
-        let left = self.loads[first].area - entry.area() + back.area();
-        let right = self.loads[second].area - other.area() + moved.area();
+        let found = self.swapped((first, at, back), (second, other_at, moved), threshold)?;
+        if reorders {
+            let with = random.below(self.scratch.second.len());
+            self.scratch.second.swap(other_at, with);
+        }
+        Some(found)
+    }
+
+    /// Swaps a gang with one of another node that would take about as long in its place.
+    fn propose_near_swap(
+        &mut self,
+        first: usize,
+        at: usize,
+        threshold: f64,
+        random: &mut Random,
+    ) -> Option<Move> {
+        let entry = self.lists[first][at];
+        let kind = self.model.nodes[self.nodes[first]].kind;
+        let (task, index) = self.nearby.pick(kind, entry.gpus, entry.runtime, random)?;
+        let second = self.node_of[task] as usize;
+        if second == first {
+            return None;
+        }
+        let other_at = self.lists[second].iter().position(|other| other.task as usize == task)?;
+        let other = self.lists[second][other_at];
+        let mode = self.model.modes_on(task, self.nodes[first])[index];
+        let back = Entry::new(task, index, &mode);
+        let modes = self.model.modes_on(entry.task as usize, self.nodes[second]);
+        let width = u32::from(other.gpus);
+        let index = modes.partition_point(|one| one.gpus <= width).checked_sub(1)?;
+        let moved = Entry::new(entry.task as usize, index, &modes[index]);
+        if self.is_too_long(&mode, entry.runtime) || self.is_too_long(&modes[index], other.runtime)
+        {
+            return None;
+        }
+        self.swapped((first, at, back), (second, other_at, moved), threshold)
+    }
+
+    /// The move that puts one entry in another's place on each of two nodes.
+    #[inline]
+    fn swapped(
+        &mut self,
+        (first, at, back): (usize, usize, Entry),
+        (second, other_at, moved): (usize, usize, Entry),
+        threshold: f64,
+    ) -> Option<Move> {
+        let left = self.loads[first].area - self.lists[first][at].area() + back.area();
+        let right = self.loads[second].area - self.lists[second][other_at].area() + moved.area();
         let least = self.least_cost(first, left) + self.least_cost(second, right);
         if least - self.costs[first] - self.costs[second] > threshold {
             return None;
@@ -307,10 +387,6 @@ impl<'a> Region<'a> {
         self.scratch.first[at] = back;
         self.scratch.second.clone_from(&self.lists[second]);
         self.scratch.second[other_at] = moved;
-        if reorders {
-            let with = random.below(self.scratch.second.len());
-            self.scratch.second.swap(other_at, with);
-        }
         Some(Move { first, second: Some(second) })
     }
 
@@ -400,26 +476,28 @@ impl<'a> Region<'a> {
         let Move { first, second } = proposal;
         let ready = &self.model.ready[self.nodes[first]];
         let load = play(&mut self.scratch.free, ready, &self.scratch.first);
-        let cost = self.cost(first, load.end, load.area, load.sum_of_ends);
+        let cost = self.cost_as_played(first, &load);
         let mut change = cost - self.costs[first];
-        let mut other = Load::default();
+        let mut other = (Load::default(), 0.0);
         if let Some(second) = second {
             if change - self.costs[second] > threshold {
                 return false;
             }
             let ready = &self.model.ready[self.nodes[second]];
-            other = play(&mut self.scratch.free, ready, &self.scratch.second);
-            let cost = self.cost(second, other.end, other.area, other.sum_of_ends);
-            change += cost - self.costs[second];
+            let load = play(&mut self.scratch.free, ready, &self.scratch.second);
+            other = (load, self.cost_as_played(second, &load));
+            change += other.1 - self.costs[second];
         }
         if change > threshold {
             return false;
         }
         std::mem::swap(&mut self.lists[first], &mut self.scratch.first);
-        self.set(first, load);
+        self.set(first, load, cost);
         if let Some(second) = second {
             std::mem::swap(&mut self.lists[second], &mut self.scratch.second);
-            self.set(second, other);
+            self.set(second, other.0, other.1);
+            self.note_places(first);
+            self.note_places(second);
         }
         true
     }

@@ -1,25 +1,30 @@
-//! Large problems: annealed once as a whole, then mended piecemeal.
+//! Large problems: filled by the hundred, the best annealed once as a whole, then mended.
 //!
-//! First all nodes are annealed in short epochs, each thread on its own share of them, dealt anew
+//! Fillings (`fill`) come within a percent or two of the bound, each in milliseconds. Then all
+//! nodes are annealed, cold, in short epochs, each thread on its own share of them, dealt anew
 //! every epoch, at one target: lowering the target on the way makes gangs too long, and what takes
-//! their place can ruin a node beyond what a cold annealing mends. That leaves a few nodes late.
-//! Then late nodes are annealed with a few others at a time, and the target is lowered a little
-//! whenever no node is late (large neighbourhood search; the order of the two is what matters).
+//! their place can ruin a node beyond what a cold annealing mends. That leaves a few nodes late,
+//! which `mend` sees to. Completion times are annealed only.
 
 use crate::anneal::{Cooling, Region};
-use crate::lists::{Entry, Lists, loads};
+use crate::fill::{Recipe, fill};
+use crate::lists::{Entry, Lists};
+use crate::mend::mend;
 use crate::options::Aim;
 use crate::random::Random;
 use crate::search::{Incumbent, Search, in_threads};
 
+/// Percent of the limits for fillings.
+const FILL: u32 = 40;
+/// Gangs tried out to fill all nodes once, at most, and for one node.
+const LONGEST_FILL: f64 = 2e6;
+const MOST_DRAWS: f64 = 200.0;
 /// Moves of each thread in an epoch.
 const EPOCH: u64 = 60_000;
-/// The share of the limits for annealing the whole.
-const WHOLE: f64 = 0.6;
+/// Percent of the limits at which annealing the whole is over.
+const WHOLE: u32 = 52;
 /// Moves that one thread makes in a second, roughly; sets the first target only.
 const MOVES_PER_SECOND: f64 = 4e6;
-/// Pieces that each thread mends before threads meet.
-const PIECES: usize = 24;
 
 /// Improves `best` until a limit is reached.
 ///
@@ -31,14 +36,19 @@ pub(crate) fn search(search: &Search, best: &mut Incumbent, is_warm: bool) {
     let mut dealer = Random::new(search.seed, u64::MAX - 1);
     let mut num_moves = 0;
     let is_makespan = search.objective == Aim::Makespan;
+    if is_makespan && !is_warm {
+        num_moves += fill_often(search, best);
+    }
     let whole = Search {
         deadline: if is_makespan {
-            search.deadline.within(search.deadline.left_s() * WHOLE)
+            search
+                .deadline
+                .within(search.deadline.left_s() * f64::from(WHOLE - FILL) / f64::from(100 - FILL))
         } else {
             search.deadline
         },
         max_moves: if is_makespan {
-            search.max_moves.map(|moves| moves / 5 * 3)
+            search.max_moves.map(|moves| moves / 100 * u64::from(WHOLE))
         } else {
             search.max_moves
         },
@@ -52,6 +62,52 @@ pub(crate) fn search(search: &Search, best: &mut Incumbent, is_warm: bool) {
     if is_makespan {
         mend(search, best, current, target, &mut threads, &mut dealer, &mut num_moves);
     }
+}
+
+/// Draws fillings, each thread its own, and returns the steps that took.
+fn fill_often(search: &Search, best: &mut Incumbent) -> u64 {
+    let Search { model, bound, .. } = *search;
+    let until = search.deadline.within(search.deadline.left_s() * f64::from(FILL) / 100.0);
+    let max_steps = search
+        .max_moves
+        .map_or(u64::MAX, |moves| moves / 100 * u64::from(FILL) / search.threads as u64);
+    let least = bound.makespan;
+    let nodes: Vec<usize> = (0..model.nodes.len()).collect();
+    let placed = best.lists.iter().flatten().map(|entry| entry.task as usize);
+    let tasks: Vec<usize> = placed.collect();
+    let mut randoms: Vec<Random> = (0..search.threads as u64)
+        .map(|stream| Random::new(search.seed, u64::MAX - 2 - stream))
+        .collect();
+    let results = in_threads(&mut randoms, |random, num_steps| {
+        let mut found: Option<Incumbent> = None;
+        let mut value = best.value;
+        // How near to the bound to aim: nearer after a hit, farther after a miss.
+        let mut aim: f64 = 0.7;
+        let most_draws = (LONGEST_FILL / 10.0 / model.tasks.len() as f64).clamp(10.0, MOST_DRAWS);
+        while *num_steps < max_steps && !until.is_over() && value > least * (1.0 + 1e-9) {
+            let reach = (value - least).min(least * 0.03) * aim * (0.8 + 0.2 * random.unit());
+            let recipe = Recipe::random(least + reach, most_draws, random);
+            let (lists, steps) = fill(model, &bound.prices, &nodes, tasks.clone(), recipe, random);
+            *num_steps += steps;
+            let reached = search.value(&lists);
+            if reached < value {
+                value = reached;
+                found = Some(Incumbent { value, lists });
+                aim = (aim * 0.85).max(0.3);
+            } else {
+                aim = (aim * 1.05).min(1.0);
+            }
+        }
+        found
+    });
+    let mut num_steps = 0;
+    for (found, steps) in results {
+        num_steps += steps;
+        if let Some(found) = found.filter(|found| found.value < best.value) {
+            *best = found;
+        }
+    }
+    num_steps
 }
 
 /// The makespan that annealing the whole can be expected to reach with the moves at hand.
@@ -83,14 +139,9 @@ fn anneal(
 ) {
     let Search { model, objective, bound, deadline, .. } = *search;
     let begun_s = deadline.elapsed_s();
-    // Few nodes have fewer ways around a bad one, and need more heat.
-    let warmest = match model.nodes.len() {
-        0..=16 if model.num_kinds > 1 => 0.02,
-        0..=16 => 0.006,
-        _ => 0.003,
-    };
     let (hot, cold) = match objective {
-        Aim::Makespan => (bound.makespan * warmest, bound.makespan * 0.0003),
+        // Filling has found what heat would only spoil.
+        Aim::Makespan => (bound.makespan * 0.0007, bound.makespan * 0.0003),
         Aim::Completion => {
             let mean = best.value / model.tasks.len() as f64;
             (mean * 0.02, mean * 0.0002)
@@ -117,67 +168,15 @@ fn anneal(
     }
 }
 
-/// Mends late nodes together with a few others, lowering the target when none is late.
-fn mend(
-    search: &Search,
-    best: &mut Incumbent,
-    mut current: Lists,
-    mut target: f64,
-    threads: &mut [Random],
-    dealer: &mut Random,
-    num_moves: &mut u64,
-) {
-    let least = search.bound.makespan;
-    target = target.max(end_of_most(search, &current));
-    let mut patience = 1;
-    let mut least_late = usize::MAX;
-    while !search.is_done(best, *num_moves) {
-        let mut shares = deal(search, &mut current, threads, dealer);
-        let results = in_threads(&mut shares, |share, moves| {
-            for _ in 0..PIECES {
-                if search.deadline.is_over() {
-                    break;
-                }
-                mend_piece(search, share, target, patience, moves);
-            }
-        });
-        *num_moves += results.iter().map(|((), moves)| moves).sum::<u64>();
-        collect(shares, &mut current);
-        let ends = loads(search.model, &current);
-        let value = ends.iter().map(|load| load.end).fold(0.0, f64::max);
-        let num_late = ends.iter().filter(|load| load.end > target).count();
-        if num_late < least_late {
-            least_late = num_late;
-            patience = 1;
-        } else {
-            patience = (patience + 1).min(40);
-        }
-        if value < best.value {
-            *best = Incumbent { value, lists: current.clone() };
-        }
-        if num_late == 0 {
-            target = least + (value.min(target) - least) * 0.95;
-            least_late = usize::MAX;
-        }
-    }
-}
-
-/// When all but a twentieth of the nodes have ended, seconds: a target that few nodes miss.
-fn end_of_most(search: &Search, current: &Lists) -> f64 {
-    let mut ends: Vec<f64> = loads(search.model, current).iter().map(|load| load.end).collect();
-    ends.sort_by(f64::total_cmp);
-    ends[(ends.len() - 1) * 19 / 20]
-}
-
 /// The nodes that one thread works on, with their lists.
-struct Share<'a> {
-    nodes: Vec<usize>,
-    lists: Vec<Vec<Entry>>,
-    random: &'a mut Random,
+pub(crate) struct Share<'a> {
+    pub(crate) nodes: Vec<usize>,
+    pub(crate) lists: Vec<Vec<Entry>>,
+    pub(crate) random: &'a mut Random,
 }
 
 /// Deals the nodes and their lists to the threads at random.
-fn deal<'a>(
+pub(crate) fn deal<'a>(
     search: &Search,
     current: &mut Lists,
     threads: &'a mut [Random],
@@ -198,59 +197,10 @@ fn deal<'a>(
 }
 
 /// Takes the lists back.
-fn collect(shares: Vec<Share>, current: &mut Lists) {
+pub(crate) fn collect(shares: Vec<Share>, current: &mut Lists) {
     for share in shares {
         for (node, list) in share.nodes.into_iter().zip(share.lists) {
             current[node] = list;
-        }
-    }
-}
-
-/// Anneals one late node of the share with a few others; keeps the result if it costs no more.
-fn mend_piece(search: &Search, share: &mut Share, target: f64, patience: usize, moves: &mut u64) {
-    let Search { model, objective, bound, deadline, .. } = *search;
-    let mut free = Vec::new();
-    let ends: Vec<f64> = share
-        .nodes
-        .iter()
-        .zip(&share.lists)
-        .map(|(node, list)| {
-            let ready = &model.ready[*node];
-            free.resize(ready.len(), 0.0);
-            crate::lists::play(&mut free, ready, list).end
-        })
-        .collect();
-    let late: Vec<usize> = (0..ends.len()).filter(|local| ends[*local] > target).collect();
-    if late.is_empty() {
-        return;
-    }
-    let random = &mut *share.random;
-    let mut piece = vec![late[random.below(late.len())]];
-    let size = (2 + random.below(3)).min(ends.len());
-    while piece.len() < size {
-        // Of two, the one with more room.
-        let (one, other) = (random.below(ends.len()), random.below(ends.len()));
-        let chosen = if ends[other] < ends[one] { other } else { one };
-        if !piece.contains(&chosen) {
-            piece.push(chosen);
-        } else if piece.len() + late.len() >= ends.len() {
-            break;
-        }
-    }
-    let nodes: Vec<usize> = piece.iter().map(|local| share.nodes[*local]).collect();
-    let lists: Vec<Vec<Entry>> = piece.iter().map(|local| share.lists[*local].clone()).collect();
-    let mut region = Region::new(model, objective, &bound.prices, nodes, lists, target);
-    let before = region.total_cost();
-    let num_moves = 3_000 * piece.len() as u64 * (1 + random.below(patience) as u64);
-    let cooling = Cooling {
-        from: bound.makespan * random.log_between(0.001, 0.03),
-        to: bound.makespan * 0.0001,
-        num_moves,
-    };
-    region.run(cooling, None, deadline, random, moves);
-    if region.total_cost() <= before {
-        for (local, list) in piece.into_iter().zip(region.lists) {
-            share.lists[local] = list;
         }
     }
 }

@@ -32,12 +32,16 @@ mod baselines;
 mod bounds;
 mod clock;
 mod error;
+
+mod fill;
 mod general;
 mod greedy;
 mod large;
 mod lists;
+mod mend;
 mod milp;
 mod model;
+mod nearby;
 mod options;
 mod program;
 mod proof;

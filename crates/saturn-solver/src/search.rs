@@ -76,7 +76,7 @@ impl Search<'_> {
 
     /// The best of some greedy plans; fewer of them where there are many tasks.
     fn construct(&self) -> Incumbent {
-        let num_recipes = (150_000 / self.model.tasks.len().max(1)).clamp(4, 60);
+        let num_recipes = (30_000 / self.model.tasks.len().max(1)).clamp(2, 60);
         let mut best: Option<Incumbent> = None;
         for recipe in self.recipes().take(num_recipes) {
             let lists = greedy(self.model, &self.bound.prices, recipe);

@@ -1,0 +1,353 @@
+//! The second constructive heuristic: nodes filled one after another, each as tightly as can be.
+//!
+//! Where there are many tasks, some of them fit any gap. For a target T the nodes are filled in
+//! turn. Each begins with the largest task left; then its lowest gap is filled, by the task that
+//! ends closest to T or by a random one, until nothing fits. Of some such fillings of a node the
+//! one is kept whose tasks are worth most: a task's worth is its least priced GPU-seconds, which
+//! charges idle devices and wasteful modes alike, less a fee, which keeps small tasks for the gaps
+//! of later nodes. What fits nowhere goes where it ends first. (The one-bin-at-a-time idea is
+//! minimum bin slack, Gupta and Ho 1999.)
+//!
+//! One filling takes milliseconds where there are a thousand tasks, and depends much on chance:
+//! they are drawn by the hundred.
+
+use crate::lists::{Entry, Lists};
+use crate::model::{Mode, Model};
+use crate::random::Random;
+use crate::timeline::place;
+
+/// How a plan is made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recipe {
+    /// No gang that fits ends later, seconds.
+    pub(crate) target: f64,
+    /// Fillings drawn for each node.
+    pub(crate) draws: usize,
+    /// Fee of a task, as a share of what a whole node is worth.
+    pub(crate) fee: f64,
+    /// How much a mode may be above its task's least priced GPU-seconds, relative.
+    pub(crate) waste: f64,
+}
+
+impl Recipe {
+    /// A random one.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 5 and `most_draws`"
+    )]
+    pub(crate) fn random(target: f64, most_draws: f64, random: &mut Random) -> Self {
+        Self {
+            target,
+            draws: random.log_between(5.0, most_draws) as usize,
+            fee: random.log_between(0.0005, 0.006),
+            waste: random.log_between(0.004, 0.08),
+        }
+    }
+}
+
+/// A gap below this share of the target counts as closed.
+const CLOSED: f64 = 0.002;
+/// Devices whose free times differ by less than this share of the target are on one level.
+const LEVEL: f64 = 0.0005;
+
+/// A task in a mode worth having.
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    runtime: f64,
+    task: u32,
+    mode: u16,
+}
+
+/// The items of one kind and width, ascending in runtime.
+struct Shelf {
+    items: Vec<Item>,
+    /// For each item, counted from 1, itself or one before it from which to look on for one that
+    /// is still there; 0 is the end (a union-find over runs of taken items).
+    before: Vec<u32>,
+}
+
+impl Shelf {
+    #[expect(clippy::cast_possible_truncation, reason = "items are fewer than strategies")]
+    fn new(mut items: Vec<Item>) -> Self {
+        items.sort_unstable_by(|left, right| left.runtime.total_cmp(&right.runtime));
+        Self { before: (0..=items.len() as u32).collect(), items }
+    }
+
+    /// How many items are no longer than `runtime`, taken ones included.
+    fn num_within(&self, runtime: f64) -> usize {
+        self.items.partition_point(|item| item.runtime <= runtime)
+    }
+
+    /// The last of the first `count` items that is neither taken nor on `list`.
+    fn last_of(&mut self, mut count: usize, is_taken: &[bool], list: &[Entry]) -> Option<Item> {
+        loop {
+            count = self.skip_taken(count, is_taken);
+            let item = *self.items.get(count.checked_sub(1)?)?;
+            if list.iter().all(|entry| entry.task != item.task) {
+                return Some(item);
+            }
+            count -= 1;
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "items are fewer than strategies")]
+    fn skip_taken(&mut self, from: usize, is_taken: &[bool]) -> usize {
+        let mut at = from;
+        while at > 0 {
+            let next = self.before[at] as usize;
+            if next < at {
+                at = next;
+            } else if is_taken[self.items[at - 1].task as usize] {
+                self.before[at] = at as u32 - 1;
+            } else {
+                break;
+            }
+        }
+        // Halve the way for those who come next.
+        let mut walk = from;
+        while walk > at {
+            let next = self.before[walk] as usize;
+            self.before[walk] = at as u32;
+            walk = next;
+        }
+        at
+    }
+}
+
+/// A plan in the making.
+struct Filling<'a> {
+    model: &'a Model,
+    prices: &'a [f64],
+    recipe: Recipe,
+    /// Least priced GPU-seconds of each task under modes that meet the target.
+    least: Vec<f64>,
+    /// By kind and width less one.
+    shelves: Vec<Vec<Shelf>>,
+    is_taken: Vec<bool>,
+    /// When the devices of the node at work fall free.
+    free: Vec<f64>,
+    random: &'a mut Random,
+    num_steps: u64,
+}
+
+/// Fills `nodes` with `tasks`: a list for each node, and the number of gangs tried out on the way.
+///
+/// Every task should have a narrow mode on some node; one that has none is left out.
+pub(crate) fn fill(
+    model: &Model,
+    prices: &[f64],
+    nodes: &[usize],
+    mut tasks: Vec<usize>,
+    recipe: Recipe,
+    random: &mut Random,
+) -> (Lists, u64) {
+    let mut filling = Filling::new(model, prices, &tasks, recipe, random);
+    let mut lists: Lists = vec![Vec::new(); nodes.len()];
+    tasks.sort_by(|left, right| filling.least[*right].total_cmp(&filling.least[*left]));
+    let mut order: Vec<usize> = (0..nodes.len()).collect();
+    filling.random.shuffle(&mut order);
+    for local in order {
+        lists[local] = filling.best_list(nodes[local], &tasks);
+        for entry in &lists[local] {
+            filling.is_taken[entry.task as usize] = true;
+        }
+    }
+    tasks.retain(|task| !filling.is_taken[*task]);
+    append(model, nodes, &mut lists, &tasks);
+    (lists, filling.num_steps)
+}
+
+impl<'a> Filling<'a> {
+    fn new(
+        model: &'a Model,
+        prices: &'a [f64],
+        tasks: &[usize],
+        recipe: Recipe,
+        random: &'a mut Random,
+    ) -> Self {
+        let least_of = |task: &usize| {
+            let modes = model.tasks[*task].modes.iter().zip(prices).flat_map(|(modes, price)| {
+                modes
+                    .iter()
+                    .filter(|mode| mode.runtime <= recipe.target)
+                    .map(move |mode| (mode, price))
+            });
+            modes.map(|(mode, price)| price * mode.area()).fold(f64::INFINITY, f64::min)
+        };
+        let mut least = vec![f64::INFINITY; model.tasks.len()];
+        for task in tasks {
+            least[*task] = least_of(task);
+        }
+        let mut filling = Self {
+            model,
+            prices,
+            recipe,
+            least,
+            shelves: Vec::new(),
+            is_taken: vec![false; model.tasks.len()],
+            free: Vec::new(),
+            random,
+            num_steps: 0,
+        };
+        filling.shelves =
+            (0..model.num_kinds).map(|kind| filling.shelves_of(kind, tasks)).collect();
+        filling
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "counts are bounded by the problem")]
+    fn shelves_of(&self, kind: usize, tasks: &[usize]) -> Vec<Shelf> {
+        let mut widths: Vec<Vec<Item>> = vec![Vec::new(); self.model.widest[kind] as usize];
+        for &task in tasks {
+            for (index, mode) in self.model.tasks[task].modes[kind].iter().enumerate() {
+                if self.is_worth_having(task, kind, mode) {
+                    widths[mode.gpus as usize - 1].push(Item {
+                        runtime: mode.runtime,
+                        task: task as u32,
+                        mode: index as u16,
+                    });
+                }
+            }
+        }
+        widths.into_iter().map(Shelf::new).collect()
+    }
+
+    fn is_worth_having(&self, task: usize, kind: usize, mode: &Mode) -> bool {
+        mode.runtime <= self.recipe.target
+            && self.prices[kind] * mode.area() <= self.least[task] * (1.0 + self.recipe.waste)
+    }
+
+    /// The list worth most of those drawn for `node`.
+    fn best_list(&mut self, node: usize, order: &[usize]) -> Vec<Entry> {
+        let Some(seed) = self.seed(node, order) else { return Vec::new() };
+        let crate::model::Node { gpus, kind } = self.model.nodes[node];
+        let fee = self.recipe.fee * self.prices[kind] * f64::from(gpus) * self.recipe.target;
+        let mut best: (f64, Vec<Entry>) = (f64::NEG_INFINITY, Vec::new());
+        for _ in 0..self.recipe.draws.max(1) {
+            let list = self.draw(node, seed);
+            let worth: f64 = list.iter().map(|entry| self.least[entry.task as usize] - fee).sum();
+            if worth > best.0 {
+                best = (worth, list);
+            }
+        }
+        best.1
+    }
+
+    /// The largest task left that fits `node`, in its smallest mode.
+    fn seed(&self, node: usize, order: &[usize]) -> Option<Entry> {
+        let kind = self.model.nodes[node].kind;
+        let ready = &self.model.ready[node];
+        order.iter().filter(|task| !self.is_taken[**task]).find_map(|&task| {
+            let modes = self.model.modes_on(task, node).iter().enumerate();
+            modes
+                .filter(|(_, mode)| {
+                    self.is_worth_having(task, kind, mode)
+                        && ready[mode.gpus as usize - 1] + mode.runtime <= self.recipe.target
+                })
+                .min_by(|left, right| left.1.area().total_cmp(&right.1.area()))
+                .map(|(index, mode)| Entry::new(task, index, mode))
+        })
+    }
+
+    /// One filling of `node`.
+    fn draw(&mut self, node: usize, seed: Entry) -> Vec<Entry> {
+        let target = self.recipe.target;
+        let kind = self.model.nodes[node].kind;
+        self.free.clear();
+        self.free.extend_from_slice(&self.model.ready[node]);
+        place(&mut self.free, usize::from(seed.gpus), seed.runtime);
+        let mut list = vec![seed];
+        while target - self.free[0] > target * CLOSED {
+            self.num_steps += 1;
+            let level = self.free[0] + target * LEVEL;
+            let width = self.free.partition_point(|time| *time <= level);
+            let closes = self.random.below(2) == 0;
+            let found = if closes {
+                self.closest(kind, width, &list)
+            } else {
+                self.some(kind, width, &list)
+            };
+            if let Some((gpus, item)) = found {
+                let mode =
+                    &self.model.tasks[item.task as usize].modes[kind][usize::from(item.mode)];
+                list.push(Entry::new(item.task as usize, usize::from(item.mode), mode));
+                place(&mut self.free, gpus, item.runtime);
+            } else if closes {
+                // Nothing fits: these devices idle until others fall free beside them.
+                match self.free.get(width) {
+                    Some(next) if *next < target => {
+                        let next = *next;
+                        self.free[..width].fill(next);
+                    }
+                    _ => break,
+                }
+            }
+        }
+        list
+    }
+
+    /// The item of at most `width` devices that leaves least of the lowest gap.
+    fn closest(&mut self, kind: usize, width: usize, list: &[Entry]) -> Option<(usize, Item)> {
+        let mut best: Option<(f64, usize, Item)> = None;
+        for gpus in 1..=width {
+            let room = self.recipe.target - self.free[gpus - 1];
+            let shelf = &mut self.shelves[kind][gpus - 1];
+            let count = shelf.num_within(room);
+            if let Some(item) = shelf.last_of(count, &self.is_taken, list) {
+                let rest = room - item.runtime;
+                if best.as_ref().is_none_or(|(least, _, _)| rest < *least) {
+                    best = Some((rest, gpus, item));
+                }
+            }
+        }
+        best.map(|(_, gpus, item)| (gpus, item))
+    }
+
+    /// The larger of two random items of at most `width` devices that fit the lowest gap.
+    fn some(&mut self, kind: usize, width: usize, list: &[Entry]) -> Option<(usize, Item)> {
+        let mut best: Option<(f64, usize, Item)> = None;
+        for _ in 0..2 {
+            let gpus = 1 + self.random.below(width);
+            let room = self.recipe.target - self.free[gpus - 1];
+            let shelf = &mut self.shelves[kind][gpus - 1];
+            let count = shelf.num_within(room);
+            if count == 0 {
+                continue;
+            }
+            let count = 1 + self.random.below(count);
+            if let Some(item) = shelf.last_of(count, &self.is_taken, list) {
+                let area = item.runtime * gpus as f64;
+                if best.as_ref().is_none_or(|(most, _, _)| area > *most) {
+                    best = Some((area, gpus, item));
+                }
+            }
+        }
+        best.map(|(_, gpus, item)| (gpus, item))
+    }
+}
+
+/// Puts each task at the end of the list where it ends first.
+fn append(model: &Model, nodes: &[usize], lists: &mut Lists, tasks: &[usize]) {
+    if tasks.is_empty() {
+        return;
+    }
+    let mut free: Vec<Vec<f64>> = nodes.iter().map(|node| model.ready[*node].clone()).collect();
+    for (free, list) in free.iter_mut().zip(&*lists) {
+        for entry in list {
+            place(free, usize::from(entry.gpus), entry.runtime);
+        }
+    }
+    for &task in tasks {
+        let places = nodes.iter().enumerate().flat_map(|(local, node)| {
+            let modes = model.modes_on(task, *node).iter().enumerate();
+            modes.map(move |(index, mode)| (local, Entry::new(task, index, mode)))
+        });
+        let ends = places.map(|(local, entry)| {
+            (free[local][usize::from(entry.gpus) - 1] + entry.runtime, local, entry)
+        });
+        if let Some((_, local, entry)) = ends.min_by(|left, right| left.0.total_cmp(&right.0)) {
+            place(&mut free[local], usize::from(entry.gpus), entry.runtime);
+            lists[local].push(entry);
+        }
+    }
+}
