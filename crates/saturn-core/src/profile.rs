@@ -38,6 +38,9 @@ pub enum TrialOutcome {
         step_s: f64,
         /// Seconds from launch to the first step: fork, build, load.
         setup_s: f64,
+        /// Seconds that a checkpoint takes while training waits for it, where that was measured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        checkpoint_s: Option<f64>,
         /// Largest memory of any rank: device memory on GPUs, resident set on CPU slots.
         peak_memory_bytes: u64,
         /// How many steps the median is over.
@@ -128,9 +131,12 @@ impl Profile {
             named(&trial.task, || at("task"))?;
             named(&strategy.technique, || at("technique"))?;
             number::check_gpus(|| at("gpus"), strategy.gpus)?;
-            if let TrialOutcome::Measured { step_s, setup_s, timed_steps, .. } = trial.outcome {
+            if let TrialOutcome::Measured { step_s, setup_s, checkpoint_s, timed_steps, .. } =
+                trial.outcome
+            {
                 number::check_runtime(|| at("step_s"), step_s)?;
                 number::check_cost(|| at("setup_s"), setup_s)?;
+                number::check_cost(|| at("checkpoint_s"), checkpoint_s.unwrap_or(0.0))?;
                 if timed_steps == 0 {
                     return Err(ProblemError::Value {
                         at: at("timed_steps"),
@@ -185,6 +191,7 @@ struct TrialFile {
     outcome: OutcomeFile,
     step_s: Option<f64>,
     setup_s: Option<f64>,
+    checkpoint_s: Option<f64>,
     peak_memory_bytes: Option<u64>,
     timed_steps: Option<u32>,
     batches_per_epoch: Option<u64>,
@@ -220,6 +227,7 @@ impl TrialFile {
         let present = [
             ("step_s", OutcomeFile::Measured, self.step_s.is_some()),
             ("setup_s", OutcomeFile::Measured, self.setup_s.is_some()),
+            ("checkpoint_s", OutcomeFile::Measured, self.checkpoint_s.is_some()),
             ("peak_memory_bytes", OutcomeFile::Measured, self.peak_memory_bytes.is_some()),
             ("timed_steps", OutcomeFile::Measured, self.timed_steps.is_some()),
             ("batches_per_epoch", OutcomeFile::Measured, self.batches_per_epoch.is_some()),
@@ -246,6 +254,7 @@ impl TrialFile {
             OutcomeFile::Measured => TrialOutcome::Measured {
                 step_s: self.step_s.ok_or_else(|| missing("step_s"))?,
                 setup_s: self.setup_s.ok_or_else(|| missing("setup_s"))?,
+                checkpoint_s: self.checkpoint_s,
                 peak_memory_bytes: self
                     .peak_memory_bytes
                     .ok_or_else(|| missing("peak_memory_bytes"))?,

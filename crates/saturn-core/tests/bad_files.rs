@@ -176,6 +176,7 @@ fn profile_files() {
         ("negative step_s", with("0.1", "-1")),
         ("NaN step_s", with("0.1", "NaN")),
         ("negative setup_s", with("\"setup_s\": 2", "\"setup_s\": -2")),
+        ("negative checkpoint_s", with("\"setup_s\": 2", "\"setup_s\": 2, \"checkpoint_s\": -1")),
         ("zero timed_steps", with("\"timed_steps\": 3", "\"timed_steps\": 0")),
         ("missing step_s", with("\"step_s\": 0.1,", "")),
         ("field of another outcome", with("\"step_s\": 0.1", "\"step_s\": 0.1, \"reason\": \"x\"")),
@@ -239,7 +240,7 @@ fn a_profile_reads_back_as_it_was_written() {
     let text = r#"{"trials": [
         {"task": "a", "technique": "ddp", "gpus": 1, "knobs": {"micro": 2}, "outcome": "measured",
          "step_s": 0.1, "setup_s": 2, "peak_memory_bytes": 1000, "timed_steps": 3,
-         "batches_per_epoch": 56},
+         "checkpoint_s": 0.4, "batches_per_epoch": 56},
         {"task": "a", "technique": "tensor", "gpus": 2, "outcome": "not_applicable", "reason": "r"},
         {"task": "a", "technique": "ddp", "gpus": 2, "outcome": "out_of_memory", "detail": "d"},
         {"task": "a", "technique": "fsdp", "gpus": 2, "outcome": "failed", "error": "e",

@@ -58,18 +58,25 @@ impl State {
             .filter_map(|trial| Some((trial.task, trial.outcome.clone()?)))
             .collect();
         for (group, outcome) in learned {
-            self.learn_steps(group, &outcome);
+            self.learn_from_trial(group, &outcome);
         }
     }
 
-    /// Takes the number of steps of tasks that are given in epochs from a trial.
-    fn learn_steps(&mut self, group: TaskId, outcome: &TrialOutcome) {
-        let TrialOutcome::Measured { batches_per_epoch: Some(batches), .. } = outcome else {
+    /// Takes from a trial the number of steps of tasks that are given in epochs, and what a
+    /// checkpoint costs tasks that have made none.
+    fn learn_from_trial(&mut self, group: TaskId, outcome: &TrialOutcome) {
+        let TrialOutcome::Measured { batches_per_epoch, checkpoint_s, .. } = outcome else {
             return;
         };
         let tasks: Vec<TaskId> = self.tasks_like(group).collect();
         for task in tasks {
-            let TaskSpec { epochs: Some(epochs), batches_a_step, .. } = self.config.tasks[task.0]
+            if let Some(checkpoint_s) = checkpoint_s
+                && self.tasks[task.0].checkpoint_step == 0
+            {
+                self.tasks[task.0].save_s = *checkpoint_s;
+            }
+            let (Some(batches), TaskSpec { epochs: Some(epochs), batches_a_step, .. }) =
+                (batches_per_epoch, &self.config.tasks[task.0])
             else {
                 continue;
             };
@@ -115,7 +122,7 @@ impl State {
                     }
                 }
             }
-            Record::Checkpointed { attempt, step, save_s } => {
+            Record::Checkpointed { attempt, step, save_s, blocked_s } => {
                 let task = self.attempts.get(attempt).map(|state| state.task.0);
                 if let Some(task) = task.and_then(|index| self.tasks.get_mut(index)) {
                     if *step > task.checkpoint_step {
@@ -123,7 +130,10 @@ impl State {
                     }
                     task.checkpoint_step = *step;
                     task.step = task.step.max(*step);
-                    task.save_s = *save_s;
+                    // One in the background takes longer than it costs.
+                    if blocked_s >= save_s {
+                        task.save_s = *save_s;
+                    }
                 }
             }
             Record::Tried { trial, strategy, outcome } => {
@@ -131,7 +141,7 @@ impl State {
                     slot.strategy = strategy.clone();
                     slot.outcome = Some(outcome.clone());
                     let group = slot.task;
-                    self.learn_steps(group, outcome);
+                    self.learn_from_trial(group, outcome);
                 }
             }
             Record::Planned { plan } => {

@@ -256,8 +256,8 @@ impl Engine {
                     self.state.tasks[task.0].loss = loss.or(self.state.tasks[task.0].loss);
                 }
             }
-            RankReport::Checkpoint { step, save_s, .. } => {
-                self.commit(Record::Checkpointed { attempt: id, step, save_s }, now_s);
+            RankReport::Checkpoint { step, save_s, blocked_s } => {
+                self.commit(Record::Checkpointed { attempt: id, step, save_s, blocked_s }, now_s);
             }
             RankReport::Alive => {}
             RankReport::Trial { knobs, outcome } => self.trial_reported(id, knobs, outcome, now_s),

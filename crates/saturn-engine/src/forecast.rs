@@ -71,7 +71,7 @@ pub(crate) fn devices(gang: &Gang) -> impl Iterator<Item = (usize, u32)> + '_ {
         .flat_map(|placement| placement.devices.iter().map(move |device| (placement.node, *device)))
 }
 
-/// Seconds that a running task still needs.
+/// Seconds that a running task still needs, its last checkpoint included.
 pub(crate) fn time_left_s(state: &State, task: TaskId, attempt: &Attempt, now_s: f64) -> f64 {
     let total = state.task(task).steps.unwrap_or(0);
     let predicted = state.predicted_step_s(task, &attempt.strategy);
@@ -84,7 +84,7 @@ pub(crate) fn time_left_s(state: &State, task: TaskId, attempt: &Attempt, now_s:
     } else {
         (load_s(state, task, &attempt.strategy) - (now_s - attempt.launched_s)).max(0.0)
     };
-    (train_s - since_heard).max(0.0) + load_left_s
+    (train_s - since_heard).max(0.0) + load_left_s + state.task(task).save_s
 }
 
 /// Seconds a step of a live attempt that has trained for long enough: up to its last word, not up to
@@ -115,12 +115,12 @@ fn duration_s(state: &State, planned: &PlannedTask) -> f64 {
     expected_s(state, planned.task, &planned.strategy).unwrap_or(planned.end_s - planned.start_s)
 }
 
-/// Seconds from launch to end of what is left of a task under a strategy; `None` where no trial
-/// measured it.
+/// Seconds from launch to end of what is left of a task under a strategy, its last checkpoint
+/// included; `None` where no trial measured it.
 pub(crate) fn expected_s(state: &State, task: TaskId, strategy: &Strategy) -> Option<f64> {
     let step_s = state.predicted_step_s(task, strategy)? * correction(state, task);
     let left = state.task(task).steps?.saturating_sub(state.task(task).step);
-    Some(load_s(state, task, strategy) + left as f64 * step_s)
+    Some(load_s(state, task, strategy) + left as f64 * step_s + state.task(task).save_s)
 }
 
 /// Seconds from launch to the first step from where a task stands: as it took the last time that it

@@ -166,6 +166,8 @@ pub enum Record {
         step: u64,
         /// Seconds that saving it took.
         save_s: f64,
+        /// Seconds of those for which training stood still.
+        blocked_s: f64,
     },
     /// A trial has its outcome.
     Tried {

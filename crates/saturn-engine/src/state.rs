@@ -70,7 +70,8 @@ pub struct TaskState {
     /// Observed over predicted seconds a step, from the newest training that was long enough and
     /// ended well.
     pub correction: f64,
-    /// Seconds that its newest checkpoint took; 0 before the first.
+    /// Seconds that a checkpoint takes while training waits for it, as at a switch and at the end: as
+    /// the newest such took, else as its trial measured; 0 before either is known.
     pub save_s: f64,
     /// Seconds from launch to the first step, checkpoint loaded, when it last went on from one.
     pub load_s: Option<f64>,

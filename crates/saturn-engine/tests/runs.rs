@@ -266,6 +266,37 @@ fn a_switch_must_gain_more_than_it_costs() {
 }
 
 #[test]
+fn a_plan_counts_last_checkpoints_as_the_trial_measured_them() {
+    let makespan_s = |save_s: f64| {
+        let mut cluster = VirtualCluster::new(config(1, 1), Faults::default(), 1);
+        cluster.save_s = save_s;
+        while cluster.state().plan().is_none() {
+            cluster.step();
+        }
+        cluster.state().plan().expect("just seen").makespan_s
+    };
+    let difference_s = makespan_s(30.0) - makespan_s(0.0);
+    assert!((difference_s - 30.0).abs() < 1e-6, "{difference_s}");
+}
+
+#[test]
+fn a_save_in_the_background_is_not_what_a_switch_would_cost() {
+    let mut cluster = VirtualCluster::new(config(1, 1), Faults::default(), 1);
+    cluster.save_s = 0.2;
+    while cluster.state().live_attempts().all(|(_, a)| a.purpose != Purpose::Train) {
+        cluster.step();
+    }
+    let attempt = cluster.state().live_attempts().next().expect("just seen").0;
+    let mut told = |step: u64, save_s: f64, blocked_s: f64| {
+        let report = RankReport::Checkpoint { step, save_s, blocked_s };
+        cluster.deliver(Event::Reported { attempt, rank: 0, report });
+        cluster.state().tasks[0].save_s
+    };
+    assert!((told(1, 500.0, 0.1) - 0.2).abs() < 1e-9, "as the trial measured it");
+    assert!((told(2, 0.7, 0.7) - 0.7).abs() < 1e-9, "as the newest that training waited for");
+}
+
+#[test]
 fn an_exclusion_leaves_other_running_tasks_alone() {
     let mut cluster = VirtualCluster::new(config(3, 2), Faults::default(), 1);
     cluster.solves_well_from = 1;

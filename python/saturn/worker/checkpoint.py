@@ -87,9 +87,7 @@ class Checkpoints:
         self._last_failed = False
         self._is_worth_it = gang.device.type == "cuda"
         self._ended: list[Save] = []
-        # One rank without a process group is what a gang of one is; DCP warns of it, from
-        # whichever thread.
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        expect_no_process_group()
 
     def save(
         self,
@@ -109,10 +107,7 @@ class Checkpoints:
         began = time.monotonic()
         self.wait()
         parallel.before_save()
-        state = {
-            "model": get_model_state_dict(parallel.module, options=OPTIONS),
-            "optimizer": tensors_of(parallel.module, optimizer),
-        }
+        state = state_of(parallel, optimizer)
         content = {
             "version": manifest.VERSION,
             "format": "dcp",
@@ -175,8 +170,8 @@ class Checkpoints:
 
     def _all_can_stage(self, state: Mapping[str, Mapping[str, Any]]) -> bool:
         """Whether all ranks may copy `state` to host memory, and it is worth it."""
-        num_bytes = sum(_local_bytes(value) for part in state.values() for value in part.values())
-        held = sum(_local_bytes(copy) for copy in self._room.values())
+        num_bytes = sum(local_bytes(value) for part in state.values() for value in part.values())
+        held = sum(local_bytes(copy) for copy in self._room.values())
         has_room = (
             num_bytes - held <= _STAGED_SHARE * available_host_bytes() / self._gang.world_size
         )
@@ -199,17 +194,8 @@ class Checkpoints:
             manifest.commit(scratch, self._directory, {**content, "files": files})
             manifest.prune(self._directory)
 
-        try:
-            save_distributed(
-                dict(state),
-                storage_writer=CheckpointWriter(scratch, commit, staged),
-                planner=planner,
-                process_group=group,
-                no_dist=self._gang.world_size == 1,
-            )
-        except CheckpointException as error:
-            # What a rank raised, in place of DCP's account of all ranks.
-            raise next(iter(error.failures.values()))[0] from None
+        writer = CheckpointWriter(scratch, commit, staged)
+        write_state(state, writer, self._gang, planner=planner, group=group)
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
         """The newest checkpoint that verifies, and its manifest; every rank calls it.
@@ -269,7 +255,47 @@ class Checkpoints:
         return Position.of(content)
 
 
-def _local_bytes(value: Any) -> int:
+def state_of(
+    parallel: ParallelModel, optimizer: torch.optim.Optimizer
+) -> dict[str, dict[str, Any]]:
+    """What a checkpoint holds, as this rank holds it: the very tensors, not copies."""
+    return {
+        "model": get_model_state_dict(parallel.module, options=OPTIONS),
+        "optimizer": tensors_of(parallel.module, optimizer),
+    }
+
+
+def expect_no_process_group() -> None:
+    """Silence DCP where it warns, from whichever thread, of one rank without a process group.
+
+    That is what a gang of one is.
+    """
+    warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+
+
+def write_state(
+    state: Mapping[str, Any],
+    writer: CheckpointWriter,
+    gang: Gang,
+    *,
+    planner: StagingPlanner | None = None,
+    group: dist.ProcessGroup | None = None,
+) -> None:
+    """Have all ranks write their shares; what fails on one is raised on every rank."""
+    try:
+        save_distributed(
+            dict(state),
+            storage_writer=writer,
+            planner=planner,
+            process_group=group,
+            no_dist=gang.world_size == 1,
+        )
+    except CheckpointException as error:
+        # What a rank raised, in place of DCP's account of all ranks.
+        raise next(iter(error.failures.values()))[0] from None
+
+
+def local_bytes(value: Any) -> int:
     """Bytes of this rank's part of an entry of a state dict."""
     if isinstance(value, DTensor):
         value = value.to_local()

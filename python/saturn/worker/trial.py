@@ -21,6 +21,7 @@ from torch import nn
 
 from saturn.definition import TaskDefinition
 from saturn.techniques.interface import Knobs, Setting, Technique
+from saturn.worker import checkpoint_cost
 from saturn.worker.data import Position
 from saturn.worker.device_memory import lift
 from saturn.worker.failure import describe
@@ -190,11 +191,15 @@ class _Measurement:
                 torch.cuda.synchronize(self.gang.device)
             seconds.append(time.monotonic() - step_began)
         pieces.close()
+        peak_bytes = self.memory.peak_bytes()
         outcome: Outcome = {
             "outcome": "measured",
             "step_s": statistics.median(seconds[self.spec.warmup_steps :]),
             "setup_s": setup_s,
-            "peak_memory_bytes": self.memory.peak_bytes(),
+            "checkpoint_s": checkpoint_cost.measure(
+                stepper.parallel, stepper.optimizer, self.gang, self.spec.attempt_dir
+            ),
+            "peak_memory_bytes": peak_bytes,
             "timed_steps": timed_steps,
         }
         if stepper.data.batches_per_epoch is not None:

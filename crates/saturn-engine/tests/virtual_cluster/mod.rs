@@ -249,6 +249,7 @@ impl VirtualCluster {
         let outcome = TrialOutcome::Measured {
             step_s: true_step_s(task, gpus) * (0.9 + 0.2 * self.rng.random::<f64>()),
             setup_s: 0.5,
+            checkpoint_s: Some(self.save_s),
             peak_memory_bytes: 1 << 20,
             timed_steps: 3,
             batches_per_epoch: Some(50),
@@ -279,7 +280,8 @@ impl VirtualCluster {
             let progress = RankReport::Progress { step, loss: Some(1.0), step_s: Some(step_s) };
             self.schedule(at_s, Event::Reported { attempt, rank: 0, report: progress });
             if step % 20 == 0 || step == steps {
-                let saved = RankReport::Checkpoint { step, save_s: self.save_s, blocked_s: 0.1 };
+                let saved =
+                    RankReport::Checkpoint { step, save_s: self.save_s, blocked_s: self.save_s };
                 self.schedule(at_s, Event::Reported { attempt, rank: 0, report: saved });
             }
         }
@@ -326,7 +328,7 @@ impl VirtualCluster {
         }
         let step = self.state().attempts[&attempt].step.max(self.live[&attempt].saved_step);
         self.forget_events_of(attempt);
-        let saved = RankReport::Checkpoint { step, save_s: self.save_s, blocked_s: 0.1 };
+        let saved = RankReport::Checkpoint { step, save_s: self.save_s, blocked_s: self.save_s };
         self.schedule(self.now_s + 0.3, Event::Reported { attempt, rank: 0, report: saved });
         let stopped = RankReport::Stopped { step };
         self.schedule(self.now_s + 0.3, Event::Reported { attempt, rank: 0, report: stopped });

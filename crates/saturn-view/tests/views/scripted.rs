@@ -146,6 +146,7 @@ impl Script {
                     step_s: if name.starts_with("gpt") { 0.05 } else { 0.03 } / speed
                         * if technique == "fsdp" { 1.2 } else { 1.0 },
                     setup_s: 0.5,
+                    checkpoint_s: Some(0.4),
                     peak_memory_bytes: 412_000_000,
                     timed_steps: 3,
                     batches_per_epoch: Some(56),
@@ -196,7 +197,10 @@ impl Script {
         self.tell(17.9, Record::Started { attempt: second, step: 0, setup_s: 0.5 });
         let text = "the loader is iterable: resuming reads 0 batches again".to_owned();
         self.tell(18.0, Record::Noted { task: TaskId(0), text });
-        self.tell(23.0, Record::Checkpointed { attempt: second, step: 100, save_s: 0.5 });
+        self.tell(
+            23.0,
+            Record::Checkpointed { attempt: second, step: 100, save_s: 0.5, blocked_s: 0.5 },
+        );
         let failure = RankFailure {
             rank: 0,
             kind: FailureKind::Died,
