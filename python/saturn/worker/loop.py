@@ -53,6 +53,8 @@ def train(
         },
         OptimizerGroups(stepper.optimizer),
         stepper.lr_schedule,
+        # Copies would lie in the memory that is limited, while training needs it.
+        may_stage=spec.device_kind != "cpu" or spec.device_memory_bytes is None,
     )
     laps.end("build_s")
     done, loss, position = 0, math.nan, Position()

@@ -192,13 +192,15 @@ class _Measurement:
             seconds.append(time.monotonic() - step_began)
         pieces.close()
         peak_bytes = self.memory.peak_bytes()
+        with self.gang.device_memory.host():
+            checkpoint_s = checkpoint_cost.measure(
+                stepper.parallel, stepper.optimizer, self.gang, self.spec.attempt_dir
+            )
         outcome: Outcome = {
             "outcome": "measured",
             "step_s": statistics.median(seconds[self.spec.warmup_steps :]),
             "setup_s": setup_s,
-            "checkpoint_s": checkpoint_cost.measure(
-                stepper.parallel, stepper.optimizer, self.gang, self.spec.attempt_dir
-            ),
+            "checkpoint_s": checkpoint_s,
             "peak_memory_bytes": peak_bytes,
             "timed_steps": timed_steps,
         }
