@@ -368,6 +368,7 @@ fn searched(device_memory_bytes: Option<u64>) -> State {
             TrialOutcome::Measured {
                 step_s: 1.0,
                 setup_s: 1.0,
+                checkpoint_s: None,
                 peak_memory_bytes: if strategy.gpus == 2 { 700 } else { 500 },
                 timed_steps: 3,
                 batches_per_epoch: None,
