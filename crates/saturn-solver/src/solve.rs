@@ -39,6 +39,10 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
         if let Some(aim) = aim(problem, options.objective) {
             let bound = area_bound(&model);
             plan.lower_bound_s = bound.makespan;
+            if aim == Aim::Completion {
+                let prices = &bound.prices;
+                plan.completion_bound_s = general::completion_bound(problem, &model, prices);
+            }
             if !deadline.is_over() {
                 let solve = Solve { problem, options, aim, model: &model, bound, deadline };
                 solve.run(&mut plan)?;

@@ -88,6 +88,8 @@ proptest! {
             let options = Options { objective: Objective::Completion, ..options(backend) };
             let plan = solve(&problem, &options, &FrozenClock).unwrap();
             prop_assert!(is_close(sum_of_ends(&plan), least), "{backend}: {least}: {plan:?}");
+            prop_assert!(plan.completion_bound_s > 0.0);
+            prop_assert!(plan.completion_bound_s <= least * (1.0 + 1e-9), "{backend}: {plan:?}");
         }
     }
 

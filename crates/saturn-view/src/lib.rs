@@ -10,6 +10,7 @@
 mod console;
 mod gantt_text;
 mod html;
+mod limits;
 pub mod live;
 pub mod outcome;
 mod paint;

@@ -1,9 +1,10 @@
 //! A plan as text: the table of its tasks, and what is proven about it.
 
 use saturn_core::names::escape_terminal;
-use saturn_core::{Plan, Problem, Reason};
+use saturn_core::{Objective, Plan, Problem, Reason};
 use saturn_engine::{RunPlan, State};
 
+use crate::limits;
 use crate::paint::Paint;
 use crate::text::{Align, Table};
 use crate::units::{clock, count, duration, percent};
@@ -17,7 +18,7 @@ pub fn run_plan_lines(
     paint: Paint,
 ) -> Vec<String> {
     let config = &state.config;
-    let mut table = plan_table(words::device_kind(config.device_kind, 2));
+    let mut table = Table::new(plan_columns(words::device_kind(config.device_kind, 2)));
     for planned in &plan.tasks {
         table.push(vec![
             escape_terminal(state.name(planned.task)),
@@ -35,7 +36,12 @@ pub fn run_plan_lines(
 
 /// The table of a planning problem's plan, by start.
 pub fn plan_lines(problem: &Problem, plan: &Plan, max_width: usize, paint: Paint) -> Vec<String> {
-    let mut table = plan_table("GPUs");
+    let has_limits = problem.tasks.iter().any(|task| !limits::of_task(task).is_empty());
+    let mut columns = plan_columns("GPUs");
+    if has_limits {
+        columns.push(("limits", Align::Left));
+    }
+    let mut table = Table::new(columns);
     for assignment in &plan.assignments {
         let (Some(task), Some(strategy)) = (
             problem.tasks.get(assignment.task),
@@ -46,14 +52,18 @@ pub fn plan_lines(problem: &Problem, plan: &Plan, max_width: usize, paint: Paint
         ) else {
             continue;
         };
-        table.push(vec![
+        let mut row = vec![
             escape_terminal(&task.name),
             escape_terminal(&strategy.technique),
             strategy.gpus.to_string(),
             words::devices(&problem.cluster, &assignment.gang),
             clock(assignment.start_s),
             clock(assignment.end_s),
-        ]);
+        ];
+        if has_limits {
+            row.push(limits::of_task(task));
+        }
+        table.push(row);
     }
     let tasks: Vec<usize> = plan.assignments.iter().map(|assignment| assignment.task).collect();
     table.lines(max_width, paint, |row, column, cell| {
@@ -61,15 +71,15 @@ pub fn plan_lines(problem: &Problem, plan: &Plan, max_width: usize, paint: Paint
     })
 }
 
-fn plan_table(devices: &'static str) -> Table {
-    Table::new(vec![
+fn plan_columns(devices: &'static str) -> Vec<(&'static str, Align)> {
+    vec![
         ("task", Align::Left),
         ("technique", Align::Left),
         (devices, Align::Right),
         ("devices", Align::Left),
         ("start", Align::Right),
         ("end", Align::Right),
-    ])
+    ]
 }
 
 /// What is proven about a plan: `makespan 2 min 31 s, lower bound 2 min 29 s, gap 1.3 % (not proven
@@ -78,12 +88,43 @@ pub fn run_plan_claim(plan: &RunPlan) -> String {
     claim(plan.makespan_s, plan.lower_bound_s, plan.gap(), plan.status, plan.solve_s)
 }
 
-/// The same for a planning problem's plan.
+/// The same for a planning problem's plan, of the objective; where that is not the makespan, the
+/// makespan as well.
 pub fn plan_claim(plan: &Plan) -> String {
     if plan.is_usable() {
-        claim(plan.makespan_s, plan.lower_bound_s, plan.gap(), plan.status, plan.solve_s)
+        let Plan { status, makespan_s, solve_s, .. } = *plan;
+        if plan.objective == Objective::Makespan {
+            return claim(makespan_s, plan.lower_bound_s, plan.gap(), status, solve_s);
+        }
+        let gap = if plan.gap().is_finite() { percent(plan.gap()) } else { "unknown".to_owned() };
+        format!(
+            "{} {}, lower bound {}, gap {gap} ({}), makespan {}, solved in {}",
+            objective_name(plan.objective),
+            amount(plan.objective, plan.value()),
+            amount(plan.objective, plan.bound()),
+            words::plan_status(status),
+            duration(makespan_s),
+            duration(solve_s),
+        )
     } else {
         format!("{} after {}", words::plan_status(plan.status), duration(plan.solve_s))
+    }
+}
+
+/// What a value under an objective is called.
+pub(crate) fn objective_name(objective: Objective) -> &'static str {
+    match objective {
+        Objective::Makespan => "makespan",
+        Objective::Completion => "weighted completion",
+        Objective::Cost => "cost",
+    }
+}
+
+/// A value under an objective: a length of time, or an amount of money.
+pub(crate) fn amount(objective: Objective, value: f64) -> String {
+    match objective {
+        Objective::Makespan | Objective::Completion => duration(value),
+        Objective::Cost => format!("{value:.2}"),
     }
 }
 
@@ -145,6 +186,11 @@ pub fn plan_text(
         lines.extend(plan_lines(problem, plan, max_width, paint));
         lines.push(String::new());
         lines.extend(crate::gantt_text::draw(problem, plan, max_width, paint));
+        let limits = limits::of_problem(problem);
+        if !limits.is_empty() {
+            lines.push(String::new());
+            lines.extend(limits);
+        }
     } else {
         for Reason { task, reason } in &plan.reasons {
             let reason = escape_terminal(reason);

@@ -166,7 +166,7 @@ fn anneal(
     let instance = player.instance;
     let num_nodes = instance.nodes.len() as f64;
     let mut genome = best.genome.clone();
-    if random.below(3) == 0 {
+    if random.below(if instance.tasks.len() > 40 { 8 } else { 3 }) == 0 {
         let (recipe, rank) = &recipes[random.below(recipes.len())];
         let stays = random.below(2) == 0;
         let built = construct(player, *recipe, rank, limits.deadline, &|_, _| true, stays);
@@ -186,9 +186,11 @@ fn anneal(
         load: if is_makespan { [0.0, 0.05, 0.2][random.below(3)] * num_nodes } else { 0.0 },
         makespan: if instance.objective == Objective::Cost { 1e-4 * a_second } else { 0.0 },
     };
-    let mut temperature = unit * random.log_between(0.003, 0.2);
+    // Where there are many tasks a plan at hand is good: warmth would only undo it.
+    let warmest = 0.2 / (1.0 + instance.tasks.len() as f64 / 40.0);
+    let mut temperature = unit * random.log_between(0.001, warmest);
     let num_looks = (num_moves / MOVES_PER_LOOK).max(1);
-    let factor = (unit * 3e-4 / temperature).powf(1.0 / num_looks as f64);
+    let factor = (unit * 2e-4 / temperature).powf(1.0 / num_looks as f64);
     let mut found: Option<Incumbent> = None;
     let mut least = best.worth;
     let mut current = energy.of(&player.worth(&genome, energy.target));

@@ -8,15 +8,16 @@ use super::anneal::{Incumbent, Limits, search};
 use super::assign::assignments;
 use super::bounds::{Bounds, Relaxation};
 use super::instance::Instance;
+use super::plain;
 use super::play::{Choice, Genome, Placed, Player};
 use super::wait::shift_gangs;
 use super::yardsticks::yardstick;
-use crate::bounds::area::area_bound;
+use crate::bounds::area::{AreaBound, area_bound};
 use crate::clock::Deadline;
 use crate::error::SolveError;
 use crate::milp::{self, Solution};
 use crate::model::Model;
-use crate::options::{Backend, Options};
+use crate::options::{Aim, Backend, Options};
 use crate::program::Effort;
 use crate::schedule::Pace;
 use crate::solve::grade;
@@ -24,6 +25,8 @@ use crate::solve::grade;
 /// The share of the time for the search before anything else, and that of `milp` for its start.
 const FIRST_SEARCH: f64 = 0.1;
 const MILP_SEARCH: f64 = 0.05;
+/// The share of a search for a start without most facts.
+const PLAIN_SEARCH: f64 = 0.4;
 /// Up to so many orders of pairs on nodes `auto` has the exact program prove.
 const EXACT_REACH: usize = 450;
 /// The exact program can't be interrupted: it begins with so few seconds, and has more each time.
@@ -62,7 +65,9 @@ pub(crate) fn solve(
         plan.reasons = vec![Reason { task: None, reason: "there was no time to look".to_owned() }];
         return Ok(());
     }
-    let mut solve = Solve { problem, options, instance: &instance, bounds, deadline, missed: None };
+    let prices = &prices;
+    let instance = &instance;
+    let mut solve = Solve { problem, options, instance, prices, bounds, deadline, missed: None };
     solve.run(plan)?;
     if !plan.is_usable() && plan.status != PlanStatus::Infeasible {
         plan.reasons = solve.missed.map_or_else(
@@ -71,6 +76,12 @@ pub(crate) fn solve(
         );
     }
     Ok(())
+}
+
+/// No plan of a plain problem has a smaller sum of ends.
+pub(crate) fn completion_bound(problem: &Problem, model: &Model, prices: &[f64]) -> f64 {
+    let instance = Instance::new(problem, model, Objective::Completion);
+    Relaxation::new(&instance, prices).bounds().completion
 }
 
 /// What the exact program is asked.
@@ -94,6 +105,8 @@ struct Solve<'a> {
     problem: &'a Problem,
     options: &'a Options,
     instance: &'a Instance<'a>,
+    /// Of GPU-seconds, by kind.
+    prices: &'a [f64],
     bounds: Bounds,
     deadline: Deadline<'a>,
     /// The least that a plan missed its deadlines by, and by which.
@@ -190,10 +203,23 @@ impl Solve<'_> {
 
     fn search(&mut self, plan: &mut Plan, deadline: Deadline, threads: usize) {
         let warm = self.warm(self.options.warm_start.as_ref());
+        let warm = warm.or_else(|| self.plain_start(deadline, threads));
         let found = search(self.instance, warm, self.limits(deadline, threads));
         if let Some(Incumbent { genome, .. }) = found {
             self.adopt(plan, &genome, Pace::Packed);
         }
+    }
+
+    /// The plan of the problem without most of its facts, built anew with them.
+    fn plain_start(&self, deadline: Deadline, threads: usize) -> Option<Genome> {
+        let aim = match self.options.objective {
+            Objective::Makespan => Aim::Makespan,
+            Objective::Completion => Aim::Completion,
+            Objective::Cost => return None,
+        };
+        let until = deadline.within(deadline.left_s() * PLAIN_SEARCH);
+        let bound = AreaBound { makespan: self.bounds.makespan, prices: self.prices.to_vec() };
+        plain::start(self.instance, aim, &bound, self.options, threads, until)
     }
 
     /// Takes what a genome comes to into the plan if it is valid and better than what is there.

@@ -1,11 +1,12 @@
 //! A page for the plan of a planning problem alone.
 
-use saturn_core::{Plan, Problem, Reason};
+use saturn_core::{Objective, Plan, Problem, Reason};
 
 use super::gantt::{Bar, Gantt, Mark, Row};
 use super::page::{Page, tile};
 use super::{concat, escape};
-use crate::plan_table::{current_practice_claim, plan_claim};
+use crate::limits;
+use crate::plan_table::{amount, current_practice_claim, plan_claim};
 use crate::units::{count, duration, percent};
 use crate::words::{devices, gang_devices, technique_on};
 
@@ -24,6 +25,7 @@ pub fn plan_html(
                 gantt(problem, plan).svg()
             ),
             table(problem, plan),
+            limits_list(problem),
         ])
     } else {
         let reasons = plan.reasons.iter().map(|Reason { task, reason }| {
@@ -57,7 +59,11 @@ fn tiles(plan: &Plan, current_practice_s: Option<f64>) -> String {
     let makespan = tile(
         "Makespan",
         &duration(plan.makespan_s),
-        &format!("gap {}", percent(plan.gap())),
+        &if plan.objective == Objective::Makespan {
+            format!("gap {}", percent(plan.gap()))
+        } else {
+            String::new()
+        },
         Some(("main", plan.makespan_s / longest_s)),
         "completion of the last task",
     );
@@ -68,7 +74,38 @@ fn tiles(plan: &Plan, current_practice_s: Option<f64>) -> String {
         Some(("bound", plan.lower_bound_s / longest_s)),
         "proven",
     );
-    format!("<div class=\"tiles\">{makespan}{bound}{}</div>", current_practice.unwrap_or_default())
+    let objective = (plan.objective != Objective::Makespan).then(|| objective_tile(plan));
+    let current_practice = current_practice.unwrap_or_default();
+    let objective = objective.unwrap_or_default();
+    format!("<div class=\"tiles\">{objective}{makespan}{bound}{current_practice}</div>")
+}
+
+/// What the plan is worth under an objective that is not the makespan.
+fn objective_tile(plan: &Plan) -> String {
+    let bound = amount(plan.objective, plan.bound());
+    let gap = if plan.gap().is_finite() { percent(plan.gap()) } else { "unknown".to_owned() };
+    let is_cost = plan.objective == Objective::Cost;
+    tile(
+        if is_cost { "Cost" } else { "Weighted completion" },
+        &amount(plan.objective, plan.value()),
+        &format!("lower bound {bound}, gap {gap}"),
+        None,
+        if is_cost {
+            "price of every node while it holds anything"
+        } else {
+            "sum of weight times end over all tasks"
+        },
+    )
+}
+
+/// The windows and prices of nodes, and the deadline of all.
+fn limits_list(problem: &Problem) -> String {
+    let limits = limits::of_problem(problem);
+    if limits.is_empty() {
+        return String::new();
+    }
+    let items = limits.iter().map(|line| format!("<li>{}</li>", escape(line)));
+    format!("<section><h2>Nodes and deadline</h2><ul>{}</ul></section>", concat(items))
 }
 
 fn gantt(problem: &Problem, plan: &Plan) -> Gantt {
@@ -118,25 +155,32 @@ fn gantt(problem: &Problem, plan: &Plan) -> Gantt {
 }
 
 fn table(problem: &Problem, plan: &Plan) -> String {
+    let has_limits = problem.tasks.iter().any(|task| !limits::of_task(task).is_empty());
+    let head = if has_limits { "<th>limits</th>" } else { "" };
     let rows = plan.assignments.iter().filter_map(|assignment| {
         let task = problem.tasks.get(assignment.task)?;
         let strategy = task.strategies.get(assignment.strategy)?;
         Some(format!(
             "<tr data-task=\"{index}\"><td><i class=\"dot t{index}\"></i>{}</td><td>{}</td>\
-             <td class=\"n\">{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+             <td class=\"n\">{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>{}</tr>",
             escape(&task.name),
             escape(&strategy.technique),
             strategy.gpus,
             escape(&devices(&problem.cluster, &assignment.gang)),
             duration(assignment.start_s),
             duration(assignment.end_s),
+            if has_limits {
+                format!("<td>{}</td>", escape(&limits::of_task(task)))
+            } else {
+                String::new()
+            },
             index = assignment.task,
         ))
     });
     format!(
         "<section><h2>Tasks</h2><div class=\"scroll\"><table><thead><tr><th>task</th><th>technique\
          </th><th class=\"n\">GPUs</th><th>devices</th><th class=\"n\">start</th><th class=\"n\">end\
-         </th></tr></thead><tbody>{}</tbody></table></div></section>",
+         </th>{head}</tr></thead><tbody>{}</tbody></table></div></section>",
         concat(rows)
     )
 }

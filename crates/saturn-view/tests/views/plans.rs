@@ -86,3 +86,61 @@ fn a_plan_as_a_page() {
     let to = page.find("<footer>").unwrap();
     insta::assert_snapshot!(page[from..to].replace("><", ">\n<"));
 }
+
+/// A problem with every kind of fact, and the cheapest plan of it.
+fn bound_plan() -> (Problem, Plan) {
+    let problem = Problem::from_json(
+        r#"{"cluster": {"nodes": [
+              {"name": "home", "gpus": 2, "price_per_hour": 3600},
+              {"name": "spot", "gpus": 2, "price_per_hour": 360.5, "available_from_s": 5,
+               "available_until_s": 80}]},
+            "deadline_s": 200,
+            "tasks": [
+              {"name": "old", "running": {"technique": "ddp", "gpus": 1,
+                 "placement": [{"node": "home", "devices": [1]}]},
+               "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 30}]},
+              {"name": "base <1>", "release_s": 2, "weight": 2.5, "not_nodes": ["home"],
+               "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 10}]},
+              {"name": "tuned", "after": ["base <1>"], "only_nodes": ["spot"], "deadline_s": 60,
+               "strategies": [{"technique": "ddp", "gpus": 2, "runtime_s": 10}]}]}"#,
+    )
+    .unwrap();
+    let place = |task: usize, node: usize, devices: &[u32], start_s: f64, end_s: f64| {
+        saturn_core::Assignment {
+            task,
+            strategy: 0,
+            gang: vec![saturn_core::Placement { node, devices: devices.to_vec() }],
+            share: saturn_core::WHOLE,
+            start_s,
+            end_s,
+        }
+    };
+    let assignments = vec![
+        place(0, 0, &[1], 0.0, 30.0),
+        place(1, 1, &[0], 5.0, 15.0),
+        place(2, 1, &[0, 1], 15.0, 25.0),
+    ];
+    let plan = Plan {
+        cost_bound: 31.0,
+        lower_bound_s: 30.0,
+        solve_s: 0.5,
+        ..Plan::of(&problem, Objective::Cost, assignments)
+    };
+    (problem, plan)
+}
+
+#[test]
+fn limits_and_cost_are_told() {
+    let (problem, plan) = bound_plan();
+    assert_eq!(saturn_core::check(&problem, &plan), Ok(()));
+    insta::assert_snapshot!(plan_text(&problem, &plan, None, 120, Paint::PLAIN));
+    let page = plan_html(&problem, &plan, None, "bound");
+    assert!(!page.contains("<1>"));
+    let from = page.find("<div class=\"tiles\">").unwrap();
+    let to = page.find("<section>").unwrap();
+    let table = page.find("<h2>Tasks").unwrap();
+    let end = page.find("<footer>").unwrap();
+    insta::assert_snapshot!(
+        format!("{}\n{}", &page[from..to], &page[table..end]).replace("><", ">\n<")
+    );
+}
