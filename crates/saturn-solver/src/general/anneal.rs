@@ -48,11 +48,7 @@ pub(crate) struct Incumbent {
 
 /// Searches until a limit is reached or the objective meets its bound. `None` without time for
 /// even one plan.
-pub(crate) fn search(
-    instance: &Instance,
-    warm: Option<Genome>,
-    limits: Limits,
-) -> Option<Incumbent> {
+pub(crate) fn search(instance: &Instance, warm: Vec<Genome>, limits: Limits) -> Option<Incumbent> {
     let mut player = Player::new(instance, Pace::Packed);
     let mut best: Option<Incumbent> = None;
     let mut offer = |player: &mut Player, genome: Genome| {
@@ -62,7 +58,7 @@ pub(crate) fn search(
             best = Some(Incumbent { worth, genome });
         }
     };
-    if let Some(genome) = warm {
+    for genome in warm {
         offer(&mut player, genome);
     }
     let ways = instance.tasks.len() * instance.nodes.len() * 4;

@@ -29,6 +29,9 @@ pub(crate) struct Recipe {
     pub(crate) target: f64,
     /// What a second of all devices counts against a second of the task's end.
     pub(crate) thrift: f64,
+    /// Whether only tasks are next that could start about as soon as any device is free: then no
+    /// device is passed over for one that starts late.
+    pub(crate) is_prompt: bool,
 }
 
 /// Builds a plan: of the tasks that wait for nothing unplaced, the one of the least rank is next.
@@ -84,10 +87,12 @@ pub(crate) fn construct(
         if deadline.is_over() {
             return None;
         }
-        let first = (0..open.len()).min_by(|left, right| {
-            let (left, right) = (open[*left], open[*right]);
-            rank[left].total_cmp(&rank[right]).then(left.cmp(&right))
-        })?;
+        let now = if recipe.is_prompt { soonest(player, &open) } else { f64::INFINITY };
+        let first =
+            (0..open.len()).filter(|at| player.ready(open[*at]) <= now).min_by(|left, right| {
+                let (left, right) = (open[*left], open[*right]);
+                rank[left].total_cmp(&rank[right]).then(left.cmp(&right))
+            })?;
         let task = open.swap_remove(first);
         let choice = best_choice(player, task, recipe, allows)?;
         genome.choices[task] = choice;
@@ -96,6 +101,13 @@ pub(crate) fn construct(
         release(task, &mut num_waits, &mut open);
     }
     Some(genome)
+}
+
+/// When the first of these tasks could start, if any device would do.
+fn soonest(player: &Player, open: &[usize]) -> f64 {
+    let free = player.free.iter().filter_map(|free| free.first().copied());
+    let ready = open.iter().map(|task| player.ready(*task)).fold(f64::INFINITY, f64::min);
+    ready.max(free.fold(f64::INFINITY, f64::min))
 }
 
 /// The rank of every task by a rule; the least comes first.
@@ -187,7 +199,9 @@ pub(crate) fn recipes(objective: Objective, low: f64) -> Vec<Recipe> {
     for &target in targets {
         for &thrift in thrifts {
             for rule in RULES {
-                all.push(Recipe { rule, target: low * target, thrift });
+                for is_prompt in [true, false] {
+                    all.push(Recipe { rule, target: low * target, thrift, is_prompt });
+                }
             }
         }
     }

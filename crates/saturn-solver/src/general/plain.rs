@@ -17,9 +17,10 @@ use crate::search::Search;
 use crate::timeline::place;
 
 /// With fewer tasks that have a choice the general search needs no such start.
-const FEW: usize = 20;
+const FEW: usize = 8;
 
-/// The genome; `None` for a problem with few tasks, or one with gangs that need several nodes.
+/// The genomes, after `share` of the time left; none for a problem with few tasks, or one with gangs
+/// that need several nodes.
 pub(super) fn start(
     instance: &Instance,
     aim: Aim,
@@ -27,7 +28,8 @@ pub(super) fn start(
     options: &Options,
     threads: usize,
     deadline: Deadline,
-) -> Option<Genome> {
+    share: f64,
+) -> Vec<Genome> {
     let mut model = instance.model.clone();
     for (ready, node) in model.ready.iter_mut().zip(&instance.nodes) {
         ready.fill(node.from);
@@ -38,7 +40,7 @@ pub(super) fn start(
         let Some(stay) = facts.stay.as_ref().filter(|_| facts.is_fixed) else {
             num_free += 1;
             if model.tasks[task].modes.iter().all(Vec::is_empty) {
-                return None;
+                return Vec::new();
             }
             continue;
         };
@@ -48,13 +50,13 @@ pub(super) fn start(
         model.tasks[task].modes.iter_mut().for_each(Vec::clear);
     }
     if num_free < FEW {
-        return None;
+        return Vec::new();
     }
     let search = Search {
         model: &model,
         objective: aim,
         bound,
-        deadline,
+        deadline: deadline.within(deadline.left_s() * share),
         max_moves: options.max_moves.map(|moves| moves / 2),
         seed: options.seed,
         threads,
@@ -63,8 +65,12 @@ pub(super) fn start(
     let lists = search.run(None).lists;
     let (starts, choices) = read(instance, &model.ready, &lists);
     let allows = |task: usize, choice: Choice| choices[task] == Some(choice);
-    let recipe = Recipe { rule: Rule::Head, target: 0.0, thrift: 1.0 };
-    construct(&mut Player::new(instance, Pace::Packed), recipe, &starts, deadline, &allows, false)
+    let mut player = Player::new(instance, Pace::Packed);
+    let mut build = |is_prompt| {
+        let recipe = Recipe { rule: Rule::Head, target: 0.0, thrift: 1.0, is_prompt };
+        construct(&mut player, recipe, &starts, deadline, &allows, false)
+    };
+    [false, true].into_iter().filter_map(&mut build).collect()
 }
 
 /// When each task starts on the lists, and as what.

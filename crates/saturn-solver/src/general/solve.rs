@@ -157,7 +157,7 @@ impl Solve<'_> {
             return self.prove(plan, None);
         }
         let start = plan.clone();
-        let warm = self.warm(Some(&start));
+        let warm = Vec::from_iter(self.warm(Some(&start)));
         let limits = self.limits(self.deadline, self.options.threads - 1);
         let is_proven = std::sync::atomic::AtomicBool::new(false);
         let clock = self.deadline.stopped_by(&is_proven);
@@ -202,24 +202,25 @@ impl Solve<'_> {
     }
 
     fn search(&mut self, plan: &mut Plan, deadline: Deadline, threads: usize) {
-        let warm = self.warm(self.options.warm_start.as_ref());
-        let warm = warm.or_else(|| self.plain_start(deadline, threads));
+        let warm = match self.warm(self.options.warm_start.as_ref()) {
+            Some(genome) => vec![genome],
+            None => self.plain_starts(deadline, threads),
+        };
         let found = search(self.instance, warm, self.limits(deadline, threads));
         if let Some(Incumbent { genome, .. }) = found {
             self.adopt(plan, &genome, Pace::Packed);
         }
     }
 
-    /// The plan of the problem without most of its facts, built anew with them.
-    fn plain_start(&self, deadline: Deadline, threads: usize) -> Option<Genome> {
+    /// Plans of the problem without most of its facts, built anew with them.
+    fn plain_starts(&self, deadline: Deadline, threads: usize) -> Vec<Genome> {
         let aim = match self.options.objective {
             Objective::Makespan => Aim::Makespan,
             Objective::Completion => Aim::Completion,
-            Objective::Cost => return None,
+            Objective::Cost => return Vec::new(),
         };
-        let until = deadline.within(deadline.left_s() * PLAIN_SEARCH);
         let bound = AreaBound { makespan: self.bounds.makespan, prices: self.prices.to_vec() };
-        plain::start(self.instance, aim, &bound, self.options, threads, until)
+        plain::start(self.instance, aim, &bound, self.options, threads, deadline, PLAIN_SEARCH)
     }
 
     /// Takes what a genome comes to into the plan if it is valid and better than what is there.
@@ -306,7 +307,7 @@ impl Solve<'_> {
         // Tasks that are new go behind, as a plan built in one go has them.
         let base = search(
             self.instance,
-            None,
+            Vec::new(),
             Limits { max_moves: Some(0), ..self.limits(self.deadline, 1) },
         )?;
         let mut order = base.genome.order;

@@ -22,7 +22,7 @@ pub(super) fn yardstick(
 ) -> Option<Genome> {
     let model = instance.model;
     let num_tasks = instance.tasks.len();
-    let recipe = Recipe { rule: Rule::Head, target: 0.0, thrift: 0.0 };
+    let recipe = Recipe { rule: Rule::Head, target: 0.0, thrift: 0.0, is_prompt: false };
     let mut player = Player::new(instance, pace);
     let mut build = |rank: &[f64], allows: &dyn Fn(usize, Choice) -> bool| {
         let allows = |task, choice| allows(task, choice);
