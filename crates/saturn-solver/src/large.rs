@@ -19,6 +19,8 @@ const FILL: u32 = 40;
 /// Gangs tried out to fill all nodes once, at most, and for one node.
 const LONGEST_FILL: f64 = 2e6;
 const MOST_DRAWS: f64 = 200.0;
+/// How far a price is from that of the best plan so far, at most, as a factor.
+const DRIFT: f64 = 1.03;
 /// Moves of each thread in an epoch.
 const EPOCH: u64 = 60_000;
 /// Percent of the limits at which annealing the whole is over.
@@ -81,18 +83,25 @@ fn fill_often(search: &Search, best: &mut Incumbent) -> u64 {
     let results = in_threads(&mut randoms, |random, num_steps| {
         let mut found: Option<Incumbent> = None;
         let mut value = best.value;
+        // Other prices send other tasks to a kind: those of the best plan so far, and a little off.
+        let mut prices = bound.prices.clone();
         // How near to the bound to aim: nearer after a hit, farther after a miss.
         let mut aim: f64 = 0.7;
         let most_draws = (LONGEST_FILL / 10.0 / model.tasks.len() as f64).clamp(10.0, MOST_DRAWS);
         while *num_steps < max_steps && !until.is_over() && value > least * (1.0 + 1e-9) {
             let reach = (value - least).min(least * 0.03) * aim * (0.8 + 0.2 * random.unit());
             let recipe = Recipe::random(least + reach, most_draws, random);
-            let (lists, steps) = fill(model, &bound.prices, &nodes, tasks.clone(), recipe, random);
+            let mut tried = prices.clone();
+            if random.below(2) == 0 {
+                tried.iter_mut().for_each(|price| *price *= random.log_between(1.0 / DRIFT, DRIFT));
+            }
+            let (lists, steps) = fill(model, &tried, &nodes, tasks.clone(), recipe, random);
             *num_steps += steps;
             let reached = search.value(&lists);
             if reached < value {
                 value = reached;
                 found = Some(Incumbent { value, lists });
+                prices = tried;
                 aim = (aim * 0.85).max(0.3);
             } else {
                 aim = (aim * 1.05).min(1.0);
