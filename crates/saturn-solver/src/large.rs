@@ -93,7 +93,9 @@ fn fill_often(search: &Search, best: &mut Incumbent) -> u64 {
             let recipe = Recipe::random(least + reach, most_draws, random);
             let mut tried = prices.clone();
             if random.below(2) == 0 {
-                tried.iter_mut().for_each(|price| *price *= random.log_between(1.0 / DRIFT, DRIFT));
+                for price in &mut tried {
+                    *price *= random.log_between(1.0 / DRIFT, DRIFT);
+                }
             }
             let (lists, steps) = fill(model, &tried, &nodes, tasks.clone(), recipe, random);
             *num_steps += steps;
