@@ -1,11 +1,12 @@
 """Saturn's solver beside CP-SAT and the exact program, on fresh problems of every size.
 
-usage: bench.py [--seeds N] [--first-seed N] [--times 0.1,1,10] [--cp-sat SECONDS]
-                [--classes SUBSTRING] [--measure PATH] [--out FILE]
+usage: bench.py [--seeds N] [--switch-seeds N] [--first-seed N] [--times 0.1,1,10]
+                [--cp-sat SECONDS] [--classes SUBSTRING] [--measure PATH] [--out FILE]
 
 Needs `ortools`, and `cargo build --release -p saturn-solver --example measure`. Every figure is a
 makespan over the best lower bound that any solve of that problem proved (the optimum, where one
-proved it). Every solver gets two threads. Plans of Saturn have passed the checker.
+proved it). Plans with switches stand in a table of their own, over the configuration linear
+program. Every solver gets two threads. Plans of Saturn have passed the checker.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from pathlib import Path
 from typing import Any
 
 from cp_sat import solve as cp_sat
-from problems import CLASSES
+from problems import CLASSES, SWITCH_CLASSES, SWITCH_COST_S, Problem
 
 CP_SAT_TASKS = 100
 MILP_TASKS = 14
 
 
-def measured(program: Path, file: Path, solver: str, seconds: float) -> dict[str, Any]:
+def measured(
+    program: Path, file: Path, solver: str, seconds: float, switches: int = 0
+) -> dict[str, Any]:
     """What Saturn finds in `seconds`, with the peak memory of its process in MB."""
-    command = [str(program), "--solver", solver, "--time-limit", str(seconds), str(file)]
+    command = [str(program), "--solver", solver, "--time-limit", str(seconds)]
+    command += ["--max-switches", str(switches), str(file)]
     timed = ["/usr/bin/time", "-f", "%M", *command] if Path("/usr/bin/time").exists() else command
     done = subprocess.run(timed, capture_output=True, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -83,10 +87,48 @@ def bench_class(name: str, options: argparse.Namespace) -> list[str]:
     return [name, *cells, share, f"{optimal_at}/{options.seeds}", f"{memory:.0f}"]
 
 
+def bench_switches(name: str, options: argparse.Namespace) -> list[str]:
+    """One row of the table of plans with switches."""
+    times = [float(text) for text in options.times.split(",")]
+    ratios: dict[str, list[float | None]] = {}
+    switches = []
+    for seed in range(options.first_seed, options.first_seed + options.switch_seeds):
+        problem: Problem = SWITCH_CLASSES[name](f"{name}/{seed}")
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "problem.json"
+            file.write_text(json.dumps(problem))
+            answers = {
+                f"{limit:g} s": measured(options.measure, file, "auto", limit, switches=1)
+                for limit in times
+            }
+            # The bounds of plans without switches don't hold here.
+            bound = max(answer["lower_bound_s"] for answer in answers.values())
+            answers["whole"] = measured(options.measure, file, "auto", times[-1])
+        for column, answer in answers.items():
+            makespan = answer["makespan_s"]
+            ratios.setdefault(column, []).append(makespan / bound if makespan else None)
+        last = answers[f"{times[-1]:g} s"]
+        switches.append(last["switches"])
+        print(
+            f"{name}, switches, seed {seed}: {last['makespan_s'] / bound:.4f}",
+            file=sys.stderr,
+            flush=True,
+        )
+    cells = [shown(ratios[f"{limit:g} s"]) for limit in times]
+    return [name, *cells, shown(ratios["whole"]), f"{statistics.mean(switches):.1f}"]
+
+
+def table(rows: list[list[str]]) -> str:
+    """Rows as Markdown, the first as header."""
+    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "\n".join("| " + " | ".join(row) + " |" for row in lines)
+
+
 def main() -> None:
     """Prints the table, and writes it to `--out`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--switch-seeds", type=int, default=20, help="seeds of plans with switches")
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--times", default="0.1,1,10")
     parser.add_argument("--cp-sat", type=float, default=10.0, help="seconds; 0 leaves it out")
@@ -100,13 +142,24 @@ def main() -> None:
     header = ["problems", *times, f"MILP {last}", f"CP-SAT {options.cp_sat:g} s"]
     header += ["current practice", f"proven at {last}", f"best known at {before}", "peak MB"]
     rows = [bench_class(name, options) for name in CLASSES if options.classes in name]
-    lines = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows]]
+    switch_header = ["problems", *times, f"without switches {last}", f"switches at {last}"]
+    names = [name for name in SWITCH_CLASSES if options.classes in f"{name}, switches"]
+    switch_rows = [bench_switches(name, options) for name in names]
     command = "python benches/solver/bench.py " + " ".join(sys.argv[1:])
     text = (
         "# The solver measured\n\n"
         f"`{command}` ({time.perf_counter() - begun:.0f} s): mean (worst) makespan over the best "
-        "lower bound that any of the solves proved.\n\n" + "\n".join(lines) + "\n"
+        "lower bound that any of the solves proved.\n"
     )
+    if rows:
+        text += f"\n{table([header, *rows])}\n"
+    if switch_rows:
+        text += (
+            f"\n## Planned switches\n\nOne switch a task at {SWITCH_COST_S:g} s, "
+            f"{options.switch_seeds} seeds: mean (worst) makespan over the configuration linear "
+            f"program, which is what free switches could reach.\n\n"
+            f"{table([switch_header, *switch_rows])}\n"
+        )
     print(text)
     if options.out:
         options.out.write_text(text)

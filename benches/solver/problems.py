@@ -128,3 +128,19 @@ CLASSES: dict[str, Callable[[str], Problem]] = {
     "1000 tasks, 1024 GPUs, 3 types": lambda seed: problem(seed, 1000, THREE_LARGE, POWERS),
     "10000 tasks, 10000 GPUs": lambda seed: problem(seed, 10000, [(8, "a100")] * 1250, ALL),
 }
+
+
+#: Seconds that a switch in mid-run costs in the classes below.
+SWITCH_COST_S = 60.0
+
+
+def switchable(found: Problem) -> Problem:
+    """The same problem, whose tasks may be switched in mid-run."""
+    tasks = [{**task, "switch_cost_s": SWITCH_COST_S} for task in found["tasks"]]  # type: ignore[attr-defined]
+    return {**found, "tasks": tasks}
+
+
+SWITCH_CLASSES: dict[str, Callable[[str], Problem]] = {
+    name: lambda seed, name=name: switchable(CLASSES[name](seed))  # type: ignore[misc]
+    for name in ("12 tasks, 1 node", "12 tasks, 2 nodes")
+}

@@ -88,6 +88,7 @@ def orchestrate(
     checkpoint_every_s: float = 30.0,
     stall_s: float = 600.0,
     solver_time_limit_s: float = 2.0,
+    max_switches: int = 1,
     seed: int = 0,
     warmup_steps: int = 1,
     timed_steps: int = 3,
@@ -112,6 +113,8 @@ def orchestrate(
         stall_s: seconds of silence after which a task's workers count as hung and are restarted
             from the last checkpoint; more than the largest model takes to build and load.
         solver_time_limit_s: seconds for one solve.
+        max_switches: how often a task may be planned to change its technique, device count or place
+            in mid-run, where trials or checkpoints have shown what that costs. 0 plans none.
         seed: of the solver; the tasks have their own.
         warmup_steps: first steps of a trial, not timed.
         timed_steps: steps that the median is over, at least two.
@@ -133,6 +136,7 @@ def orchestrate(
         checkpoint_every_s=checkpoint_every_s,
         stall_s=stall_s,
         solver_time_limit_s=solver_time_limit_s,
+        max_switches=max_switches,
         seed=seed,
         warmup_steps=warmup_steps,
         timed_steps=timed_steps,
@@ -156,11 +160,13 @@ def _run(
     checkpoint_every_s: float = 30.0,
     stall_s: float = 600.0,
     solver_time_limit_s: float = 2.0,
+    max_switches: int = 1,
     seed: int = 0,
 ) -> RunResult:
     _check_whole("devices", devices, least=1)
     _check_whole("warmup_steps", warmup_steps, least=0)
     _check_whole("timed_steps", timed_steps, least=2)
+    _check_whole("max_switches", max_switches, least=0)
     _check_whole("seed", seed, least=0)
     _check_seconds("interval", interval_s)
     _check_seconds("checkpoint_every_s", checkpoint_every_s)
@@ -187,6 +193,7 @@ def _run(
         "checkpoint_every_s": float(checkpoint_every_s),
         "stall_s": float(stall_s),
         "solver_time_limit_s": float(solver_time_limit_s),
+        "max_switches": max_switches,
         "seed": seed,
         "warmup_steps": warmup_steps,
         "timed_steps": timed_steps,

@@ -117,6 +117,22 @@ def test_a_stop_request_ends_all_ranks_at_one_step_with_a_checkpoint(run: Runtim
     assert reference.largest_difference(run.losses(task.name), expected) < TOLERANCE
 
 
+def test_a_planned_switch_stops_at_its_step_and_trains_the_same(run: Runtime) -> None:
+    task = definition()
+    run.write_task(task)
+    first = run.run(task.name, "ddp", ranks=2, steps=12, stop_at_step=7)
+    assert first.codes == [0, 0], first.logs
+    assert first.one("stopped")["step"] == 7
+    assert first.of("checkpoint")[-1]["step"] == 7
+    # As after a crash between the checkpoint and its report: there is nothing to train.
+    again = run.run(task.name, "ddp", ranks=2, steps=12, stop_at_step=7)
+    assert (again.one("started")["step"], again.one("stopped")["step"]) == (7, 7)
+    last = run.run(task.name, "fsdp", ranks=3, steps=12)
+    assert (last.one("started")["step"], last.one("finished")["step"]) == (7, 12)
+    expected, _ = reference.train(task, 12)
+    assert reference.largest_difference(run.losses(task.name), expected) < TOLERANCE
+
+
 def forget_optimizer_state() -> Mlp:
     from saturn.worker.checkpoint import Checkpoints
 

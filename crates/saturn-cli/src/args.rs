@@ -47,6 +47,9 @@ pub(crate) struct PlanArgs {
     /// Seed: the same one gives the same plan within the same number of iterations.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
+    /// How often a task that states a `switch_cost_s` may change its strategy or place in mid-run.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) max_switches: usize,
     /// Print the plan as JSON.
     #[arg(long)]
     pub(crate) json: bool,

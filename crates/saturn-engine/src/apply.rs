@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use saturn_core::{Gang, Knobs, Strategy, TrialOutcome};
+use saturn_core::{Knobs, Strategy, TrialOutcome};
 
 use crate::config::TaskSpec;
 use crate::ids::{AttemptId, TaskId};
@@ -104,9 +104,7 @@ impl State {
                     task.not_before_s = 0.0;
                 }
             }
-            Record::Launched { attempt, task, purpose, strategy, gang } => {
-                self.apply_launch(*attempt, *task, *purpose, strategy, gang, now_s);
-            }
+            Record::Launched { .. } => self.apply_launch(record, now_s),
             Record::Started { attempt, step, setup_s } => {
                 if let Some(state) = self.attempts.get_mut(attempt) {
                     state.started = Some((*step, now_s));
@@ -181,26 +179,23 @@ impl State {
         }
     }
 
-    fn apply_launch(
-        &mut self,
-        attempt: AttemptId,
-        task: TaskId,
-        purpose: Purpose,
-        strategy: &Strategy,
-        gang: &Gang,
-        now_s: f64,
-    ) {
+    fn apply_launch(&mut self, launched: &Record, now_s: f64) {
+        let Record::Launched { attempt, task, purpose, strategy, gang, until_step } = launched
+        else {
+            return;
+        };
         let Some(task_state) = self.tasks.get_mut(task.0) else { return };
-        if purpose == Purpose::Train {
-            task_state.status = TaskStatus::Running(attempt);
+        if *purpose == Purpose::Train {
+            task_state.status = TaskStatus::Running(*attempt);
         }
         self.attempts.insert(
-            attempt,
+            *attempt,
             Attempt {
-                task,
-                purpose,
+                task: *task,
+                purpose: *purpose,
                 strategy: strategy.clone(),
                 gang: gang.clone(),
+                until_step: *until_step,
                 launched_s: now_s,
                 started: None,
                 stopping: None,

@@ -95,10 +95,18 @@ pub struct Policy {
     pub stall_s: f64,
     /// Share of the time left that a new plan must save before running tasks are moved for it.
     pub min_gain: f64,
+    /// Switches that may be planned for each task.
+    #[serde(default = "default_max_switches")]
+    pub max_switches: usize,
     /// Time a solve may take, seconds.
     pub solver_time_limit_s: f64,
     /// Seed of the solver.
     pub seed: u64,
+}
+
+/// Most of what switches can gain comes with the first.
+fn default_max_switches() -> usize {
+    1
 }
 
 impl Default for Policy {
@@ -112,6 +120,7 @@ impl Default for Policy {
             backoff_s: 1.0,
             stall_s: 600.0,
             min_gain: 0.05,
+            max_switches: default_max_switches(),
             solver_time_limit_s: 2.0,
             seed: 0,
         }

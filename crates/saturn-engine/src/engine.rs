@@ -30,6 +30,8 @@ pub struct Engine {
     pub(crate) solve: Option<PendingSolve>,
     pub(crate) num_solves: u64,
     pub(crate) last_solve_s: f64,
+    /// Whether switches could be planned in the last solve.
+    pub(crate) knew_switch_costs: bool,
     decision: Decision,
 }
 
@@ -53,7 +55,14 @@ impl Engine {
 
     fn from_state(state: State) -> Self {
         let last_solve_s = state.now_s;
-        Self { state, solve: None, num_solves: 0, last_solve_s, decision: Decision::default() }
+        Self {
+            state,
+            solve: None,
+            num_solves: 0,
+            last_solve_s,
+            knew_switch_costs: false,
+            decision: Decision::default(),
+        }
     }
 
     /// The run as it stands.
@@ -100,8 +109,8 @@ impl Engine {
             .filter(|task| task.status == TaskStatus::Waiting && task.not_before_s > state.now_s)
             .map(|task| task.not_before_s);
         let kills = state.live_attempts().filter_map(|(_, attempt)| self.overdue_at_s(attempt));
-        let solve = (state.phase() == Phase::Training && self.solve.is_none())
-            .then_some(self.last_solve_s + state.config.policy.interval_s);
+        let solve =
+            (state.phase() == Phase::Training && self.solve.is_none()).then(|| self.next_solve_s());
         retries.chain(kills).chain(solve).min_by(f64::total_cmp)
     }
 
@@ -116,13 +125,13 @@ impl Engine {
         self.decision.actions.push(action);
     }
 
-    /// Launches a gang.
+    /// Launches a gang, which trains up to `until_step` or to the end.
     pub(crate) fn launch(
         &mut self,
         task: TaskId,
         purpose: Purpose,
         strategy: saturn_core::Strategy,
-        gang: Gang,
+        (gang, until_step): (Gang, Option<u64>),
         now_s: f64,
     ) {
         let attempt = self.state.next_attempt();
@@ -136,9 +145,10 @@ impl Engine {
             purpose,
             strategy: strategy.clone(),
             gang: gang.clone(),
+            until_step,
         };
         self.commit(record, now_s);
-        self.act(Action::Launch { attempt, task, purpose, strategy, gang, steps });
+        self.act(Action::Launch { attempt, task, purpose, strategy, gang, steps, until_step });
     }
 
     /// Asks an attempt to stop at a checkpoint, once.

@@ -193,6 +193,8 @@ pub enum Action {
         gang: Gang,
         /// Steps that the task has in all; `None` in a trial.
         steps: Option<u64>,
+        /// Finished steps at which it is to stop at a checkpoint, where that is before the last.
+        until_step: Option<u64>,
     },
     /// Ask all ranks to stop together at a checkpoint.
     Stop {
@@ -210,5 +212,9 @@ pub enum Action {
         request: u64,
         /// What to solve.
         problem: Problem,
+        /// Switches that may be planned for each task that states their cost.
+        max_switches: usize,
+        /// What is left of the plan in force, as a plan of the problem, to start from.
+        warm_start: Option<Plan>,
     },
 }

@@ -3,12 +3,14 @@
 //! The plan in force is followed device by device from the present: running tasks need what their
 //! observed speed says, waiting ones what their trials say (corrected by what was observed of the
 //! same task before). A waiting task starts when the tasks before it on all of its devices have
-//! ended, as in [`crate::dispatch`].
+//! ended, as in [`crate::dispatch`]; so does the next segment of a task that is to be switched, once
+//! the one before it has ended.
 
 use std::collections::BTreeMap;
 
 use saturn_core::{Gang, Strategy, TrialOutcome};
 
+use crate::dispatch::current_place;
 use crate::ids::TaskId;
 use crate::record::PlannedTask;
 use crate::state::{Attempt, MIN_STEPS_TO_CORRECT, State, TaskStatus};
@@ -16,7 +18,8 @@ use crate::state::{Attempt, MIN_STEPS_TO_CORRECT, State, TaskStatus};
 /// Expected times on the run's clock, seconds.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Forecast {
-    /// Start and end of each task that has not ended and has a place in the plan.
+    /// Start (of its present or next attempt) and end of each task that has not ended and has a place
+    /// in the plan.
     pub tasks: BTreeMap<TaskId, (f64, f64)>,
     /// End of the last task.
     pub end_s: f64,
@@ -26,18 +29,33 @@ pub struct Forecast {
 pub fn forecast(state: &State, now_s: f64) -> Forecast {
     let mut free_at: BTreeMap<(usize, u32), f64> = BTreeMap::new();
     let mut forecast = Forecast { tasks: BTreeMap::new(), end_s: now_s };
+    let plan = state.plan().map_or(&[][..], |plan| &plan.tasks);
+    // Where running tasks are in the plan, and the step that each task will have reached so far.
+    let mut present: Vec<usize> = Vec::new();
+    let mut reached: BTreeMap<TaskId, u64> = BTreeMap::new();
     for (task, attempt) in running(state) {
-        let end_s = now_s + time_left_s(state, task, attempt, now_s);
+        let saved_step = state.task(task).checkpoint_step;
+        let is_through = attempt.until_step.is_some_and(|until| saved_step >= until);
+        let place = current_place(state, plan, task).filter(|_| !is_through);
+        present.extend(place);
+        let until = place.and_then(|place| plan[place].until_step).or(attempt.until_step);
+        let end_s = now_s + time_left_s(state, task, attempt, until, now_s);
+        reached.insert(task, until.unwrap_or(u64::MAX));
         forecast.place(&mut free_at, task, &attempt.gang, (attempt.launched_s, end_s));
     }
-    for planned in state.plan().map_or(&[][..], |plan| &plan.tasks) {
-        if state.task(planned.task).status != TaskStatus::Waiting {
+    for (index, planned) in plan.iter().enumerate() {
+        let task = state.task(planned.task);
+        let step = reached.get(&planned.task).copied().unwrap_or(task.step);
+        let is_over = matches!(task.status, TaskStatus::Ended(_));
+        if is_over || present.contains(&index) || planned.is_done_at(step) || step == u64::MAX {
             continue;
         }
+        let before_s = forecast.tasks.get(&planned.task).map_or(now_s, |(_, end_s)| *end_s);
         let start_s = devices(&planned.gang)
             .filter_map(|device| free_at.get(&device).copied())
-            .fold(now_s.max(state.task(planned.task).not_before_s), f64::max);
-        let end_s = start_s + duration_s(state, planned);
+            .fold(before_s.max(task.not_before_s), f64::max);
+        let end_s = start_s + duration_s(state, planned, step);
+        reached.insert(planned.task, planned.until_step.unwrap_or(u64::MAX));
         forecast.place(&mut free_at, planned.task, &planned.gang, (start_s, end_s));
     }
     forecast
@@ -52,7 +70,7 @@ impl Forecast {
         times: (f64, f64),
     ) {
         free_at.extend(devices(gang).map(|device| (device, times.1)));
-        self.tasks.insert(task, times);
+        self.tasks.entry(task).or_insert(times).1 = times.1;
         self.end_s = self.end_s.max(times.1);
     }
 }
@@ -71,9 +89,15 @@ pub(crate) fn devices(gang: &Gang) -> impl Iterator<Item = (usize, u32)> + '_ {
         .flat_map(|placement| placement.devices.iter().map(move |device| (placement.node, *device)))
 }
 
-/// Seconds that a running task still needs, its last checkpoint included.
-pub(crate) fn time_left_s(state: &State, task: TaskId, attempt: &Attempt, now_s: f64) -> f64 {
-    let total = state.task(task).steps.unwrap_or(0);
+/// Seconds that a running task still needs up to a step, or to its end, its last checkpoint included.
+pub(crate) fn time_left_s(
+    state: &State,
+    task: TaskId,
+    attempt: &Attempt,
+    until_step: Option<u64>,
+    now_s: f64,
+) -> f64 {
+    let total = until_step.or(state.task(task).steps).unwrap_or(0);
     let predicted = state.predicted_step_s(task, &attempt.strategy);
     let predicted = predicted.map(|step_s| step_s * state.task(task).correction);
     let step_s = observed_step_s(attempt).or(predicted).unwrap_or(0.0);
@@ -110,17 +134,29 @@ fn correction(state: &State, task: TaskId) -> f64 {
     .unwrap_or(state.task(task).correction)
 }
 
-/// Seconds that a waiting task needs from launch to end at its place in the plan.
-fn duration_s(state: &State, planned: &PlannedTask) -> f64 {
-    expected_s(state, planned.task, &planned.strategy).unwrap_or(planned.end_s - planned.start_s)
+/// Seconds that a task which has come as far as `step` needs at a place in the plan, from launch to
+/// end.
+fn duration_s(state: &State, planned: &PlannedTask, step: u64) -> f64 {
+    let until = planned.until_step.or(state.task(planned.task).steps);
+    until
+        .and_then(|until| {
+            let num_steps = until.saturating_sub(step);
+            training_s(state, planned.task, &planned.strategy, num_steps)
+        })
+        .unwrap_or(planned.end_s - planned.start_s)
 }
 
 /// Seconds from launch to end of what is left of a task under a strategy, its last checkpoint
 /// included; `None` where no trial measured it.
 pub(crate) fn expected_s(state: &State, task: TaskId, strategy: &Strategy) -> Option<f64> {
-    let step_s = state.predicted_step_s(task, strategy)? * correction(state, task);
     let left = state.task(task).steps?.saturating_sub(state.task(task).step);
-    Some(load_s(state, task, strategy) + left as f64 * step_s + state.task(task).save_s)
+    training_s(state, task, strategy, left)
+}
+
+/// Seconds from launch to the checkpoint after so many steps.
+fn training_s(state: &State, task: TaskId, strategy: &Strategy, num_steps: u64) -> Option<f64> {
+    let step_s = state.predicted_step_s(task, strategy)? * correction(state, task);
+    Some(load_s(state, task, strategy) + num_steps as f64 * step_s + state.task(task).save_s)
 }
 
 /// Seconds from launch to the first step from where a task stands: as it took the last time that it

@@ -28,6 +28,7 @@ mod device_memory;
 mod dispatch;
 mod planning;
 mod recovery;
+mod remaining;
 mod trials;
 
 pub use config::{DeviceKind, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef};

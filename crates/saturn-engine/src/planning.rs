@@ -3,32 +3,29 @@
 //! Where no plan is in force (at the start, or when a strategy was excluded), the answer is adopted
 //! with running tasks left where they are. While one is in force, a better one is asked for at each
 //! interval, in which running tasks may be moved; it is adopted only where it ends earlier by more
-//! than `min_gain` of the time left, with the cost of every switch counted. Whatever is adopted has
+//! than `min_gain` of the time left, with the cost of every switch counted; one that leaves running
+//! tasks where they are need gain only a little. Whatever is adopted has
 //! passed the checker of `saturn-core` in the form in which it is followed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use saturn_core::{
-    Assignment, Candidate, Objective, Plan, PlanStatus, Problem, ProblemTask, Strategy,
-    TrialOutcome, WHOLE, check,
-};
+use saturn_core::{Assignment, Objective, Plan, PlanStatus, Problem, TrialOutcome, check};
 
 use crate::config::Mode;
 use crate::engine::Engine;
 use crate::event::{Action, SolveAnswer};
-use crate::forecast::{devices, expected_s, forecast, load_s, running, time_left_s};
+use crate::forecast::{devices, forecast, load_s, running};
 use crate::ids::TaskId;
 use crate::record::{PlannedTask, Record, RunPlan, TaskEnd};
-use crate::state::{Phase, State, TaskStatus, TrialSlot};
+use crate::remaining::{Remaining, RemainingTask, candidates, switch_costs_are_known};
+use crate::state::{Phase, State, TaskState, TaskStatus};
 
 /// A solve that was asked for and has not answered: what its indices mean.
 #[derive(Debug)]
 pub(crate) struct PendingSolve {
     request: u64,
-    problem: Problem,
-    /// Task of each problem task, and strategy of each of its candidates.
-    tasks: Vec<(TaskId, Vec<Strategy>)>,
+    remaining: Remaining,
     /// Whether the plan in force stays if the answer isn't better.
     is_introspection: bool,
     /// Exclusions when it was asked for: one more makes its answer useless.
@@ -43,9 +40,9 @@ impl Engine {
         }
     }
 
-    /// Asks for a better plan when the interval is over.
+    /// Asks for a better plan when it is time to.
     pub(crate) fn introspect(&mut self, now_s: f64) {
-        let is_time = now_s - self.last_solve_s >= self.state.config.policy.interval_s;
+        let is_time = now_s >= self.next_solve_s();
         let has_choice =
             self.state.config.mode == Mode::Orchestrate && self.state.phase() == Phase::Training;
         if is_time && has_choice && self.solve.is_none() {
@@ -53,17 +50,34 @@ impl Engine {
         }
     }
 
+    /// When a better plan is asked for while one is in force: when the interval is over, or as soon
+    /// as switches can be planned that couldn't be when it was last asked for.
+    pub(crate) fn next_solve_s(&self) -> f64 {
+        let is_open = |task: &&TaskState| !matches!(task.status, TaskStatus::Ended(_));
+        let is_alone = self.state.tasks.iter().filter(is_open).count() < 2;
+        if !is_alone && switch_costs_are_known(&self.state) && !self.knew_switch_costs {
+            return self.last_solve_s;
+        }
+        self.last_solve_s + self.state.config.policy.interval_s
+    }
+
     fn ask(&mut self, is_introspection: bool, now_s: f64) {
-        let (problem, tasks) = problem_now(&self.state, is_introspection, now_s);
+        let remaining = Remaining::new(&self.state, is_introspection, now_s);
         self.last_solve_s = now_s;
-        if tasks.is_empty() {
+        self.knew_switch_costs = switch_costs_are_known(&self.state);
+        if remaining.tasks.is_empty() {
             return;
         }
         self.num_solves += 1;
         let request = self.num_solves;
-        self.act(Action::Solve { request, problem: problem.clone() });
+        self.act(Action::Solve {
+            request,
+            problem: remaining.problem.clone(),
+            max_switches: self.state.config.policy.max_switches,
+            warm_start: remaining.warm_start(&self.state),
+        });
         let num_excluded = num_excluded(&self.state);
-        self.solve = Some(PendingSolve { request, problem, tasks, is_introspection, num_excluded });
+        self.solve = Some(PendingSolve { request, remaining, is_introspection, num_excluded });
     }
 
     pub(crate) fn solved(&mut self, request: u64, answer: Result<SolveAnswer, String>, now_s: f64) {
@@ -85,8 +99,11 @@ impl Engine {
         };
         if pending.is_introspection {
             let time_left_s = forecast(&self.state, now_s).end_s - now_s;
-            let best_s = plan.makespan_s + switch_cost_s(&self.state, &plan);
-            if time_left_s - best_s <= self.state.config.policy.min_gain * time_left_s {
+            let moves_s = switch_cost_s(&self.state, &plan);
+            let best_s = plan.makespan_s + moves_s;
+            let min_gain = self.state.config.policy.min_gain;
+            let min_gain = if moves_s > 0.0 { min_gain } else { min_gain.min(MIN_GAIN_IN_PLACE) };
+            if time_left_s - best_s <= min_gain * time_left_s {
                 self.commit(Record::PlanKept { time_left_s, best_s }, now_s);
                 return;
             }
@@ -99,11 +116,11 @@ impl Engine {
         if pending.is_introspection {
             return;
         }
-        for (task, _) in &pending.tasks {
-            if self.state.task(*task).status == TaskStatus::Waiting {
+        for task in pending.remaining.tasks.iter().map(|task| task.id) {
+            if self.state.task(task).status == TaskStatus::Waiting {
                 let error = format!("no plan: {why}");
                 let end = TaskEnd::Failed { error, traceback: String::new() };
-                self.commit(Record::TaskEnded { task: *task, end }, now_s);
+                self.commit(Record::TaskEnded { task, end }, now_s);
             }
         }
     }
@@ -161,69 +178,6 @@ fn status_words(status: PlanStatus) -> &'static str {
     }
 }
 
-/// The strategies that a task may run under from here on.
-fn candidates(state: &State, task: TaskId) -> Vec<&TrialSlot> {
-    let excluded = &state.task(task).excluded;
-    let widest = state.config.widest();
-    let allowed = &state.config.tasks[task.0].gpu_range;
-    state
-        .trials_of(task)
-        .filter(|trial| matches!(trial.outcome, Some(TrialOutcome::Measured { .. })))
-        .filter(|trial| trial.strategy.gpus <= widest)
-        .filter(|trial| allowed.as_ref().is_none_or(|range| range.contains(&trial.strategy.gpus)))
-        .filter(|trial| {
-            !excluded.iter().any(|(strategy, _)| {
-                strategy.technique == trial.strategy.technique
-                    && strategy.gpus == trial.strategy.gpus
-            })
-        })
-        .collect()
-}
-
-/// The planning problem of all that is left to do, and what its indices mean. A running task's
-/// present strategy costs no set-up; every other strategy of it does, and is there only where running
-/// tasks `may_move`.
-fn problem_now(
-    state: &State,
-    may_move: bool,
-    now_s: f64,
-) -> (Problem, Vec<(TaskId, Vec<Strategy>)>) {
-    let attempts: BTreeMap<TaskId, _> = running(state).collect();
-    let mut problem = Problem::new(state.config.cluster.clone(), Vec::new());
-    let mut tasks = Vec::new();
-    for task in state.task_ids() {
-        if matches!(state.task(task).status, TaskStatus::Ended(_)) {
-            continue;
-        }
-        let mut strategies = Vec::new();
-        let mut options = Vec::new();
-        for trial in candidates(state, task) {
-            let runtime_s = match attempts.get(&task) {
-                Some(attempt) if attempt.strategy == trial.strategy => {
-                    Some(time_left_s(state, task, attempt, now_s))
-                }
-                Some(_) if !may_move => None,
-                _ => expected_s(state, task, &trial.strategy),
-            };
-            let Some(runtime_s) = runtime_s else { continue };
-            options.push(Candidate {
-                technique: trial.strategy.technique.clone(),
-                gpus: trial.strategy.gpus,
-                gpu_type: None,
-                // A task that is all but done still holds its devices for a moment.
-                runtime_s: runtime_s.max(1e-3),
-                pack: false,
-            });
-            strategies.push(trial.strategy.clone());
-        }
-        if !options.is_empty() {
-            problem.tasks.push(ProblemTask::new(state.name(task), options));
-            tasks.push((task, strategies));
-        }
-    }
-    (problem, tasks)
-}
-
 /// The answer as it will be followed, or why it can't be.
 fn adopt(
     state: &State,
@@ -231,24 +185,11 @@ fn adopt(
     answer: &SolveAnswer,
     now_s: f64,
 ) -> Result<RunPlan, String> {
-    let mut tasks: Vec<PlannedTask> = answer
-        .plan
-        .assignments
-        .iter()
-        .map(|assignment| {
-            let (task, strategies) = &pending.tasks[assignment.task];
-            PlannedTask {
-                task: *task,
-                strategy: strategies[assignment.strategy].clone(),
-                gang: assignment.gang.clone(),
-                start_s: assignment.start_s,
-                end_s: assignment.end_s,
-            }
-        })
+    let mut tasks: Vec<PlannedTask> = places(state, &pending.remaining, &answer.plan)
+        .into_iter()
         // Some may have ended while the solver thought.
         .filter(|planned| !matches!(state.task(planned.task).status, TaskStatus::Ended(_)))
         .collect();
-    tasks.sort_by(|a, b| a.start_s.total_cmp(&b.start_s).then(a.task.cmp(&b.task)));
     keep_in_place(state, &mut tasks);
     if !pending.is_introspection {
         leave_running(state, &mut tasks);
@@ -274,27 +215,80 @@ fn adopt(
     Ok(plan)
 }
 
+/// A plan's assignments in the run's words, by start.
+fn places(state: &State, remaining: &Remaining, plan: &Plan) -> Vec<PlannedTask> {
+    let mut assignments: Vec<&Assignment> = plan.assignments.iter().collect();
+    assignments.sort_by(|a, b| a.start_s.total_cmp(&b.start_s).then(a.task.cmp(&b.task)));
+    let mut done: Vec<f64> = vec![0.0; remaining.tasks.len()];
+    let mut reached: Vec<u64> = remaining.tasks.iter().map(|task| task.step).collect();
+    let mut num_left = vec![0usize; remaining.tasks.len()];
+    for one in &assignments {
+        num_left[one.task] += 1;
+    }
+    assignments
+        .into_iter()
+        .map(|assignment| {
+            let index = assignment.task;
+            let RemainingTask { id, strategies, step } = &remaining.tasks[index];
+            done[index] += assignment.share;
+            num_left[index] -= 1;
+            let until_step = state.task(*id).steps.filter(|_| num_left[index] > 0).map(|steps| {
+                let left = steps.saturating_sub(*step);
+                // Every segment trains at least a step.
+                let last = steps.saturating_sub(num_left[index] as u64);
+                reached[index] =
+                    (step + rounded(done[index] * left as f64)).max(reached[index] + 1).min(last);
+                reached[index]
+            });
+            PlannedTask {
+                task: *id,
+                strategy: strategies[assignment.strategy].clone(),
+                gang: assignment.gang.clone(),
+                share: assignment.share,
+                until_step,
+                start_s: assignment.start_s,
+                end_s: assignment.end_s,
+            }
+        })
+        .collect()
+}
+
+fn rounded(steps: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a part of a number of steps"
+    )]
+    let steps = steps.max(0.0).round() as u64;
+    steps
+}
+
 /// Has the checker look at a plan in the form in which it will be followed, times from 0.
 fn check_as_followed(pending: &PendingSolve, plan: &RunPlan) -> Result<(), String> {
-    let mut problem = Problem::new(pending.problem.cluster.clone(), Vec::new());
+    let Remaining { problem: asked, tasks } = &pending.remaining;
+    let mut problem = Problem::new(asked.cluster.clone(), Vec::new());
+    let mut indices: BTreeMap<TaskId, usize> = BTreeMap::new();
     let mut assignments = Vec::new();
     for planned in &plan.tasks {
-        let index = pending.tasks.iter().position(|(task, _)| *task == planned.task);
+        let index = tasks.iter().position(|task| task.id == planned.task);
         let strategy = index.and_then(|index| {
-            pending.tasks[index].1.iter().position(|strategy| *strategy == planned.strategy)
+            tasks[index].strategies.iter().position(|strategy| *strategy == planned.strategy)
         });
         let (Some(index), Some(strategy)) = (index, strategy) else {
             return Err("the solver planned what it was not asked for".to_owned());
         };
+        let task = *indices.entry(planned.task).or_insert_with(|| {
+            problem.tasks.push(asked.tasks[index].clone());
+            problem.tasks.len() - 1
+        });
         assignments.push(Assignment {
-            task: problem.tasks.len(),
+            task,
             strategy,
             gang: planned.gang.clone(),
-            share: WHOLE,
+            share: planned.share,
             start_s: planned.start_s,
             end_s: planned.end_s,
         });
-        problem.tasks.push(pending.problem.tasks[index].clone());
     }
     let plan = Plan {
         status: plan.status,
@@ -308,11 +302,13 @@ fn check_as_followed(pending: &PendingSolve, plan: &RunPlan) -> Result<(), Strin
     })
 }
 
-/// Puts running tasks first, where they are, and everything else after them in the plan's order.
+/// Puts running tasks, which are in one piece, first, where they are, and everything else after them
+/// in the plan's order.
 fn leave_running(state: &State, tasks: &mut [PlannedTask]) {
     let attempts: BTreeMap<TaskId, _> = running(state).collect();
     tasks.sort_by_key(|planned| !attempts.contains_key(&planned.task));
     let mut free_at: BTreeMap<(usize, u32), f64> = BTreeMap::new();
+    let mut ended_at: BTreeMap<TaskId, f64> = BTreeMap::new();
     for planned in tasks.iter_mut() {
         let runtime_s = planned.end_s - planned.start_s;
         if let Some(attempt) = attempts.get(&planned.task) {
@@ -320,8 +316,10 @@ fn leave_running(state: &State, tasks: &mut [PlannedTask]) {
         }
         planned.start_s = devices(&planned.gang)
             .filter_map(|device| free_at.get(&device).copied())
+            .chain(ended_at.get(&planned.task).copied())
             .fold(0.0, f64::max);
         planned.end_s = planned.start_s + runtime_s;
+        ended_at.insert(planned.task, planned.end_s);
         free_at.extend(devices(&planned.gang).map(|device| (device, planned.end_s)));
     }
 }
@@ -378,5 +376,8 @@ fn switch_cost_s(state: &State, plan: &RunPlan) -> f64 {
         .sum()
 }
 
+/// Share of the time left that a new plan must save where it leaves running tasks where they are: it
+/// costs nothing, but the forecasts that it is compared by are not exact.
+const MIN_GAIN_IN_PLACE: f64 = 0.005;
 /// A planned start that is this close to the present is meant to be at once, seconds.
 const AT_ONCE_S: f64 = 1e-6;

@@ -1,6 +1,8 @@
 //! The facts that a journal keeps. Folding them over a fresh [`crate::State`] rebuilds the run.
 
-use saturn_core::{Cluster, Gang, PlanStatus, Strategy, TrialOutcome};
+use std::collections::BTreeSet;
+
+use saturn_core::{Cluster, Gang, PlanStatus, Strategy, TrialOutcome, WHOLE};
 use serde::{Deserialize, Serialize};
 
 use crate::config::RunConfig;
@@ -62,9 +64,11 @@ pub enum StopReason {
     Replan,
     /// The person asked.
     Interrupt,
+    /// The part of its task that the plan has it do is done.
+    Switch,
 }
 
-/// One task's place in a run's plan. Times are on the run's clock.
+/// The place of a task, or of one segment of it, in a run's plan. Times are on the run's clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlannedTask {
     /// Which task.
@@ -73,10 +77,27 @@ pub struct PlannedTask {
     pub strategy: Strategy,
     /// Where.
     pub gang: Gang,
+    /// The part of what was left of the task when the plan was made that is done here.
+    #[serde(default = "whole")]
+    pub share: f64,
+    /// Finished steps at which the task is to be switched; `None` where it is trained to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_step: Option<u64>,
     /// When it starts, seconds.
     pub start_s: f64,
     /// When it ends, seconds.
     pub end_s: f64,
+}
+
+fn whole() -> f64 {
+    WHOLE
+}
+
+impl PlannedTask {
+    /// Whether a task with so many finished steps is through with this.
+    pub fn is_done_at(&self, step: u64) -> bool {
+        self.until_step.is_some_and(|until| step >= until)
+    }
 }
 
 /// A plan in force.
@@ -94,11 +115,26 @@ pub struct RunPlan {
     pub solve_s: f64,
     /// What current practice would take from `at_s`, seconds.
     pub current_practice_s: Option<f64>,
-    /// By start.
+    /// By start; a task that is to be switched has several, one for each of its segments.
     pub tasks: Vec<PlannedTask>,
 }
 
 impl RunPlan {
+    /// Tasks that have a place in it.
+    pub fn num_tasks(&self) -> usize {
+        self.tasks.iter().map(|planned| planned.task).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Switches that it plans.
+    pub fn num_switches(&self) -> usize {
+        self.tasks.len() - self.num_tasks()
+    }
+
+    /// A task's places, in the order in which it takes them.
+    pub fn places_of(&self, task: TaskId) -> impl Iterator<Item = &PlannedTask> {
+        self.tasks.iter().filter(move |planned| planned.task == task)
+    }
+
     /// (makespan − lower bound) / lower bound; 0 where the bound is 0.
     pub fn gap(&self) -> f64 {
         if self.lower_bound_s > 0.0 {
@@ -148,6 +184,9 @@ pub enum Record {
         strategy: Strategy,
         /// Where.
         gang: Gang,
+        /// Finished steps at which it stops by itself, where that is before the task's end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until_step: Option<u64>,
     },
     /// An attempt has loaded and trains.
     Started {

@@ -93,6 +93,7 @@ impl Engine {
             Purpose::Trial(trial) => self.state.trials[trial].outcome.is_some(),
             Purpose::Train => false,
         };
+        let is_to_stop = attempt.stopping.is_some() || attempt.until_step.is_some();
         let failure = match &attempt.failure {
             // A rank may fail while it tears down after the gang has done its work.
             Some(failure) if !attempt.completed => failure.clone(),
@@ -105,7 +106,7 @@ impl Engine {
             _ => {
                 let end = if !attempt.completed {
                     AttemptEnd::Killed
-                } else if attempt.stopping.is_some() && !self.is_trained(task, step) {
+                } else if is_to_stop && !self.is_trained(task, step) {
                     AttemptEnd::Stopped
                 } else {
                     AttemptEnd::Finished

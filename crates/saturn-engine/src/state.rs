@@ -88,6 +88,8 @@ pub struct Attempt {
     pub strategy: Strategy,
     /// Where.
     pub gang: Gang,
+    /// Finished steps at which it stops by itself, where that is before the task's end.
+    pub until_step: Option<u64>,
     /// Time of launch, seconds.
     pub launched_s: f64,
     /// Finished steps when it began to train, and the time of that.

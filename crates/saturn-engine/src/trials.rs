@@ -41,7 +41,7 @@ impl Engine {
             free.retain(|device| device.0 != node || !devices.contains(&device.1));
             let (task, strategy) = (trial.task, trial.strategy.clone());
             let gang = vec![Placement { node, devices }];
-            self.launch(task, Purpose::Trial(index), strategy, gang, now_s);
+            self.launch(task, Purpose::Trial(index), strategy, (gang, None), now_s);
         }
     }
 

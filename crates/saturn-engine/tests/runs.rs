@@ -265,6 +265,80 @@ fn a_switch_must_gain_more_than_it_costs() {
     assert_eq!(cluster.state().plans.len(), 1);
 }
 
+/// A cluster whose tasks are planned to be switched: it has seen what a checkpoint takes, and its
+/// driver has died since, so that a plan is made anew.
+fn with_planned_switches(num_tasks: usize) -> VirtualCluster {
+    let mut cluster = VirtualCluster::new(config(num_tasks, 2), Faults::default(), 1);
+    while cluster.disk.is_empty() {
+        cluster.step();
+    }
+    cluster.crash();
+    while cluster.state().phase() != Phase::Training {
+        cluster.step();
+    }
+    cluster
+}
+
+#[test]
+fn tasks_are_switched_where_the_plan_says() {
+    let mut cluster = with_planned_switches(3);
+    let plan = cluster.state().plan().expect("in force").clone();
+    assert_eq!((plan.num_tasks(), plan.num_switches()), (3, 3));
+    assert_eq!(cluster.run(), RunEnd::Complete);
+    let state = cluster.state();
+    for task in state.task_ids() {
+        let places: Vec<_> = plan.places_of(task).collect();
+        let attempts: Vec<_> = state
+            .training_attempts(task)
+            .map(|(_, a)| a)
+            .filter(|a| a.launched_s >= plan.at_s)
+            .collect();
+        assert_eq!(attempts.len(), 2, "one for each segment");
+        for (place, attempt) in places.iter().zip(&attempts) {
+            assert_eq!((&attempt.strategy, &attempt.gang), (&place.strategy, &place.gang));
+        }
+        let until = places[0].until_step.expect("it is switched");
+        assert_eq!((attempts[0].step, attempts[1].step), (until, 100));
+        assert_eq!(attempts[1].started.expect("it trained").0, until, "no step is lost");
+        let end = &attempts[0].ended.as_ref().expect("it ended").0;
+        assert_eq!(*end, saturn_engine::AttemptEnd::Stopped);
+        // The second segments wait for all first ones, which the plan puts before them.
+        let (_, first_ended_s) = attempts[0].ended.as_ref().expect("it ended");
+        assert!(attempts[1].launched_s > *first_ended_s);
+    }
+    assert_eq!(state.plans.len(), 2, "nothing was planned anew");
+}
+
+#[test]
+fn a_switch_survives_a_crash_at_any_moment() {
+    for num_steps in 0.. {
+        let mut cluster = with_planned_switches(2);
+        for _ in 0..num_steps {
+            if matches!(cluster.state().phase(), Phase::Ended(_)) {
+                assert!(num_steps > 100, "it took some steps");
+                return;
+            }
+            cluster.step();
+        }
+        cluster.crash();
+        assert_eq!(cluster.run(), RunEnd::Complete);
+        assert_eq!(cluster.disk.values().copied().collect::<Vec<_>>(), [100, 100]);
+    }
+}
+
+#[test]
+fn without_leave_no_switch_is_planned() {
+    let mut config = config(3, 2);
+    config.policy.max_switches = 0;
+    let mut cluster = VirtualCluster::new(config, Faults::default(), 1);
+    while cluster.disk.is_empty() {
+        cluster.step();
+    }
+    cluster.crash();
+    assert_eq!(cluster.run(), RunEnd::Complete);
+    assert!(cluster.state().plans.iter().all(|plan| plan.num_switches() == 0));
+}
+
 #[test]
 fn a_plan_counts_last_checkpoints_as_the_trial_measured_them() {
     let makespan_s = |save_s: f64| {

@@ -10,6 +10,7 @@ use saturn_engine::{
     Action, AttemptId, Decision, Engine, Event, FailureKind, Phase, RankReport, RunEnd,
     SolveAnswer, TaskId,
 };
+use saturn_solver::Options;
 use saturn_view::Console;
 
 use crate::clock::{self, RunClock};
@@ -251,17 +252,25 @@ impl Driver<'_> {
         match action {
             Action::Stop { attempt } => workers.gangs.stop(attempt),
             Action::Kill { attempt } => workers.gangs.kill(attempt),
-            Action::Solve { request, problem } => {
-                let policy = self.engine.state().config.policy.clone();
+            Action::Solve { request, problem, max_switches, warm_start } => {
+                let policy = &self.engine.state().config.policy;
+                let options = Options {
+                    time_limit_s: policy.solver_time_limit_s,
+                    seed: policy.seed,
+                    max_switches,
+                    warm_start,
+                    ..Options::default()
+                };
                 let sender = workers.sender.clone();
-                workers.solver = Some(SolverThread::start(problem, policy, move |answer| {
+                workers.solver = Some(SolverThread::start(problem, options, move |answer| {
                     // The driver may have ended meanwhile.
                     let _ = sender.send(Input::Solved { request, answer });
                 }));
             }
-            Action::Launch { attempt, task, purpose, strategy, gang, steps } => {
+            Action::Launch { attempt, task, purpose, strategy, gang, steps, until_step } => {
                 let devices = gang.iter().flat_map(|placement| placement.devices.clone()).collect();
-                let order = Order { attempt, task, purpose, strategy: &strategy, devices, steps };
+                let strategy = &strategy;
+                let order = Order { attempt, task, purpose, strategy, devices, steps, until_step };
                 if let Err(error) = self.launch(task, &order, workers) {
                     workers.gangs.forget(attempt);
                     return Some((attempt, error));

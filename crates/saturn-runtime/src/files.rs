@@ -39,6 +39,7 @@ pub(crate) struct Order<'a> {
     pub(crate) strategy: &'a Strategy,
     pub(crate) devices: Vec<u32>,
     pub(crate) steps: Option<u64>,
+    pub(crate) until_step: Option<u64>,
 }
 
 impl LaunchFiles {
@@ -93,6 +94,7 @@ impl LaunchFiles {
             device_memory_bytes: config.device_memory_bytes,
             cores,
             steps: order.steps,
+            stop_at_step: order.until_step,
             warmup_steps: config.policy.warmup_steps,
             timed_steps: config.policy.timed_steps,
             checkpoint_every_s: config.policy.checkpoint_every_s,

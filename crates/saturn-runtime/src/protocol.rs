@@ -84,6 +84,8 @@ pub(crate) struct Spec<'a> {
     /// CPU slots: the cores of each device.
     pub(crate) cores: Option<Vec<Vec<usize>>>,
     pub(crate) steps: Option<u64>,
+    /// Finished steps at which the gang stops at a checkpoint, where that is before the last.
+    pub(crate) stop_at_step: Option<u64>,
     pub(crate) warmup_steps: u32,
     pub(crate) timed_steps: u32,
     pub(crate) checkpoint_every_s: f64,

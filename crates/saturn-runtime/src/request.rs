@@ -23,6 +23,9 @@ pub struct RunRequest {
     interval_s: f64,
     checkpoint_every_s: f64,
     solver_time_limit_s: f64,
+    /// Switches that may be planned for each task; the default where absent.
+    #[serde(default)]
+    max_switches: Option<usize>,
     seed: u64,
     /// Silence after which an attempt counts as hung.
     #[serde(default)]
@@ -139,6 +142,7 @@ impl RunRequest {
                 interval_s: self.interval_s,
                 checkpoint_every_s: self.checkpoint_every_s,
                 solver_time_limit_s: self.solver_time_limit_s,
+                max_switches: self.max_switches.unwrap_or(defaults.max_switches),
                 seed: self.seed,
                 warmup_steps: self.warmup_steps,
                 timed_steps: self.timed_steps,

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use saturn_core::{Problem, ProblemError};
-use saturn_engine::{Policy, SolveAnswer};
+use saturn_engine::SolveAnswer;
 use saturn_solver::{Backend, Clock, Objective, Options, SolveError, solve};
 
 use crate::clock;
@@ -98,13 +98,13 @@ impl SolverThread {
     /// Starts solving; the answer goes to `done`.
     pub(crate) fn start(
         problem: Problem,
-        policy: Policy,
+        options: Options,
         done: impl FnOnce(Result<SolveAnswer, String>) + Send + 'static,
     ) -> Self {
         let is_stopped = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_stopped);
         let thread = std::thread::spawn(move || {
-            let solve = AssertUnwindSafe(|| solve_run(&problem, &policy, &flag));
+            let solve = AssertUnwindSafe(|| solve_run(&problem, &options, &flag));
             // The run must hear of a fault in the solver, or it would wait for its plan for ever.
             let answer = catch_unwind(solve)
                 .unwrap_or_else(|_| Err("the solver panicked, which is a fault in Saturn".into()));
@@ -125,17 +125,12 @@ impl Drop for SolverThread {
 
 fn solve_run(
     problem: &Problem,
-    policy: &Policy,
+    options: &Options,
     is_stopped: &AtomicBool,
 ) -> Result<SolveAnswer, String> {
     let is_interrupted = || is_stopped.load(Ordering::Relaxed);
     let clock = Stopwatch::start(&is_interrupted);
-    let options = Options {
-        time_limit_s: policy.solver_time_limit_s,
-        seed: policy.seed,
-        ..Options::default()
-    };
-    let plan = solve(problem, &options, &clock).map_err(|error| with_causes(&error))?;
+    let plan = solve(problem, options, &clock).map_err(|error| with_causes(&error))?;
     Ok(SolveAnswer { plan, current_practice_s: current_practice_s(problem, &clock) })
 }
 

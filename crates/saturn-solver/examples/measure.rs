@@ -1,7 +1,7 @@
 //! Solves problem files and prints one line of JSON for each: what `benches/solver` runs.
 //!
 //! usage: measure [--solver S] [--objective O] [--time-limit SECONDS] [--threads N] [--seed N]
-//!        [--max-moves N] FILE…
+//!        [--max-moves N] [--max-switches N] FILE…
 
 #![expect(clippy::disallowed_methods, reason = "measuring takes a clock")]
 
@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--time-limit" => options.time_limit_s = value()?.parse()?,
             "--threads" => options.threads = value()?.parse()?,
             "--max-moves" => options.max_moves = Some(value()?.parse()?),
+            "--max-switches" => options.max_switches = value()?.parse()?,
             "--seed" => options.seed = value()?.parse()?,
             file => measure(file, &options)?,
         }
@@ -51,6 +52,7 @@ fn measure(file: &str, options: &Options) -> Result<(), Box<dyn Error>> {
             "makespan_s": plan.makespan_s,
             "lower_bound_s": plan.lower_bound_s,
             "gap": plan.gap(),
+            "switches": plan.assignments.len().saturating_sub(problem.tasks.len()),
             "sum_of_ends_s": sum_of_ends,
             "solve_s": plan.solve_s,
         })

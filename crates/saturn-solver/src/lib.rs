@@ -52,6 +52,7 @@ mod search;
 mod sequence;
 mod small;
 mod solve;
+mod split;
 mod timeline;
 mod warm;
 

@@ -117,6 +117,9 @@ pub struct Options {
     pub seed: u64,
     /// Threads of the search, from 1 to 64.
     pub threads: usize,
+    /// Switches that may be planned for each task that states a switch cost; above 0 only with the
+    /// makespan and `auto` or `search`.
+    pub max_switches: usize,
     /// A plan of this problem to start from; whatever fits is used, the rest ignored.
     pub warm_start: Option<Plan>,
 }
@@ -130,6 +133,7 @@ impl Default for Options {
             max_moves: None,
             seed: 0,
             threads: 2,
+            max_switches: 0,
             warm_start: None,
         }
     }
@@ -142,6 +146,15 @@ impl Options {
                 option: "time limit",
                 found: self.time_limit_s.to_string(),
                 expected: "a number of seconds from 0 to 1e9",
+            });
+        }
+        let plans_switches = matches!(self.backend, Backend::Auto | Backend::Search)
+            && self.objective == Objective::Makespan;
+        if self.max_switches > 0 && !plans_switches {
+            return Err(SolveError::Option {
+                option: "max switches",
+                found: self.max_switches.to_string(),
+                expected: "0 but with the solvers `auto` and `search` and the objective `makespan`",
             });
         }
         if !(1..=64).contains(&self.threads) {

@@ -7,6 +7,7 @@ use saturn_core::{
 use crate::auto;
 use crate::baselines;
 use crate::bounds::area::{AreaBound, area_bound};
+use crate::bounds::config_lp;
 use crate::clock::{Clock, Deadline};
 use crate::error::SolveError;
 use crate::general::{self, Exact};
@@ -17,6 +18,7 @@ use crate::random::Random;
 use crate::schedule::{Pace, Schedule, assignments};
 use crate::search::Search;
 use crate::sequence::{self, Player, Sequence};
+use crate::split;
 use crate::warm;
 
 /// A gap that counts as proven.
@@ -38,14 +40,23 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
         let model = Model::new(problem);
         if let Some(aim) = aim(problem, options.objective) {
             let bound = area_bound(&model);
-            plan.lower_bound_s = bound.makespan;
+            let may_switch = split::applies(problem, options);
+            plan.lower_bound_s = if may_switch {
+                config_lp::area_of_free_switches(&model, &bound.prices)
+            } else {
+                bound.makespan
+            };
             if aim == Aim::Completion {
                 let prices = &bound.prices;
                 plan.completion_bound_s = general::completion_bound(problem, &model, prices);
             }
             if !deadline.is_over() {
                 let solve = Solve { problem, options, aim, model: &model, bound, deadline };
-                solve.run(&mut plan)?;
+                if may_switch {
+                    split::solve(&solve, &mut plan)?;
+                } else {
+                    solve.run(&mut plan)?;
+                }
             }
         } else {
             general::solve(problem, options, &model, deadline, &mut plan)?;

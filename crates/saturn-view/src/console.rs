@@ -234,6 +234,7 @@ mod tests {
             purpose: Purpose::Train,
             strategy: Strategy { technique: "ddp".to_owned(), gpus: 1, knobs: Knobs::new() },
             gang,
+            until_step: None,
         };
         tell(&mut console, launch, 1.0);
         console.note("one core is busy", 2.0);

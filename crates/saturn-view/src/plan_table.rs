@@ -22,7 +22,7 @@ pub fn run_plan_lines(
     for planned in &plan.tasks {
         table.push(vec![
             escape_terminal(state.name(planned.task)),
-            escape_terminal(&planned.strategy.technique),
+            words::with_share(&escape_terminal(&planned.strategy.technique), planned.share),
             planned.strategy.gpus.to_string(),
             words::devices(&config.cluster, &planned.gang),
             format!("+{}", clock(planned.start_s - plan.at_s)),
@@ -54,7 +54,7 @@ pub fn plan_lines(problem: &Problem, plan: &Plan, max_width: usize, paint: Paint
         };
         let mut row = vec![
             escape_terminal(&task.name),
-            escape_terminal(&strategy.technique),
+            words::with_share(&escape_terminal(&strategy.technique), assignment.share),
             strategy.gpus.to_string(),
             words::devices(&problem.cluster, &assignment.gang),
             clock(assignment.start_s),

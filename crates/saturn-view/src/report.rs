@@ -6,7 +6,9 @@
 mod build;
 mod metrics;
 
-use saturn_core::{Gang, Knobs, PlanStatus, TrialOutcome};
+use std::collections::BTreeSet;
+
+use saturn_core::{Gang, Knobs, PlanStatus, TrialOutcome, WHOLE};
 use saturn_engine::{DeviceKind, Mode};
 use serde::{Deserialize, Serialize};
 
@@ -91,10 +93,25 @@ pub struct PlannedReport {
     pub gpus: u32,
     /// Devices by node.
     pub gang: Gang,
+    /// The part of the task's work that is done here, less than 1 where it is to be switched.
+    #[serde(default = "whole", skip_serializing_if = "is_whole")]
+    pub share: f64,
+    /// Finished steps at which it is to be switched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_step: Option<u64>,
     /// Planned start.
     pub start_s: f64,
     /// Planned end.
     pub end_s: f64,
+}
+
+fn whole() -> f64 {
+    WHOLE
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_whole(share: &f64) -> bool {
+    *share >= WHOLE
 }
 
 /// A plan that was in force.
@@ -114,8 +131,15 @@ pub struct PlanReport {
     pub solve_s: f64,
     /// What current practice would take from `at_s`.
     pub current_practice_s: Option<f64>,
-    /// By start.
+    /// By start; a task that is to be switched has several.
     pub tasks: Vec<PlannedReport>,
+}
+
+impl PlanReport {
+    /// Tasks that have a place in it.
+    pub fn num_tasks(&self) -> usize {
+        self.tasks.iter().map(|planned| planned.task).collect::<BTreeSet<_>>().len()
+    }
 }
 
 /// A task, planned and realised.

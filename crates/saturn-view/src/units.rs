@@ -97,6 +97,7 @@ pub fn count(number: usize, noun: &str) -> String {
     }
     match noun.strip_suffix("gy") {
         Some(stem) => format!("{number} {stem}gies"),
+        None if noun.ends_with("ch") => format!("{number} {noun}es"),
         None => format!("{number} {noun}s"),
     }
 }

@@ -3,10 +3,10 @@
 //! What comes from users is escaped here; what these functions return is safe to print.
 
 use saturn_core::names::escape_terminal;
-use saturn_core::{Cluster, Gang, PlanStatus, Strategy, TrialOutcome};
+use saturn_core::{Cluster, Gang, PlanStatus, Strategy, TrialOutcome, WHOLE};
 use saturn_engine::{DeviceKind, FailureKind};
 
-use crate::units::{bytes, step_time};
+use crate::units::{bytes, percent, step_time};
 
 /// `ddp × 2`.
 pub fn strategy(strategy: &Strategy) -> String {
@@ -16,6 +16,11 @@ pub fn strategy(strategy: &Strategy) -> String {
 /// `ddp × 2`, from its parts.
 pub fn technique_on(technique: &str, gpus: u32) -> String {
     format!("{} × {gpus}", escape_terminal(technique))
+}
+
+/// `fsdp × 2`, or `fsdp × 2, 38 %` where only that share of a task's work is done so.
+pub fn with_share(strategy: &str, share: f64) -> String {
+    if share < WHOLE { format!("{strategy}, {}", percent(share)) } else { strategy.to_owned() }
 }
 
 /// Device ids, runs of them shortened, with node names where there are several nodes: `0, 2-5`,

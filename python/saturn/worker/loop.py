@@ -1,4 +1,4 @@
-"""Train a managed task from its last checkpoint to its last step, or to a stop request.
+"""Train a managed task from its last checkpoint to its last step, to a switch or to a stop request.
 
 All ranks of the gang run this in step; rank 0 alone reports and keeps the metrics.
 """
@@ -35,9 +35,10 @@ _RECENT_STEPS = 32
 def train(
     spec: Spec, definition: TaskDefinition, technique: Technique, gang: Gang, reporter: Reporter
 ) -> None:
-    """Run one attempt; returns when all steps are done or a stop was honoured."""
+    """Run one attempt; returns when its steps are done or a stop was honoured."""
     assert spec.steps is not None  # `spec.load` has checked it
     laps = Laps()
+    end = spec.steps if spec.stop_at_step is None else min(spec.stop_at_step, spec.steps)
     stepper = Stepper(
         definition, technique, gang, spec.knobs or {}, note=reporter.note, alive=reporter.alive
     )
@@ -73,7 +74,7 @@ def train(
             )
     laps.end("load_s")
     pieces: Iterator[list[Slice]] = stepper.pieces(position)
-    if done < spec.steps:
+    if done < end:
         # Fetched before training counts as begun: a stream is first read again up to there.
         pieces = itertools.chain([next(pieces)], pieces)
     observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
@@ -100,7 +101,7 @@ def train(
             if observer is not None:
                 observer.saved(ended)
 
-    while done < spec.steps:
+    while done < end:
         began = time.monotonic()
         of_step = next(pieces)
         if is_saving := checkpoints.is_saving:
@@ -112,15 +113,20 @@ def train(
         if observer is not None:
             observer.stepped(done, loss, time.monotonic() - began)
         tell_saves()
-        if result.stop and done < spec.steps:
+        if result.stop and done < end:
             save(background=False)
             if observer is not None:
                 observer.ended({"type": "stopped", "step": done})
             return
-        if result.save and done < spec.steps:
+        if result.save and done < end:
             save(background=True)
     if done > start:
         save(background=False)
+    if done < spec.steps:
+        # The task goes on under another strategy from here.
+        if observer is not None:
+            observer.ended({"type": "stopped", "step": done})
+        return
     if definition.save_dir is not None:
         if gang.rank == 0:
             export(spec, definition, definition.save_dir, done, reporter)

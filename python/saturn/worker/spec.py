@@ -42,6 +42,7 @@ class Spec:
     device_memory_bytes: int | None  # what each device may hold; None for no limit but its own
     cores: tuple[tuple[int, ...], ...] | None  # cores to pin, one tuple per device; None on GPUs
     steps: int | None  # the task's total number of steps; None in a trial
+    stop_at_step: int | None = None  # stop at a checkpoint here, where the task is to be switched
     warmup_steps: int
     timed_steps: int
     checkpoint_every_s: float
@@ -72,6 +73,8 @@ def load(path: str | Path) -> Spec:
         raise ValueError(f"{path}: kind `{spec.kind}` is not one of train, trial")
     if spec.kind == "train" and (spec.steps is None or spec.steps < 1):
         raise ValueError(f"{path}: steps must be a positive number to train")
+    if spec.stop_at_step is not None and spec.technique.level != "managed":
+        raise ValueError(f"{path}: stop_at_step is for managed techniques alone")
     if spec.technique.level not in ("managed", "black_box"):
         raise ValueError(f"{path}: level `{spec.technique.level}` is not one of managed, black_box")
     return spec
@@ -102,6 +105,7 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
         device_memory_bytes=data.get("device_memory_bytes"),
         cores=None if cores is None else tuple(tuple(slot) for slot in cores),
         steps=data.get("steps"),
+        stop_at_step=data.get("stop_at_step"),
         warmup_steps=int(data["warmup_steps"]),
         timed_steps=int(data["timed_steps"]),
         checkpoint_every_s=float(data["checkpoint_every_s"]),

@@ -28,6 +28,7 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
         objective: args.objective,
         time_limit_s: args.time_limit,
         seed: args.seed,
+        max_switches: args.max_switches,
         ..Options::default()
     };
     let interrupt = Interrupt::catch();

@@ -6,7 +6,10 @@ use std::num::NonZeroU64;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use saturn_core::{Cluster, Gang, Knobs, Node, Objective, Plan, Problem, TrialOutcome};
+use saturn_core::{
+    Assignment, Candidate, Cluster, Gang, Knobs, Node, Objective, Plan, Problem, TrialOutcome,
+    WHOLE,
+};
 use saturn_engine::{
     Action, AttemptId, Decision, DeviceKind, Engine, Event, FailureKind, Level, Mode, Phase,
     Policy, Purpose, RankReport, Record, RunConfig, RunEnd, SolveAnswer, State, TaskId, TaskSpec,
@@ -204,7 +207,7 @@ impl VirtualCluster {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Launch { attempt, task, purpose, strategy, gang, steps } => {
+            Action::Launch { attempt, task, purpose, strategy, gang, steps, until_step } => {
                 let ranks = 0..strategy.gpus;
                 for device in gang.iter().flat_map(|placement| &placement.devices) {
                     let is_taken = self.live.values().any(|other| {
@@ -222,18 +225,25 @@ impl VirtualCluster {
                 self.live.insert(attempt, live);
                 match purpose {
                     Purpose::Trial(_) => self.run_trial(attempt, task, strategy.gpus),
-                    Purpose::Train => self.train(attempt, strategy.gpus, steps.expect("known")),
+                    Purpose::Train => {
+                        self.train(attempt, strategy.gpus, steps.expect("known"), until_step);
+                    }
                 }
             }
             Action::Stop { attempt } => self.stop(attempt),
             Action::Kill { attempt } => self.end_ranks(attempt, self.now_s + 0.1, -9),
-            Action::Solve { request, problem } => {
+            Action::Solve { request, problem, max_switches, warm_start } => {
                 let plan = if request >= self.solves_well_from {
-                    let options =
-                        Options { max_moves: Some(2000), threads: 1, ..Options::default() };
+                    let options = Options {
+                        max_moves: Some(2000),
+                        threads: 1,
+                        max_switches,
+                        warm_start,
+                        ..Options::default()
+                    };
                     solve(&problem, &options, &FrozenClock).expect("a valid problem")
                 } else {
-                    one_by_one(&problem)
+                    one_by_one(&problem, max_switches > 0)
                 };
                 let answer = SolveAnswer { plan, current_practice_s: None };
                 let event = Event::Solved { request, answer: Ok(answer) };
@@ -259,7 +269,8 @@ impl VirtualCluster {
         self.end_ranks(attempt, self.now_s + 1.1, 0);
     }
 
-    fn train(&mut self, attempt: AttemptId, gpus: u32, steps: u64) {
+    fn train(&mut self, attempt: AttemptId, gpus: u32, all_steps: u64, until_step: Option<u64>) {
+        let steps = until_step.unwrap_or(all_steps);
         let from = self.live[&attempt].saved_step;
         let task = self.live[&attempt].task;
         let step_s = true_step_s(task, gpus);
@@ -272,6 +283,8 @@ impl VirtualCluster {
             return;
         }
         let fails = self.fail(attempt, fails_after, gpus);
+        // A worker whose newest checkpoint is already there trains nothing.
+        let steps = steps.max(from);
         for step in (from + 1)..=steps {
             let at_s = begin_s + step_s * (step - from) as f64;
             if fails && at_s >= fails_after {
@@ -286,8 +299,12 @@ impl VirtualCluster {
             }
         }
         let end_s = begin_s + step_s * (steps - from) as f64 + 0.1;
-        let finished = RankReport::Finished { step: steps, loss: Some(0.5) };
-        self.schedule(end_s, Event::Reported { attempt, rank: 0, report: finished });
+        let report = if steps < all_steps {
+            RankReport::Stopped { step: steps }
+        } else {
+            RankReport::Finished { step: steps, loss: Some(0.5) }
+        };
+        self.schedule(end_s, Event::Reported { attempt, rank: 0, report });
         self.end_ranks(attempt, end_s + 0.1, 0);
     }
 
@@ -383,24 +400,26 @@ fn true_step_s(task: TaskId, gpus: u32) -> f64 {
     0.1 * (1.0 + (task.0 / 3) as f64 * 0.5) / f64::from(gpus).powf(0.7)
 }
 
-/// A valid plan that needs no solver: each task under its first strategy, one after another.
-fn one_by_one(problem: &Problem) -> Plan {
-    let mut start_s = 0.0;
-    let assignments = problem
-        .tasks
-        .iter()
-        .enumerate()
-        .map(|(task, spec)| {
-            let strategy = &spec.strategies[0];
-            let end_s = start_s + strategy.runtime_s;
-            let gang =
-                vec![saturn_core::Placement { node: 0, devices: (0..strategy.gpus).collect() }];
-            let share = saturn_core::WHOLE;
-            let assignment =
-                saturn_core::Assignment { task, strategy: 0, gang, share, start_s, end_s };
-            start_s = end_s;
-            assignment
-        })
-        .collect();
-    Plan { lower_bound_s: start_s / 10.0, ..Plan::of(problem, Objective::Makespan, assignments) }
+/// A valid plan that needs no solver: each task under its first strategy, one after another. Where
+/// tasks may be switched, two fifths of each, and then the rest of each under its last strategy.
+fn one_by_one(problem: &Problem, may_switch: bool) -> Plan {
+    let mut end_s = 0.0;
+    let mut assignments = Vec::new();
+    for is_second in [false, true] {
+        for (task, spec) in problem.tasks.iter().enumerate() {
+            let switch_cost_s = spec.switch_cost_s.filter(|_| may_switch);
+            let (share, strategy, lost_s) = match (is_second, switch_cost_s) {
+                (false, None) => (WHOLE, 0, 0.0),
+                (false, Some(_)) => (0.4, 0, 0.0),
+                (true, None) => continue,
+                (true, Some(cost_s)) => (0.6, spec.strategies.len() - 1, cost_s),
+            };
+            let Candidate { gpus, runtime_s, .. } = spec.strategies[strategy];
+            let gang = vec![saturn_core::Placement { node: 0, devices: (0..gpus).collect() }];
+            let start_s = end_s;
+            end_s += share * runtime_s + lost_s;
+            assignments.push(Assignment { task, strategy, gang, share, start_s, end_s });
+        }
+    }
+    Plan { lower_bound_s: end_s / 10.0, ..Plan::of(problem, Objective::Makespan, assignments) }
 }

@@ -4,4 +4,5 @@
 //! hundred tasks. Each file says why its bound holds.
 
 pub(crate) mod area;
+pub(crate) mod config_lp;
 pub(crate) mod dual_feasible;

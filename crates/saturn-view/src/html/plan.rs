@@ -8,7 +8,7 @@ use super::{concat, escape};
 use crate::limits;
 use crate::plan_table::{amount, current_practice_claim, plan_claim};
 use crate::units::{count, duration, percent};
-use crate::words::{devices, gang_devices, technique_on};
+use crate::words::{devices, gang_devices, technique_on, with_share};
 
 /// A self-contained page that shows `plan`, an answer to `problem`; `name` is what it is called.
 pub fn plan_html(
@@ -121,6 +121,7 @@ fn gantt(problem: &Problem, plan: &Plan) -> Gantt {
         let task = problem.tasks.get(assignment.task)?;
         let strategy = task.strategies.get(assignment.strategy)?;
         let strategy = technique_on(&strategy.technique, strategy.gpus);
+        let strategy = with_share(&strategy, assignment.share);
         Some(Bar {
             task: assignment.task,
             label: task.name.clone(),
@@ -164,7 +165,7 @@ fn table(problem: &Problem, plan: &Plan) -> String {
             "<tr data-task=\"{index}\"><td><i class=\"dot t{index}\"></i>{}</td><td>{}</td>\
              <td class=\"n\">{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>{}</tr>",
             escape(&task.name),
-            escape(&strategy.technique),
+            escape(&with_share(&strategy.technique, assignment.share)),
             strategy.gpus,
             escape(&devices(&problem.cluster, &assignment.gang)),
             duration(assignment.start_s),

@@ -4,7 +4,7 @@ use super::concat;
 use super::gantt::{Bar, Gantt, Mark, Row};
 use crate::report::{AttemptPurpose, AttemptReport, PlanReport, Report};
 use crate::units::{count, duration};
-use crate::words::{gang_devices, technique_on};
+use crate::words::{gang_devices, technique_on, with_share};
 
 /// Planned above realised, on one scale from the first plan on; empty without a plan.
 pub(super) fn planned_and_realised(report: &Report) -> String {
@@ -77,6 +77,7 @@ fn planned(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
     let bars = plan.tasks.iter().map(|planned| {
         let name = report.task_name(planned.task);
         let strategy = technique_on(&planned.technique, planned.gpus);
+        let strategy = with_share(&strategy, planned.share);
         Bar {
             task: planned.task,
             label: name.to_owned(),
@@ -104,7 +105,7 @@ fn planned(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
         class: "bound",
     };
     Gantt {
-        title: format!("The plan of {}", count(plan.tasks.len(), "task")),
+        title: format!("The plan of {}", count(plan.num_tasks(), "task")),
         rows: rows(report),
         bars: bars.collect(),
         marks: vec![bound],

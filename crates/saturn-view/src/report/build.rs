@@ -103,6 +103,8 @@ fn plan(plan: &RunPlan) -> PlanReport {
         technique: planned.strategy.technique.clone(),
         gpus: planned.strategy.gpus,
         gang: planned.gang.clone(),
+        share: planned.share,
+        until_step: planned.until_step,
         start_s: planned.start_s,
         end_s: planned.end_s,
     });
@@ -122,8 +124,10 @@ fn task(state: &State, id: TaskId, losses: &[LossPoint]) -> TaskReport {
     let task = state.task(id);
     let attempts: Vec<&Attempt> = state.training_attempts(id).map(|(_, one)| one).collect();
     let last = attempts.last();
-    let first_place =
-        state.plans.first().and_then(|plan| plan.tasks.iter().find(|planned| planned.task == id));
+    let planned_s = state.plans.first().and_then(|plan| {
+        let lengths = plan.places_of(id).map(|planned| planned.end_s - planned.start_s);
+        lengths.reduce(|sum, length| sum + length)
+    });
     let (status, error, traceback) = match &task.status {
         TaskStatus::Waiting => (TaskReportStatus::Waiting, None, ""),
         TaskStatus::Running(_) => (TaskReportStatus::Running, None, ""),
@@ -143,7 +147,7 @@ fn task(state: &State, id: TaskId, losses: &[LossPoint]) -> TaskReport {
         knobs: last.map(|attempt| attempt.strategy.knobs.clone()).unwrap_or_default(),
         start_s: attempts.first().map(|attempt| attempt.launched_s),
         end_s: last.and_then(|attempt| attempt.ended.as_ref()).map(|(_, end_s)| *end_s),
-        planned_s: first_place.map(|planned| planned.end_s - planned.start_s),
+        planned_s,
         realised_s: last.map(|_| training_s(state, id)),
         estimate_error: estimate_error(state, id),
         attempts: attempts.len(),

@@ -1,6 +1,8 @@
 //! What is said of plans: the first in full, later ones by what they change.
 
-use saturn_engine::{RunPlan, State};
+use std::collections::BTreeSet;
+
+use saturn_engine::{PlannedTask, RunPlan, State, TaskId};
 
 use super::{INDENT, Transcript, more};
 use crate::plan_table::{current_practice_claim, run_plan_claim, run_plan_lines};
@@ -21,7 +23,7 @@ impl Transcript {
 
     fn first_plan(&mut self, state: &State, plan: &RunPlan, now_s: f64) -> Vec<String> {
         self.show_plan = false;
-        let claim = format!("{}, {}", count(plan.tasks.len(), "task"), run_plan_claim(plan));
+        let claim = format!("{}, {}", tasks_and_switches(plan), run_plan_claim(plan));
         let mut lines = vec![self.line(now_s, &self.paint.bold("plan"), &self.paint.bold(&claim))];
         if let Some(current_practice_s) = plan.current_practice_s {
             lines.push(more(&current_practice_claim(current_practice_s, plan.makespan_s)));
@@ -52,7 +54,7 @@ impl Transcript {
         };
         let text = format!(
             "new plan for {}: {} more{instead}; {}",
-            count(plan.tasks.len(), "task"),
+            tasks_and_switches(plan),
             duration(end_s - now_s),
             run_plan_claim(plan),
         );
@@ -70,20 +72,20 @@ impl Transcript {
     fn changes(&self, state: &State, before: &RunPlan, plan: &RunPlan) -> Vec<String> {
         let cluster = &state.config.cluster;
         let mut changes = Vec::new();
-        for now in &plan.tasks {
-            let Some(was) = before.tasks.iter().find(|one| one.task == now.task) else { continue };
-            let is_same = was.strategy.technique == now.strategy.technique
-                && was.strategy.gpus == now.strategy.gpus
-                && was.gang == now.gang;
-            if !is_same {
-                changes.push(format!(
-                    "{}  {} on {} → {} on {}",
-                    self.name(state, now.task),
-                    words::strategy(&was.strategy),
-                    words::devices(cluster, &was.gang),
-                    words::strategy(&now.strategy),
-                    words::devices(cluster, &now.gang),
-                ));
+        let places = |plan: &RunPlan, task: TaskId| -> Vec<String> {
+            let place = |planned: &PlannedTask| {
+                let strategy = words::strategy(&planned.strategy);
+                format!("{strategy} on {}", words::devices(cluster, &planned.gang))
+            };
+            plan.places_of(task).map(place).collect()
+        };
+        let tasks: BTreeSet<TaskId> = plan.tasks.iter().map(|planned| planned.task).collect();
+        for task in tasks {
+            let (was, now) = (places(before, task), places(plan, task));
+            // What is left of the old plan may be all there is of the new one.
+            if !was.is_empty() && !was.ends_with(&now) {
+                let name = self.name(state, task);
+                changes.push(format!("{name}  {} → {}", was.join(", "), now.join(", ")));
             }
         }
         changes
@@ -96,5 +98,14 @@ impl Transcript {
             duration(best_s),
         );
         self.line(now_s, "re-plan", &text)
+    }
+}
+
+/// `12 tasks`, `12 tasks, 3 switches in mid-run`.
+fn tasks_and_switches(plan: &RunPlan) -> String {
+    let tasks = count(plan.num_tasks(), "task");
+    match plan.num_switches() {
+        0 => tasks,
+        switches => format!("{tasks}, {} in mid-run", count(switches, "switch")),
     }
 }

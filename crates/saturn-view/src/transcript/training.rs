@@ -55,7 +55,8 @@ impl Transcript {
             AttemptEnd::Stopped => {
                 let why = match ended.stopping {
                     Some(StopReason::Replan) => ", to go on as the new plan says",
-                    Some(StopReason::Interrupt) | None => "",
+                    Some(StopReason::Interrupt) => "",
+                    Some(StopReason::Switch) | None => ", to be switched as planned",
                 };
                 vec![self.line(
                     now_s,

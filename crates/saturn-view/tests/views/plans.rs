@@ -144,3 +144,25 @@ fn limits_and_cost_are_told() {
         format!("{}\n{}", &page[from..to], &page[table..end]).replace("><", ">\n<")
     );
 }
+
+/// The same with its last task in two segments, switched at a cost of 100 s.
+#[test]
+fn segments_say_what_share_of_their_task_they_are() {
+    let mut problem = problem();
+    problem.tasks[2].switch_cost_s = Some(100.0);
+    let mut plan = plan();
+    plan.status = PlanStatus::Feasible;
+    let whole = plan.assignments.pop().unwrap();
+    let middle = whole.start_s + 0.375 * 4100.5;
+    let first = saturn_core::Assignment { share: 0.375, end_s: middle, ..whole.clone() };
+    let end_s = middle + 0.625 * 4100.5 + 100.0;
+    let gang = vec![saturn_core::Placement { node: 0, devices: vec![2, 3] }];
+    let second = saturn_core::Assignment { share: 0.625, start_s: middle, end_s, gang, ..whole };
+    let mut assignments = std::mem::take(&mut plan.assignments);
+    assignments.extend([first, second]);
+    plan.set_assignments(&problem, assignments);
+    assert_eq!(saturn_core::check(&problem, &plan), Ok(()));
+    insta::assert_snapshot!(plan_text(&problem, &plan, None, 100, Paint::PLAIN));
+    let page = plan_html(&problem, &plan, None, "cut");
+    assert!(page.contains("pipeline, 38 %") || page.contains("pipeline, 37.5 %"), "{page}");
+}

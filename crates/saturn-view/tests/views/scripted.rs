@@ -92,7 +92,9 @@ impl Script {
         let attempt = AttemptId(self.next_attempt);
         self.next_attempt += 1;
         let gang = gang(devices);
-        self.tell(now_s, Record::Launched { attempt, task: TaskId(task), purpose, strategy, gang });
+        let (task, until_step) = (TaskId(task), None);
+        let launched = Record::Launched { attempt, task, purpose, strategy, gang, until_step };
+        self.tell(now_s, launched);
         attempt
     }
 
@@ -169,6 +171,8 @@ impl Script {
                 task: TaskId(task),
                 strategy: strategy(technique, u32::try_from(devices.len()).unwrap()),
                 gang: gang(devices),
+                share: saturn_core::WHOLE,
+                until_step: None,
                 start_s: 17.4 + start,
                 end_s: 17.4 + end,
             };
@@ -252,6 +256,8 @@ impl Script {
                 task: TaskId(1),
                 strategy: strategy("ddp", 2),
                 gang: gang(&[0, 1]),
+                share: saturn_core::WHOLE,
+                until_step: None,
                 start_s: 38.2,
                 end_s: 44.0,
             },

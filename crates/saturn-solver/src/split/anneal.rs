@@ -1,0 +1,257 @@
+//! Simulated annealing over the pieces on some nodes.
+//!
+//! The moves of the search without switches (another mode, another place in the order, another
+//! node), and three more: a piece is cut in two, two pieces of a task become one, work passes from
+//! one piece of a task to another. The cost counts how late the last device is beyond a target, how
+//! late all are on average, so that of several late ones each counts, and the area: what holds less is
+//! nearer to what ends earlier. A change whose area alone costs too much is dropped unplayed.
+
+use super::pieces::{Piece, Player};
+use super::polish::LEAST_SHARE;
+use crate::clock::Deadline;
+use crate::model::Model;
+use crate::random::Random;
+
+/// Weight of how far the last device is late, and of how far all devices are on average.
+const LAST: f64 = 0.5;
+const ALL: f64 = 2.0;
+/// Moves between two looks at the clock.
+const MOVES_PER_LOOK: u64 = 64;
+
+/// One run: from a hot to a cold temperature, both in seconds of cost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cooling {
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+    pub(crate) num_moves: u64,
+    /// What ends by then is in time, seconds.
+    pub(crate) target: f64,
+    /// Weight of the area over all devices of the region.
+    pub(crate) area: f64,
+}
+
+/// Some nodes and all pieces on them.
+pub(crate) struct Region<'a> {
+    player: Player<'a>,
+    nodes: Vec<usize>,
+    /// Pieces that a task may be in.
+    max_pieces: usize,
+    /// Of each task.
+    may_switch: &'a [bool],
+    num_gpus: f64,
+    pieces: Vec<Piece>,
+    scratch: Vec<Piece>,
+}
+
+impl<'a> Region<'a> {
+    pub(crate) fn new(
+        player: Player<'a>,
+        nodes: Vec<usize>,
+        max_pieces: usize,
+        may_switch: &'a [bool],
+        pieces: Vec<Piece>,
+    ) -> Self {
+        let num_gpus = nodes.iter().map(|node| f64::from(player.model.nodes[*node].gpus)).sum();
+        let scratch = pieces.clone();
+        Self { player, nodes, max_pieces, may_switch, num_gpus, pieces, scratch }
+    }
+
+    fn model(&self) -> &'a Model {
+        self.player.model
+    }
+
+    /// Latest end and cost of the scratch pieces; `None` where their area alone costs more than
+    /// `limit`.
+    #[inline]
+    fn worth(&mut self, cooling: &Cooling, limit: f64) -> Option<(f64, f64)> {
+        let even = self.player.area(&self.scratch) / self.num_gpus;
+        let least = (LAST + ALL) * (even - cooling.target).max(0.0) + cooling.area * even;
+        if least > limit {
+            return None;
+        }
+        self.player.play(&self.nodes, &self.scratch);
+        let (mut end, mut late) = (0.0f64, 0.0);
+        for node in &self.nodes {
+            let free = &self.player.free[*node];
+            end = end.max(free.last().copied().unwrap_or(0.0));
+            let beyond = free.iter().rev().take_while(|time| **time > cooling.target);
+            late += beyond.map(|time| time - cooling.target).sum::<f64>();
+        }
+        let cost = LAST * (end - cooling.target).max(0.0)
+            + ALL * late / self.num_gpus
+            + cooling.area * even;
+        Some((end, cost))
+    }
+
+    /// Anneals and returns the pieces met that end first, if they end before `bar`.
+    ///
+    /// Stops early at the deadline. Adds the moves tried to `num_moves`.
+    pub(crate) fn run(
+        &mut self,
+        cooling: Cooling,
+        bar: f64,
+        deadline: Deadline,
+        random: &mut Random,
+        num_moves: &mut u64,
+    ) -> Option<Vec<Piece>> {
+        let mut best: Option<Vec<Piece>> = None;
+        let mut bar = bar;
+        self.scratch.clone_from(&self.pieces);
+        let mut cost = self.worth(&cooling, f64::INFINITY).map_or(f64::INFINITY, |(_, cost)| cost);
+        let looks = (cooling.num_moves / MOVES_PER_LOOK).max(1);
+        let factor = (cooling.to / cooling.from).powf(1.0 / looks as f64);
+        let mut temperature = cooling.from;
+        for _ in 0..looks {
+            if deadline.is_over() {
+                break;
+            }
+            for _ in 0..MOVES_PER_LOOK {
+                self.scratch.clone_from(&self.pieces);
+                if !self.change(random) {
+                    continue;
+                }
+                let threshold = -temperature * (1.0 - random.unit()).ln();
+                let Some((end, new)) = self.worth(&cooling, cost + threshold) else { continue };
+                if new > cost + threshold {
+                    continue;
+                }
+                cost = new;
+                std::mem::swap(&mut self.pieces, &mut self.scratch);
+                if end < bar * (1.0 - 1e-12) {
+                    bar = end;
+                    match &mut best {
+                        Some(pieces) => pieces.clone_from(&self.pieces),
+                        None => best = Some(self.pieces.clone()),
+                    }
+                }
+            }
+            temperature *= factor;
+            *num_moves += MOVES_PER_LOOK;
+        }
+        best
+    }
+
+    /// Makes a random change to the scratch pieces; whether there was one.
+    #[inline]
+    fn change(&mut self, random: &mut Random) -> bool {
+        let length = self.scratch.len();
+        let at = random.below(length);
+        match random.below(100) {
+            0..25 => {
+                let other = (random.below(2) == 0).then(|| random.below(length));
+                self.change_mode(at, other, random)
+            }
+            25..45 => {
+                self.scratch.swap(at, random.below(length));
+                true
+            }
+            45..60 => {
+                let piece = self.scratch.remove(at);
+                self.scratch.insert(random.below(length), piece);
+                true
+            }
+            60..75 if self.nodes.len() > 1 => self.change_node(at, random),
+            75..83 => self.cut(at, random),
+            83..88 => self.join(at, random),
+            _ => self.shift_work(at, random),
+        }
+    }
+
+    /// Another mode on the same node, and perhaps another place in the order.
+    fn change_mode(&mut self, at: usize, other: Option<usize>, random: &mut Random) -> bool {
+        let Piece { task, node, mode, share, .. } = self.scratch[at];
+        let modes = self.model().modes_on(task, node);
+        let index = random.below(modes.len());
+        if index == mode {
+            return false;
+        }
+        self.scratch[at] = Piece::new(task, node, index, &modes[index], share);
+        if let Some(other) = other {
+            self.scratch.swap(at, other);
+        }
+        true
+    }
+
+    /// To another node of the region, alone or in exchange for a piece from there.
+    fn change_node(&mut self, at: usize, random: &mut Random) -> bool {
+        let from = self.scratch[at].node;
+        if random.below(2) == 0 {
+            let to = self.nodes[random.below(self.nodes.len())];
+            return to != from && self.send(at, to, random);
+        }
+        let other = random.below(self.scratch.len());
+        let to = self.scratch[other].node;
+        to != from && self.send(at, to, random) && self.send(other, from, random)
+    }
+
+    /// Puts a piece on another node, mostly in the same mode where kinds are equal.
+    fn send(&mut self, at: usize, to: usize, random: &mut Random) -> bool {
+        let Piece { task, node, mode, share, .. } = self.scratch[at];
+        let modes = self.model().modes_on(task, to);
+        if modes.is_empty() {
+            return false;
+        }
+        let is_same_kind = self.model().nodes[node].kind == self.model().nodes[to].kind;
+        let keeps = is_same_kind && mode < modes.len() && random.below(2) == 0;
+        let index = if keeps { mode } else { random.below(modes.len()) };
+        self.scratch[at] = Piece::new(task, to, index, &modes[index], share);
+        true
+    }
+
+    /// Cuts a piece in two: a random share goes to another mode, node and place in the order.
+    fn cut(&mut self, at: usize, random: &mut Random) -> bool {
+        let Piece { task, node, share, .. } = self.scratch[at];
+        let num_pieces = self.scratch.iter().filter(|piece| piece.task == task).count();
+        if !self.may_switch[task] || num_pieces >= self.max_pieces {
+            return false;
+        }
+        let gone = share * random.unit();
+        if gone < LEAST_SHARE || share - gone < LEAST_SHARE {
+            return false;
+        }
+        let stays = random.below(2) == 0;
+        let to = if stays { node } else { self.nodes[random.below(self.nodes.len())] };
+        let modes = self.model().modes_on(task, to);
+        if modes.is_empty() {
+            return false;
+        }
+        let index = random.below(modes.len());
+        self.scratch[at].share = share - gone;
+        let piece = Piece::new(task, to, index, &modes[index], gone);
+        self.scratch.insert(random.below(self.scratch.len() + 1), piece);
+        true
+    }
+
+    /// Another piece of the same task, if any; a random one.
+    fn sibling(&self, at: usize, random: &mut Random) -> Option<usize> {
+        let task = self.scratch[at].task;
+        let is_sibling = |index: &usize| *index != at && self.scratch[*index].task == task;
+        let count = (0..self.scratch.len()).filter(is_sibling).count();
+        if count == 0 {
+            return None;
+        }
+        (0..self.scratch.len()).filter(is_sibling).nth(random.below(count))
+    }
+
+    /// Gives a piece's work to another piece of its task.
+    fn join(&mut self, at: usize, random: &mut Random) -> bool {
+        let Some(other) = self.sibling(at, random) else { return false };
+        self.scratch[other].share += self.scratch[at].share;
+        self.scratch.remove(at);
+        true
+    }
+
+    /// Passes some work from a piece to another piece of its task: often little of it.
+    fn shift_work(&mut self, at: usize, random: &mut Random) -> bool {
+        let Some(other) = self.sibling(at, random) else { return false };
+        let most = self.scratch[at].share - LEAST_SHARE;
+        let scale = [1.0, 0.1, 0.01][random.below(3)];
+        let gone = (scale * random.unit()).min(most);
+        if gone <= 0.0 {
+            return false;
+        }
+        self.scratch[at].share -= gone;
+        self.scratch[other].share += gone;
+        true
+    }
+}

@@ -1,0 +1,207 @@
+//! The state of the search with switches: pieces of tasks in the order in which they are placed.
+//!
+//! A piece is a share of a task under one mode on one node. The pieces of a task follow each other
+//! in the order of the state: each starts when enough devices of its node are free and the piece
+//! before it has ended, and all but the first hold their devices for the switch cost on top. So any
+//! order of any pieces is a valid plan as long as each task's shares sum to 1, and nothing ever has
+//! to be repaired. An order read off start times decodes to starts no later than those.
+
+use saturn_core::{Assignment, Placement, WHOLE};
+
+use crate::model::{Mode, Model};
+
+/// A share of a task on one node.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Piece {
+    pub(crate) task: usize,
+    pub(crate) node: usize,
+    /// Index into the task's modes on the node's kind.
+    pub(crate) mode: usize,
+    pub(crate) gpus: usize,
+    /// Of the whole task in this mode, seconds.
+    pub(crate) runtime: f64,
+    pub(crate) share: f64,
+}
+
+impl Piece {
+    pub(crate) fn new(task: usize, node: usize, index: usize, mode: &Mode, share: f64) -> Self {
+        let gpus = mode.gpus as usize;
+        Self { task, node, mode: index, gpus, runtime: mode.runtime, share }
+    }
+
+    /// Seconds of work.
+    #[inline]
+    pub(crate) fn work(&self) -> f64 {
+        self.share * self.runtime
+    }
+}
+
+/// When a piece runs, on which devices, and behind which pieces it had to wait.
+#[derive(Debug, Clone)]
+pub(crate) struct Placed {
+    pub(crate) start: f64,
+    pub(crate) end: f64,
+    pub(crate) devices: Vec<u32>,
+    /// Seconds lost to a switch.
+    pub(crate) lost: f64,
+    /// Indices of the pieces that held its devices last, and of its task's piece before.
+    pub(crate) after: Vec<usize>,
+}
+
+/// Plays pieces; keeps its buffers between plays.
+pub(crate) struct Player<'a> {
+    pub(crate) model: &'a Model,
+    /// Of each task, seconds; not asked of tasks in one piece.
+    pub(crate) switch_costs: &'a [f64],
+    /// For each node, when its devices fall free, ascending.
+    pub(crate) free: Vec<Vec<f64>>,
+    /// When the last piece of each task ended; negative before the first.
+    ended: Vec<f64>,
+}
+
+/// What no piece has ended at.
+const NOT_BEGUN: f64 = -1.0;
+
+impl<'a> Player<'a> {
+    pub(crate) fn new(model: &'a Model, switch_costs: &'a [f64]) -> Self {
+        let ended = vec![NOT_BEGUN; model.tasks.len()];
+        Self { model, switch_costs, free: model.ready.clone(), ended }
+    }
+
+    /// GPU-seconds that the pieces hold.
+    #[inline]
+    pub(crate) fn area(&mut self, pieces: &[Piece]) -> f64 {
+        for piece in pieces {
+            self.ended[piece.task] = NOT_BEGUN;
+        }
+        let mut area = 0.0;
+        for piece in pieces {
+            let lost =
+                if self.ended[piece.task] < 0.0 { 0.0 } else { self.switch_costs[piece.task] };
+            self.ended[piece.task] = 0.0;
+            area += piece.gpus as f64 * (piece.work() + lost);
+        }
+        area
+    }
+
+    /// Plays the pieces, which leaves in `free` when each of the `nodes`, which must hold them all,
+    /// falls free.
+    #[inline]
+    pub(crate) fn play(&mut self, nodes: &[usize], pieces: &[Piece]) {
+        for node in nodes {
+            self.free[*node].copy_from_slice(&self.model.ready[*node]);
+        }
+        for piece in pieces {
+            self.ended[piece.task] = NOT_BEGUN;
+        }
+        for piece in pieces {
+            let before = self.ended[piece.task];
+            let mut length = piece.work();
+            if before >= 0.0 {
+                length += self.switch_costs[piece.task];
+            }
+            let end = place(&mut self.free[piece.node], piece.gpus, before, length);
+            self.ended[piece.task] = end;
+        }
+    }
+
+    /// When each of the nodes, which must hold all pieces, falls wholly free.
+    pub(crate) fn ends(&mut self, nodes: &[usize], pieces: &[Piece]) -> Vec<f64> {
+        self.play(nodes, pieces);
+        nodes.iter().map(|node| self.free[*node].last().copied().unwrap_or(0.0)).collect()
+    }
+
+    /// Plays all pieces with their devices.
+    pub(crate) fn trace(&self, pieces: &[Piece]) -> Vec<Placed> {
+        // When each device falls free, its id, and the piece that it is free of then; ascending.
+        let mut free: Vec<Vec<(f64, u32, Option<usize>)>> = self
+            .model
+            .ready
+            .iter()
+            .map(|ready| (0u32..).zip(ready).map(|(device, time)| (*time, device, None)).collect())
+            .collect();
+        let mut last: Vec<Option<usize>> = vec![None; self.model.tasks.len()];
+        let mut placed: Vec<Placed> = Vec::with_capacity(pieces.len());
+        for (index, piece) in pieces.iter().enumerate() {
+            let free = &mut free[piece.node];
+            let before = last[piece.task].replace(index);
+            let ended = before.map_or(0.0, |before| placed[before].end);
+            let lost = before.map_or(0.0, |_| self.switch_costs[piece.task]);
+            let start = free[piece.gpus - 1].0.max(ended);
+            let end = start + (piece.work() + lost);
+            let beyond = free.partition_point(|(time, ..)| *time <= start);
+            let taken: Vec<_> = free.drain(beyond - piece.gpus..beyond).collect();
+            let at = free.partition_point(|(time, ..)| *time <= end);
+            let back = taken.iter().map(|(_, device, _)| (end, *device, Some(index)));
+            free.splice(at..at, back.collect::<Vec<_>>());
+            let mut devices: Vec<u32> = taken.iter().map(|(_, device, _)| *device).collect();
+            devices.sort_unstable();
+            let mut after: Vec<usize> = taken.iter().filter_map(|(.., holder)| *holder).collect();
+            after.extend(before);
+            after.sort_unstable();
+            after.dedup();
+            placed.push(Placed { start, end, devices, lost, after });
+        }
+        placed
+    }
+
+    /// The assignments of all pieces, by start.
+    pub(crate) fn assignments(&self, pieces: &[Piece]) -> Vec<Assignment> {
+        let kind = |piece: &Piece| self.model.nodes[piece.node].kind;
+        let mut assignments: Vec<Assignment> = pieces
+            .iter()
+            .zip(self.trace(pieces))
+            .map(|(piece, placed)| {
+                let mode = self.model.tasks[piece.task].modes[kind(piece)][piece.mode];
+                Assignment {
+                    task: piece.task,
+                    strategy: mode.strategy as usize,
+                    gang: vec![Placement { node: piece.node, devices: placed.devices }],
+                    share: piece.share,
+                    start_s: placed.start,
+                    end_s: placed.end,
+                }
+            })
+            .collect();
+        assignments.sort_by(|left, right| {
+            left.start_s.total_cmp(&right.start_s).then(left.task.cmp(&right.task))
+        });
+        assignments
+    }
+}
+
+/// Places a gang on the devices of one node, as early as its width allows but not before `earliest`,
+/// and returns its end. As in `timeline`, `free` is ascending and stays so, and the devices that fell
+/// free last are taken.
+#[inline]
+fn place(free: &mut [f64], gpus: usize, earliest: f64, length: f64) -> f64 {
+    let start = free[gpus - 1].max(earliest);
+    let mut beyond = gpus;
+    while beyond < free.len() && free[beyond] <= start {
+        beyond += 1;
+    }
+    let end = start + length;
+    let mut write = beyond - gpus;
+    while beyond < free.len() && free[beyond] < end {
+        free[write] = free[beyond];
+        write += 1;
+        beyond += 1;
+    }
+    free[write..write + gpus].fill(end);
+    end
+}
+
+/// Makes each task's shares sum to 1 but for the last rounding: its last piece takes what the others
+/// leave.
+pub(crate) fn settle_shares(pieces: &mut [Piece], num_tasks: usize) {
+    let mut others = vec![0.0; num_tasks];
+    let mut last: Vec<Option<usize>> = vec![None; num_tasks];
+    for (index, piece) in pieces.iter().enumerate() {
+        if let Some(before) = last[piece.task].replace(index) {
+            others[piece.task] += pieces[before].share;
+        }
+    }
+    for index in last.into_iter().flatten() {
+        pieces[index].share = WHOLE - others[pieces[index].task];
+    }
+}

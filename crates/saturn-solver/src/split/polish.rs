@@ -1,0 +1,76 @@
+//! The best shares for a given structure, by a linear program.
+//!
+//! Playing pieces decides which of them wait for which. With those decisions kept, starts, shares
+//! and the makespan are a linear program: each piece starts no earlier than what it waits for has
+//! ended. Its solution is a plan no longer than the one it came from; playing the pieces anew in the
+//! order of its starts can only shorten it.
+
+use saturn_core::WHOLE;
+
+use super::pieces::{Piece, Player, settle_shares};
+use crate::error::SolveError;
+use crate::program::{Effort, Outcome, Program};
+
+/// The smallest share that a piece may have.
+pub(crate) const LEAST_SHARE: f64 = 0.01;
+/// A program that takes longer than this is not worth it, seconds.
+const TIME_LIMIT_S: f64 = 1.0;
+
+/// The pieces with the best shares for their structure, in the order of their new starts; `None`
+/// where HiGHS has no answer.
+pub(crate) fn polish(player: &Player, pieces: &[Piece]) -> Result<Option<Vec<Piece>>, SolveError> {
+    let placed = player.trace(pieces);
+    // Times in units of the makespan.
+    let unit = placed.iter().map(|one| one.end).fold(0.0, f64::max);
+    if unit <= 0.0 {
+        return Ok(None);
+    }
+    let mut num_pieces = vec![0usize; player.model.tasks.len()];
+    for piece in pieces {
+        num_pieces[piece.task] += 1;
+    }
+    let mut program = Program::default();
+    let makespan = program.continuous(1.0, 0.0, f64::INFINITY);
+    let starts: Vec<_> =
+        pieces.iter().map(|_| program.continuous(0.0, 0.0, f64::INFINITY)).collect();
+    let shares: Vec<_> = pieces
+        .iter()
+        .map(|piece| {
+            let least = if num_pieces[piece.task] > 1 { LEAST_SHARE } else { WHOLE };
+            program.continuous(0.0, least, WHOLE)
+        })
+        .collect();
+    for (index, (piece, one)) in pieces.iter().zip(&placed).enumerate() {
+        // end = start + share * runtime + lost
+        let runtime = piece.runtime / unit;
+        let lost = one.lost / unit;
+        program
+            .at_least(lost, &[(makespan, 1.0), (starts[index], -1.0), (shares[index], -runtime)]);
+        for &before in &one.after {
+            let runtime = pieces[before].runtime / unit;
+            let lost = placed[before].lost / unit;
+            program.at_least(
+                lost,
+                &[(starts[index], 1.0), (starts[before], -1.0), (shares[before], -runtime)],
+            );
+        }
+    }
+    for (task, count) in num_pieces.iter().enumerate() {
+        if *count > 1 {
+            let own = pieces.iter().zip(&shares).filter(|(piece, _)| piece.task == task);
+            let terms: Vec<_> = own.map(|(_, share)| (*share, 1.0)).collect();
+            program.equal(WHOLE, &terms);
+        }
+    }
+    let solved = program.solve(Effort::seconds(TIME_LIMIT_S))?;
+    let Outcome::Known { columns: Some(columns), .. } = solved else { return Ok(None) };
+    let (starts, shares) = columns[1..].split_at(pieces.len());
+    let mut order: Vec<usize> = (0..pieces.len()).collect();
+    order.sort_by(|left, right| starts[*left].total_cmp(&starts[*right]));
+    let mut polished: Vec<Piece> = order
+        .into_iter()
+        .map(|index| Piece { share: shares[index].clamp(LEAST_SHARE, WHOLE), ..pieces[index] })
+        .collect();
+    settle_shares(&mut polished, player.model.tasks.len());
+    Ok(Some(polished))
+}
