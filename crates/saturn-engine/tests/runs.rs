@@ -254,6 +254,7 @@ fn a_plan_in_force_that_is_good_enough_is_kept() {
 #[test]
 fn a_switch_must_gain_more_than_it_costs() {
     let mut long = config(2, 2);
+    long.policy.max_switches = 0;
     for task in &mut long.tasks {
         task.steps = Some(2000);
     }
@@ -342,7 +343,9 @@ fn without_leave_no_switch_is_planned() {
 #[test]
 fn a_plan_counts_last_checkpoints_as_the_trial_measured_them() {
     let makespan_s = |save_s: f64| {
-        let mut cluster = VirtualCluster::new(config(1, 1), Faults::default(), 1);
+        let mut whole = config(1, 1);
+        whole.policy.max_switches = 0;
+        let mut cluster = VirtualCluster::new(whole, Faults::default(), 1);
         cluster.save_s = save_s;
         while cluster.state().plan().is_none() {
             cluster.step();
