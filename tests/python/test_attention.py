@@ -100,6 +100,22 @@ def test_what_can_not_be_set_is_refused_in_words() -> None:
     assert list(Ddp().knob_sets(gpt2(), alone)) == [{"attention": "flash_attention_2"}]
 
 
+def test_a_knob_stays_with_its_model() -> None:
+    """Models that a task builds from one configuration are the knob sets of one trial."""
+    llama_model: Any = llama()
+    kind, config = type(llama_model), llama_model.config
+    one, other = kind(config), kind(config)
+    set_back_end(one, EAGER)
+    assert {part.config._attn_implementation for part in attentions(one)} == {"eager"}
+    assert {part.config._attn_implementation for part in attentions(other)} == {"sdpa"}
+    assert one.config is one.model.config
+    assert kind(config).config._attn_implementation == "sdpa"
+
+
+def attentions(model: nn.Module) -> list[Any]:
+    return [part for part in model.modules() if hasattr(part, "config") and hasattr(part, "q_proj")]
+
+
 @pytest.fixture
 def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU of compute capability 9.0 with flash-attn and xFormers, as far as asking goes."""

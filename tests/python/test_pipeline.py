@@ -231,6 +231,20 @@ def test_stop_and_resume_under_the_same_strategy_is_bit_equal(
     assert chain(run, parts, [pipeline(3, step) for step in (1, 5, 7)]) == expected
 
 
+def drawing_loss(outputs: Tensor, labels: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs + 0.1 * torch.randn_like(outputs), labels)
+
+
+def test_a_loss_that_draws_resumes_bit_equal_too(run: Runtime) -> None:
+    # No layer draws here: each attempt rehearses anew, which mustn't change what the loss draws.
+    whole, parts = (
+        definition(name, get_model=linears, loss_function=drawing_loss)
+        for name in ("whole", "parts")
+    )
+    expected = chain(run, whole, [pipeline(2, 4)])
+    assert chain(run, parts, [pipeline(2, step) for step in (1, 3, 4)]) == expected
+
+
 def leave_tied_gradients_apart() -> nn.Module:
     from saturn.techniques.shared_parameters import SharedParameters
 

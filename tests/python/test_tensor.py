@@ -218,6 +218,21 @@ class Apart(Attentive):
         self.head.weight = nn.Parameter(self.head.weight.detach().clone())
 
 
+class Centred(nn.Module):
+    """What stands between its layers is no number where there are fewer features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(tensor_models.VOCABULARY, 12)
+        self.up = nn.Linear(12, 24)
+        self.down = nn.Linear(24, tensor_models.VOCABULARY)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        inner = self.up(self.embed(tokens))
+        spread: torch.Tensor = self.down(inner * torch.tensor(inner.shape[-1] - 20.0).sqrt())
+        return spread
+
+
 WRONG = [
     pytest.param(WRONG_SIZES, PLAN, "`layers.0.out` gives another result", id="sizes-of-heads"),
     pytest.param(
@@ -229,6 +244,11 @@ WRONG = [
         *(Apart, HALF_AN_OUTPUT),
         "the model's output has the shape (1, 8, 15); that of the whole model has (1, 8, 30)",
         id="half-an-output",
+    ),
+    pytest.param(
+        *(Centred, {"up": "colwise", "down": "rowwise"}),
+        "`down` gives another result than when it is whole (relative difference inf)",
+        id="no-numbers",
     ),
     pytest.param(
         *(Attentive, {"layers.*.down": "rowwise"}),

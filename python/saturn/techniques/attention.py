@@ -15,19 +15,18 @@ the same up to rounding.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import nn
 
 from saturn.techniques import xformers_attention
 from saturn.techniques.interface import Knobs, NotApplicable, Setting
 from saturn.worker.failure import TaskError
-
-if TYPE_CHECKING:
-    from torch import nn
 
 ATTENTION = "attention"
 #: Names of transformers that may be asked for.
@@ -64,6 +63,7 @@ def set_back_end(module: nn.Module, knobs: Knobs) -> None:
     if name == xformers_attention.NAME and _is_installed("xformers"):
         xformers_attention.register()
     for model in models:
+        _own_configs(model)
         try:
             model.set_attn_implementation(name)
         except (ValueError, ImportError) as error:
@@ -72,6 +72,18 @@ def set_back_end(module: nn.Module, knobs: Knobs) -> None:
             raise NotApplicable(
                 f"attention `{name}`: {type(model).__name__} does not let it be set"
             )
+
+
+def _own_configs(model: nn.Module) -> None:
+    """Give `model` configurations of its own: a task may build all its models from one object.
+
+    Written into that one, a knob would reach the models of the next knob set too.
+    """
+    copies: dict[int, Any] = {}  # what parts share, they go on sharing
+    for part in model.modules():
+        for name, value in list(vars(part).items()):
+            if hasattr(value, "_attn_implementation") and not isinstance(value, nn.Module):
+                vars(part)[name] = copy.deepcopy(value, copies)
 
 
 def _choices(module: nn.Module, setting: Setting) -> Sequence[str | None]:

@@ -163,7 +163,10 @@ class PipelinedModel(ParallelModel):
             self._shapes.clear()
         for piece in pieces:
             if piece.key not in self._shapes:
-                self._shapes[piece.key] = self._stage.rehearse(piece.args, piece.kwargs, seed)
+                # Put back after it: which steps rehearse is no part of what the loss draws.
+                with seeds.RandomState.now(self._gang.device).again():
+                    found = self._stage.rehearse(piece.args, piece.kwargs, seed)
+                self._shapes[piece.key] = found
         shapes = [self._shapes[piece.key] for piece in pieces]
         losses = [torch.zeros(())] * len(pieces)
 

@@ -1,8 +1,8 @@
 """Activation checkpointing: layers keep only their inputs, and run again in the backward pass.
 
-The knob `activation_checkpointing` of `ddp` and `fsdp`; `offload` runs layers twice as well and
-shares the conditions. A layer runs the same both times: torch brings back the autocast state, and
-this file the random streams, Python's and numpy's included.
+The knob `activation_checkpointing` of `ddp`, `fsdp`, `tensor` and `tensor+fsdp`; `offload` runs
+layers twice as well and shares the conditions. A layer runs the same both times: torch brings back
+the autocast state, and this file the random streams, Python's and numpy's included.
 
 Layers are changed in place, by a `forward` of their own: names and module hooks stay as they are.
 What a layer changes besides its outputs would change twice. Batch norm does (see

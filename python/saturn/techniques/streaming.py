@@ -140,23 +140,18 @@ class _Run:
         self.layers = layers
         self.number = number
         self._forward = forward
-        self._spec = spec
-        self._others = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        self._places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        self._arguments = _Frame.of(leaves, spec)
         self._random = RandomState.now(device)
         self._autocast = _Autocast.now(device.type)
-        self._outputs: _Outputs | None = None
+        self._outputs: _Frame | None = None
 
     def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Run the layer on `tensors`; returns the tensors among its outputs."""
-        leaves = list(self._others)
-        for place, tensor in zip(self._places, tensors, strict=True):
-            leaves[place] = tensor
-        args, kwargs = tree_unflatten(leaves, self._spec)
+        args, kwargs = self._arguments.filled(tensors)
         with self._autocast.on():
             returned, spec = tree_flatten(self._forward(*args, **kwargs))
-        found = _Outputs.of(returned, spec)
-        self._outputs = found
+        _check_outputs(returned)
+        self._outputs = _Frame.of(returned, spec)
         return tuple(leaf for leaf in returned if isinstance(leaf, Tensor))
 
     def first_pass(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -217,28 +212,23 @@ class _Stream(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class _Outputs:
-    """The shape of what a layer returned."""
+class _Frame:
+    """What a layer was given, or returned, but for the tensors in it."""
 
     spec: TreeSpec
     others: tuple[Any, ...]  # with None in the places of tensors
     places: tuple[int, ...]
 
     @staticmethod
-    def of(leaves: Sequence[Any], spec: TreeSpec) -> _Outputs:
-        for leaf in leaves:
-            if not isinstance(leaf, Tensor | bool | int | float | str | None):
-                raise NotApplicable(
-                    f"a layer returns a {type(leaf).__name__}; only tensors in tuples, lists and "
-                    "dicts can be followed"
-                )
-        return _Outputs(
+    def of(leaves: Sequence[Any], spec: TreeSpec) -> _Frame:
+        return _Frame(
             spec,
             tuple(None if isinstance(leaf, Tensor) else leaf for leaf in leaves),
             tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)),
         )
 
     def filled(self, tensors: Sequence[Tensor]) -> Any:
+        """The whole, with `tensors` in the places of its own."""
         leaves = list(self.others)
         for place, tensor in zip(self.places, tensors, strict=True):
             leaves[place] = tensor
@@ -278,4 +268,13 @@ def _check_arguments(leaves: Sequence[Any]) -> None:
             raise NotApplicable(
                 f"a layer gets a {type(leaf).__name__} with tensors inside that need gradients; "
                 "only tensors in tuples, lists and dicts can be followed"
+            )
+
+
+def _check_outputs(leaves: Sequence[Any]) -> None:
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor | bool | int | float | str | None):
+            raise NotApplicable(
+                f"a layer returns a {type(leaf).__name__}; only tensors in tuples, lists and "
+                "dicts can be followed"
             )

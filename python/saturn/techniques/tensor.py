@@ -174,13 +174,14 @@ def _one_sample(batch: Any) -> Any:
 def _least_bytes(module: nn.Module, setting: Setting, *, size: int) -> int:
     """Parameters, gradients and optimizer state that one of `size` devices holds."""
     plan = TensorPlan(module, setting.hints)
-    dimensions = {id(split.module): split.dimension for split in plan.splits(size)}
+    styled = {id(split.module): split for split in plan.splits(size) if split.style is not None}
     held: dict[int, float] = {}
     for part in module.modules():
-        dimension = dimensions.get(id(part))
+        split = styled.get(id(part))
         for name, parameter in part.named_parameters(recurse=False):
-            # A bias goes with the outputs, which are the weight's first dimension.
-            is_split = dimension is not None and (name == "weight" or dimension == 0)
+            # A bias goes with the outputs, which are the weight's first dimension. What a style
+            # of the task's own splits only that style knows: a bound takes it for all.
+            is_split = split is not None and (name == "weight" or split.dimension != 1)
             copies = 2.0 + setting.optimizer_state_ratio if parameter.requires_grad else 1.0
             held[id(parameter)] = parameter.nbytes * copies / (size if is_split else 1)
     return int(sum(held.values()))

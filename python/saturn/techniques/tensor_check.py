@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -208,8 +209,9 @@ def _relative_difference(expected: Tensor, found: Tensor) -> float:
     expected, found = expected.double(), found.double()
     norm = float(torch.linalg.vector_norm(expected))
     difference = float(torch.linalg.vector_norm(expected - found))
-    # Not a number where the whole model's is neither: then there is nothing to compare with.
-    return difference / norm if norm > 0.0 and difference == difference else 0.0
+    if norm == 0.0 or not math.isfinite(norm):
+        return 0.0  # there is nothing to compare with
+    return difference / norm if math.isfinite(difference) else math.inf
 
 
 def _tolerance(values: Sequence[Tensor]) -> float:

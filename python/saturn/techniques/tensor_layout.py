@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import parallelize_module
 
 from saturn.techniques.layers import repeated_layers
-from saturn.techniques.tensor_plan import Split
+from saturn.techniques.tensor_plan import ModuleSplit
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Styled:
 
 
 def split_over(
-    module: nn.Module, splits: Sequence[Split], mesh: DeviceMesh, device: torch.device
+    module: nn.Module, splits: Sequence[ModuleSplit], mesh: DeviceMesh, device: torch.device
 ) -> list[Styled]:
     """Split `module`, which every rank built alike, over `mesh`, and move it to `device`.
 

@@ -64,7 +64,7 @@ _KNOWN = (*_STYLES[nn.Linear], *_STYLES[nn.Embedding], SUMMED, WHOLE)
 
 
 @dataclass(frozen=True)
-class Split:
+class ModuleSplit:
     """One module of a plan."""
 
     name: str
@@ -94,7 +94,7 @@ class TensorPlan:
         if not any(split.style is not None for split in self._splits):
             raise NotApplicable(f"the plan of {type(module).__name__} leaves every module whole")
 
-    def splits(self, size: int) -> list[Split]:
+    def splits(self, size: int) -> list[ModuleSplit]:
         """The modules to treat for `size` ranks: those that don't divide stay whole if they may."""
         return [split for split in self._splits if not (split.alone and split.units % size)]
 
@@ -196,11 +196,11 @@ def _matches(name: str, pattern: str) -> bool:
     return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
 
 
-def _resolve(model: nn.Module, name: str, module: nn.Module, said: Any) -> Split:
+def _resolve(model: nn.Module, name: str, module: nn.Module, said: Any) -> ModuleSplit:
     if said in (WHOLE, SUMMED):
-        return Split(name, module, None, summed=said == SUMMED)
+        return ModuleSplit(name, module, None, summed=said == SUMMED)
     if isinstance(said, ParallelStyle) and not isinstance(said, ColwiseParallel | RowwiseParallel):
-        return Split(name, module, said)
+        return ModuleSplit(name, module, said)
     style = _style(name, module, said)
     weight = module.weight
     assert isinstance(weight, nn.Parameter)
@@ -210,7 +210,7 @@ def _resolve(model: nn.Module, name: str, module: nn.Module, said: Any) -> Split
     )
     if not style.alone and (heads := _heads(model.get_submodule(name.rpartition(".")[0]), units)):
         units, units_are = heads, "heads"
-    return Split(
+    return ModuleSplit(
         *(name, module, style.make(), style.dimension, style.alone),
         units=units,
         units_are=units_are,
@@ -249,10 +249,12 @@ def _style(name: str, module: nn.Module, said: str | ParallelStyle) -> _Style:
     return _STYLES[kind][said]
 
 
-def _with_weights_shared_alike(module: nn.Module, splits: Sequence[Split]) -> list[Split]:
+def _with_weights_shared_alike(
+    module: nn.Module, splits: Sequence[ModuleSplit]
+) -> list[ModuleSplit]:
     """The splits, without those of weights that other modules share and would split otherwise."""
     by_module = {id(split.module): split for split in splits}
-    owners: dict[int, list[tuple[str, Split | None]]] = {}
+    owners: dict[int, list[tuple[str, ModuleSplit | None]]] = {}
     for name, part in module.named_modules():
         for parameter in part._parameters.values():
             if parameter is not None:
