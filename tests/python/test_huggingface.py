@@ -90,6 +90,20 @@ def test_save_dir_gets_one_too(run: Runtime, tmp_path: Path) -> None:
     assert torch.equal(loaded(tokens).logits, expected(tokens).logits)
 
 
+def test_a_limited_device_does_not_limit_the_copy(run: Runtime, tmp_path: Path) -> None:
+    def built_with_much() -> torch.nn.Module:
+        torch.ones(600 * 10**6 // 4)
+        return model_kinds.gpt2()
+
+    task = model_kinds.task_of("gpt2", get_model=built_with_much, save_dir=tmp_path / "models")
+    run.write_task(task)
+    result = run.run(task.name, "ddp", steps=2, device_memory_bytes=200 * 10**6)
+    assert result.codes == [0], result.logs
+    assert result.of("note") == []
+    names = {path.name for path in (tmp_path / "models" / task.name).iterdir()}
+    assert names == {"step-00000002", "step-00000002-huggingface"}
+
+
 def test_other_models_load_in_plain_torch(run: Runtime, tmp_path: Path) -> None:
     checkpoint = trained(run, definition())
     model = loaded_as_documented(Mlp(), checkpoint)

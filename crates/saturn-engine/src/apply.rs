@@ -128,6 +128,7 @@ impl State {
                     }
                     task.checkpoint_step = *step;
                     task.step = task.step.max(*step);
+                    task.blocked_s += *blocked_s;
                     // One in the background takes longer than it costs.
                     if blocked_s >= save_s {
                         task.save_s = *save_s;

@@ -73,6 +73,8 @@ pub struct TaskState {
     /// Seconds that a checkpoint takes while training waits for it, as at a switch and at the end: as
     /// the newest such took, else as its trial measured; 0 before either is known.
     pub save_s: f64,
+    /// Seconds for which its training stood still for checkpoints, all together.
+    pub blocked_s: f64,
     /// Seconds from launch to the first step, checkpoint loaded, when it last went on from one.
     pub load_s: Option<f64>,
 }
@@ -176,6 +178,7 @@ impl State {
                 excluded: Vec::new(),
                 correction: 1.0,
                 save_s: 0.0,
+                blocked_s: 0.0,
                 load_s: None,
             })
             .collect();

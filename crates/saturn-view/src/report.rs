@@ -169,6 +169,9 @@ pub struct TaskReport {
     pub planned_s: Option<f64>,
     /// What its training attempts took, seconds.
     pub realised_s: Option<f64>,
+    /// For how much of that training stood still for checkpoints, seconds.
+    #[serde(default)]
+    pub blocked_s: f64,
     /// Realised over planned, less one; only where it trained in one attempt as first planned.
     pub estimate_error: Option<f64>,
     /// Training attempts.

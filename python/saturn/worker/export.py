@@ -14,6 +14,7 @@ from pathlib import Path
 
 from saturn.definition import TaskDefinition
 from saturn.worker import huggingface, manifest
+from saturn.worker.device_memory import lift
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
 
@@ -39,9 +40,10 @@ def export(
         )
         return
     directory = target.with_name(f"{target.name}-huggingface")
+    lift()  # training is over: what is built from here on lies in host memory
     try:
         if "transformers" in sys.modules and not directory.exists():
-            _write_huggingface(definition, target, directory)
+            _write_huggingface(definition, target, directory, reporter.alive)
     except Exception as error:
         reporter.note(
             f"the trained model can't be written for Hugging Face: {type(error).__name__}: "
@@ -49,10 +51,14 @@ def export(
         )
 
 
-def _write_huggingface(definition: TaskDefinition, checkpoint: Path, directory: Path) -> None:
+def _write_huggingface(
+    definition: TaskDefinition, checkpoint: Path, directory: Path, alive: Callable[[], None]
+) -> None:
     content = manifest.read(checkpoint)
     assert content is not None  # it was copied with the rest
+    alive()
     module = huggingface.trained_model(definition, checkpoint, content)
+    alive()
     if huggingface.is_pretrained_model(module):
         huggingface.write(module, directory)
 

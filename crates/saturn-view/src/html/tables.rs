@@ -17,6 +17,8 @@ pub(super) fn tasks(report: &Report) -> String {
         "<div class=\"scroll\"><table><thead><tr><th>task</th><th>status</th><th>loss</th>\
          <th class=\"n\">final</th><th class=\"n\">steps</th><th>strategy</th><th class=\"n\">start</th>\
          <th class=\"n\">end</th><th class=\"n\">planned</th><th class=\"n\">realised</th>\
+         <th class=\"n\" title=\"for how much of the realised time training stood still for checkpoints; what \
+         is written while training goes on doesn't count\">saving</th>\
          <th class=\"n\" title=\"realised over planned time, less one; only for tasks that trained in one \
          attempt as first planned\">estimate error</th><th class=\"n\">attempts</th></tr></thead>\
          <tbody>{}</tbody></table></div>",
@@ -48,7 +50,7 @@ fn task_row(index: usize, task: &TaskReport, zero_s: f64) -> String {
         "<tr data-task=\"{index}\"><td class=\"task\"><i class=\"dot t{index}\"></i>{}</td>\
          <td class=\"{class}\">{status}</td><td>{}</td><td class=\"n\"><b>{}</b></td>\
          <td class=\"n\">{steps}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-         <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n {}\">{error}</td>\
+         <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n {}\">{error}</td>\
          <td class=\"n\">{}</td></tr>",
         escape(&task.name),
         spark(index, &task.losses),
@@ -58,6 +60,7 @@ fn task_row(index: usize, task: &TaskReport, zero_s: f64) -> String {
         since(task.end_s),
         taken(task.planned_s),
         taken(task.realised_s),
+        taken(task.realised_s.map(|_| task.blocked_s)),
         if is_notable { "warn" } else { "" },
         task.attempts,
     )

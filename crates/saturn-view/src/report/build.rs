@@ -149,6 +149,7 @@ fn task(state: &State, id: TaskId, losses: &[LossPoint]) -> TaskReport {
         end_s: last.and_then(|attempt| attempt.ended.as_ref()).map(|(_, end_s)| *end_s),
         planned_s,
         realised_s: last.map(|_| training_s(state, id)),
+        blocked_s: task.blocked_s,
         estimate_error: estimate_error(state, id),
         attempts: attempts.len(),
         error,

@@ -10,6 +10,10 @@ use crate::text::pad;
 use crate::units::{count, duration, number, signed_percent};
 use crate::words::{self, first_line};
 
+/// Share of a task's time, and seconds, from which on it is said how long training stood still for
+/// checkpoints.
+const NOTABLE_SAVING: (f64, f64) = (0.01, 0.1);
+
 impl Transcript {
     pub(super) fn launched(&self, state: &State, attempt: AttemptId, now_s: f64) -> Vec<String> {
         let Some(launched) = state.attempts.get(&attempt) else { return Vec::new() };
@@ -148,9 +152,15 @@ impl Transcript {
                         )
                     })
                     .unwrap_or_default();
+                let blocked_s = state.task(task).blocked_s;
+                let saving = if blocked_s >= (NOTABLE_SAVING.0 * took_s).max(NOTABLE_SAVING.1) {
+                    format!(", {} of it saving", duration(blocked_s))
+                } else {
+                    String::new()
+                };
                 let loss = loss.map(|loss| format!(", loss {}", number(loss))).unwrap_or_default();
                 let text = format!(
-                    "{name}  {} in {}{planned}{loss}",
+                    "{name}  {} in {}{planned}{saving}{loss}",
                     count_steps(state.task(task).step),
                     duration(took_s),
                 );
