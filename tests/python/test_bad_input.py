@@ -60,7 +60,8 @@ REFUSED = [
     ),
     (
         'search([task("a")], techniques=["ddp", "zero3"])',
-        "UnknownTechnique: no technique is called `zero3`; the library holds `ddp`, `fsdp`",
+        "UnknownTechnique: no technique is called `zero3`; the library holds `ddp`, `fsdp`, "
+        "`tensor`, `tensor+fsdp`, `offload`, `pipeline`",
     ),
     (
         'orchestrate([task("a")], devices=0)',

@@ -151,7 +151,7 @@ def needs_more(width: int, *, depth: int) -> Mlp:
             {"loss_function": None, "get_dataloader": mappings},
             "the model returned a Tensor without a loss",
         ),
-        ({"loss_weight": lambda batch: 0.0}, "loss_weight of the batch of step 0 is 0"),
+        ({"loss_weight": lambda batch: 0.0}, "loss_weight of batch 1 is 0"),
         ({"loss_weight": lambda batch: "many"}, "loss_weight raised ValueError"),
         ({"optimizer_cls": lambda parameters, lr: 7}, "optimizer_cls returned a int"),
         (

@@ -154,11 +154,15 @@ class Stepper:
             ranks_a_slice = self._gang.world_size / self.parallel.data_size
             total = self._gang.sum([total])[0] / ranks_a_slice
         if not total > 0:
-            before = pieces[-1].after.batches - len(pieces)
+            last = pieces[-1].after.batches
+            which = (
+                f"batch {last}"
+                if len(pieces) == 1
+                else f"batches {last - len(pieces) + 1} to {last} together"
+            )
             raise TaskError(
-                f"loss_weight of batches {before + 1} to {pieces[-1].after.batches} together is "
-                f"{total:g}; it must be positive for the batches of a step (for example the "
-                "number of their tokens)"
+                f"loss_weight of {which} is {total:g}; it must be positive for a whole step (for "
+                "example the number of its tokens)"
             )
         return weights, total
 
