@@ -213,6 +213,14 @@ def test_bfloat16_autocast_reaches_every_stage(run: Runtime) -> None:
     assert reference.largest_difference(losses, plain) > 0
 
 
+def test_what_travels_beside_the_layers_has_the_type_that_autocast_gives_it(run: Runtime) -> None:
+    # `memory` comes from a linear layer that the second stage doesn't hold.
+    task = definition(get_model=odd_models.GivenToAll, precision="bf16")
+    expected, _ = reference.train(task, 3)
+    losses = chain(run, task, [pipeline(3, 2), pipeline(2, 3)])
+    assert reference.largest_difference(losses, expected) < 2e-3
+
+
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [

@@ -78,8 +78,10 @@ class Shapes:
 class Rehearsal:
     """One stage's; its methods are called as the forward goes."""
 
-    def __init__(self, module: nn.Module, device: torch.device) -> None:
+    def __init__(self, module: nn.Module, device: torch.device, before: Found | None) -> None:
+        """`before` is what the stage before found; None for the first."""
         self.found = Found()
+        self._before = before
         self._module = module
         self._device = device
         self._buffers = _versions(module)
@@ -96,13 +98,13 @@ class Rehearsal:
     def first_layer(self, name: str, leaves: list[Any], numbers: Sequence[int]) -> list[Any]:
         """The stage's first layer lacks the arguments with `numbers`; gives zeros for them."""
         for number in numbers:
-            leaf = leaves[number]
-            if not leaf.dtype.is_floating_point:
+            dtype = self._type_sent(number) or leaves[number].dtype
+            if not dtype.is_floating_point:
                 raise NotApplicable(
                     f"argument {number} of layer `{name}` comes from another stage and is a "
-                    f"{leaf.dtype}, which has no gradient"
+                    f"{dtype}, which has no gradient"
                 )
-            self.found.lacking.append(Lacking(number, tuple(leaf.shape), leaf.dtype))
+            self.found.lacking.append(Lacking(number, tuple(leaves[number].shape), dtype))
         if not numbers:
             raise NotApplicable(f"layer `{name}` gets nothing from the layers before it")
         self.found.arriving = list(map(_digest, leaves))
@@ -112,6 +114,14 @@ class Rehearsal:
             .clone()
             for lacks in self.found.lacking
         ]
+
+    def _type_sent(self, number: int) -> torch.dtype | None:
+        """The type of an argument where it has numbers: autocast passes over those that have none.
+
+        None where it has none there either.
+        """
+        sent = self._before.leaving[number] if self._before is not None else None
+        return sent[2] if sent is not None and sent[0] == "tensor" else None
 
     def run_layer(
         self,
@@ -207,7 +217,7 @@ def _digest(leaf: Any) -> Any:
         return None
     if isinstance(leaf, torch.Tensor):
         total = float(leaf.detach().double().nan_to_num().sum())
-        return ("tensor", tuple(leaf.shape), str(leaf.dtype), total)
+        return ("tensor", tuple(leaf.shape), leaf.dtype, total)
     if leaf is None or isinstance(leaf, bool | int | float | str):
         return ("plain", leaf)
     return ("object", type(leaf).__qualname__)

@@ -125,7 +125,7 @@ class StageForward:
         for stage in range(self._split.num_stages):
             mine = None
             if stage == self._gang.rank:
-                mine = self._rehearse_own(shapes, args, kwargs, seed)
+                mine = self._rehearse_own(shapes, before, args, kwargs, seed)
             found = self._gang.collect(mine)[stage]
             shapes.add(found)
             if before is not None:
@@ -141,9 +141,14 @@ class StageForward:
         return value
 
     def _rehearse_own(
-        self, shapes: Shapes, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int
+        self,
+        shapes: Shapes,
+        before: Found | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        seed: int,
     ) -> Found:
-        rehearsal = Rehearsal(self._module, self._gang.device)
+        rehearsal = Rehearsal(self._module, self._gang.device, before)
         run = _Run(shapes, (), seed, rehearsal)
         ended = self._forward(run, args, kwargs)
         rehearsal.seed(seed)  # sees what the last stretch has drawn
