@@ -85,7 +85,13 @@ def test_a_live_task_moves_from_ddp_to_fsdp_and_trains_the_same(
     tasks = [task("quick", QUICK_STEPS), task("long", STEPS)]
     tasks[0].get_model = lambda: get_model()
     result = saturn.orchestrate(
-        tasks, 1.0, name="moved", devices=2, profile="claims.json", solver_time_limit_s=0.3
+        tasks,
+        1.0,
+        name="moved",
+        devices=2,
+        profile="claims.json",
+        solver_time_limit_s=0.3,
+        max_switches=0,
     )
     assert [one.status for one in result.tasks] == ["done", "done"]
     report = json.loads((result.run_dir / "report.json").read_text())
@@ -103,3 +109,50 @@ def test_a_live_task_moves_from_ddp_to_fsdp_and_trains_the_same(
     differences = [abs(a - b) for a, b in zip(moved, straight, strict=True)]
     assert max(differences) < 1e-5
     assert "re-plan" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(240)
+def test_a_planned_switch_is_made_at_its_step_and_trains_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    timed = {"checkpoint_s": 0.05}
+    profile = [
+        {**claim("short", "ddp", 1, 0.012), **timed},
+        *[refused("short", *way) for way in (("ddp", 2), ("fsdp", 1), ("fsdp", 2))],
+        {**claim("long", "ddp", 1, 0.012), **timed},
+        {**claim("long", "fsdp", 2, 0.008), **timed},
+        *[refused("long", *way) for way in (("ddp", 2), ("fsdp", 1))],
+    ]
+    (tmp_path / "claims.json").write_text(json.dumps({"trials": profile}))
+    tasks = [task("short", STEPS // 2), task("long", STEPS)]
+    tasks[0].get_model = lambda: get_model()
+    result = saturn.orchestrate(
+        tasks,
+        name="switched",
+        devices=2,
+        profile="claims.json",
+        techniques=["ddp", "fsdp"],
+        solver_time_limit_s=0.3,
+    )
+    assert [one.status for one in result.tasks] == ["done", "done"]
+    report = json.loads((result.run_dir / "report.json").read_text())
+    named = [one["name"] for one in report["tasks"]].index("long")
+    segments = [one for one in report["plans"][0]["tasks"] if one["task"] == named]
+    ways = {(one["technique"], one["gpus"]) for one in segments}
+    assert ways == {("ddp", 1), ("fsdp", 2)}, segments
+    attempts = [
+        one for one in report["attempts"] if one["purpose"] == "train" and one["task"] == named
+    ]
+    assert [one["how"] for one in attempts] == ["stopped", "finished"]
+    for segment, attempt in zip(segments, attempts, strict=True):
+        assert (attempt["technique"], attempt["gpus"]) == (segment["technique"], segment["gpus"])
+    assert attempts[0]["step"] == attempts[1]["from_step"] == segments[0]["until_step"]
+
+    alone = saturn.orchestrate(
+        [task("long", STEPS)], name="alone", devices=1, techniques=["ddp"], log=False
+    )
+    switched, straight = losses(result.run_dir, "long"), losses(alone.run_dir, "long")
+    differences = [abs(a - b) for a, b in zip(switched, straight, strict=True)]
+    assert max(differences) < 1e-5
+    assert "to be switched as planned" in capsys.readouterr().err
