@@ -114,7 +114,8 @@ def orchestrate(
             from the last checkpoint; more than the largest model takes to build and load.
         solver_time_limit_s: seconds for one solve.
         max_switches: how often a task may be planned to change its technique, device count or place
-            in mid-run, where trials or checkpoints have shown what that costs. 0 plans none.
+            in mid-run, where trials or checkpoints have shown what that costs; a plan with such
+            switches must end 2% sooner than the best without. 0 plans none.
         seed: of the solver; the tasks have their own.
         warmup_steps: first steps of a trial, not timed.
         timed_steps: steps that the median is over, at least two.

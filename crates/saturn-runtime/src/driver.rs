@@ -29,6 +29,9 @@ use crate::warm::WarmParent;
 
 /// How often Ctrl-C and ended ranks are looked for.
 const POLL: Duration = Duration::from_millis(50);
+/// What switches must gain of the makespan before any is planned: runtimes are estimates, and a
+/// switch that gains less is more likely noise than time.
+const MIN_SWITCH_GAIN: f64 = 0.02;
 /// How often the watching person's view is brought up to date.
 const REDRAW: Duration = Duration::from_millis(200);
 
@@ -258,6 +261,7 @@ impl Driver<'_> {
                     time_limit_s: policy.solver_time_limit_s,
                     seed: policy.seed,
                     max_switches,
+                    min_switch_gain: MIN_SWITCH_GAIN,
                     warm_start,
                     ..Options::default()
                 };

@@ -120,6 +120,9 @@ pub struct Options {
     /// Switches that may be planned for each task that states a switch cost; above 0 only with the
     /// makespan and `auto` or `search`.
     pub max_switches: usize,
+    /// A plan with switches must end earlier than the best one without by this part of it, from 0
+    /// to 1; otherwise that one is the answer.
+    pub min_switch_gain: f64,
     /// A plan of this problem to start from; whatever fits is used, the rest ignored.
     pub warm_start: Option<Plan>,
 }
@@ -134,6 +137,7 @@ impl Default for Options {
             seed: 0,
             threads: 2,
             max_switches: 0,
+            min_switch_gain: 0.0,
             warm_start: None,
         }
     }
@@ -155,6 +159,13 @@ impl Options {
                 option: "max switches",
                 found: self.max_switches.to_string(),
                 expected: "0 but with the solvers `auto` and `search` and the objective `makespan`",
+            });
+        }
+        if !(0.0..=1.0).contains(&self.min_switch_gain) {
+            return Err(SolveError::Option {
+                option: "min switch gain",
+                found: self.min_switch_gain.to_string(),
+                expected: "a number from 0 to 1",
             });
         }
         if !(1..=64).contains(&self.threads) {

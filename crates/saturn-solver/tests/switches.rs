@@ -61,6 +61,18 @@ fn a_switch_fills_what_whole_tasks_leave() {
     assert!((dear.makespan_s - 160.0).abs() < 1e-6, "{dear:?}");
 }
 
+/// The switch of 4 s gains 8 s of 160 s: 5%.
+#[test]
+fn a_switch_that_gains_too_little_is_not_planned() {
+    let problem = switchable(three_on_two(), 4.0);
+    let segments_at = |min_switch_gain: f64| {
+        let options = Options { min_switch_gain, ..options(1) };
+        let plan = solve(&problem, &options, &FrozenClock).unwrap();
+        plan.assignments.iter().filter(|one| one.is_segment()).count()
+    };
+    assert_eq!([segments_at(0.04), segments_at(0.06)], [2, 0]);
+}
+
 #[test]
 fn equal_seeds_and_moves_give_equal_plans() {
     let problem = switchable(three_on_two(), 4.0);

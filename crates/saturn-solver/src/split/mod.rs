@@ -71,12 +71,17 @@ pub(crate) fn solve(solve: &Solve, plan: &mut Plan) -> Result<(), SolveError> {
     let first = solve.deadline.within(solve.deadline.left_s() * WHOLE_SHARE);
     let schedule = unsplit.search(first, solve.bound.makespan);
     solve.adopt(plan, &schedule, Pace::Packed);
+    let without = plan.clone();
     let bounding = solve.deadline.within(solve.deadline.left_s() * BOUND_SHARE);
     let bound = config_lp::bound(solve.model, &solve.bound.prices, bounding)?;
     plan.lower_bound_s = plan.lower_bound_s.max(bound);
     grade(plan);
     if plan.status != PlanStatus::Optimal {
         Search::new(solve, plan.lower_bound_s).run(plan)?;
+    }
+    let enough_s = without.makespan_s * (1.0 - solve.options.min_switch_gain);
+    if without.is_usable() && plan.makespan_s > enough_s {
+        *plan = Plan { lower_bound_s: plan.lower_bound_s, ..without };
     }
     grade(plan);
     Ok(())
