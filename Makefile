@@ -47,7 +47,7 @@ bench: bench-solver bench-techniques
 
 bench-solver: setup
 	@$(bin)/python -m pip --disable-pip-version-check install --quiet ortools
-	@$(PYTHON) $(setup) --run cargo build --release -p saturn-solver --example measure
+	@$(PYTHON) $(setup) --run cargo build --release -p saturn-solver --examples
 	@$(bin)/python benches/solver/bench.py --seeds 1 --first-seed 200 --times 0.1,1,10 --cp-sat 10 \
 	  --out docs/solver-bench.md
 

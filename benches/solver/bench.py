@@ -1,9 +1,9 @@
 """Saturn's solver beside CP-SAT and the exact program, on fresh problems of every size.
 
-usage: bench.py [--seeds N] [--switch-seeds N] [--first-seed N] [--times 0.1,1,10]
+usage: bench.py [--seeds N] [--switch-seeds N] [--resolve-seeds N] [--first-seed N] [--times 0.1,1,10]
                 [--cp-sat SECONDS] [--classes SUBSTRING] [--measure PATH] [--out FILE]
 
-Needs `ortools`, and `cargo build --release -p saturn-solver --example measure`. Every figure is a
+Needs `ortools`, and `cargo build --release -p saturn-solver --examples`. Every figure is a
 makespan over the best lower bound that any solve of that problem proved (the optimum, where one
 proved it). Plans with switches stand in a table of their own, over the configuration linear
 program. Every solver gets two threads. Plans of Saturn have passed the checker.
@@ -26,6 +26,7 @@ from problems import CLASSES, SWITCH_CLASSES, SWITCH_COST_S, Problem
 
 CP_SAT_TASKS = 100
 MILP_TASKS = 14
+RESOLVED = ["100 tasks, 64 GPUs", "100 tasks, 72 GPUs, 3 types"]
 
 
 def measured(
@@ -118,6 +119,27 @@ def bench_switches(name: str, options: argparse.Namespace) -> list[str]:
     return [name, *cells, shown(ratios["whole"]), f"{statistics.mean(switches):.1f}"]
 
 
+def bench_resolves(name: str, options: argparse.Namespace) -> list[list[str]]:
+    """A row for each change of a problem that is solved again from the plan at hand."""
+    answers: dict[str, list[dict[str, float]]] = {}
+    for seed in range(options.first_seed, options.first_seed + options.resolve_seeds):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "problem.json"
+            file.write_text(json.dumps(CLASSES[name](f"{name}/{seed}")))
+            program = options.measure.with_name("resolve")
+            done = subprocess.run([str(program), str(file)], capture_output=True, check=True)
+        for line in done.stdout.splitlines():
+            answer = json.loads(line)
+            answers.setdefault(answer.pop("change"), []).append(answer)
+            print(f"{name}, {line.decode()}", file=sys.stderr, flush=True)
+    rows = []
+    for change, several in answers.items():
+        ratios = [one["warm_makespan_s"] / one["cold_makespan_s"] for one in several]
+        slowest_ms = max(one["warm_s"] for one in several) * 1000
+        rows.append([name, change, f"{slowest_ms:.0f} ms", shown(ratios)])  # type: ignore[arg-type]
+    return rows
+
+
 def table(rows: list[list[str]]) -> str:
     """Rows as Markdown, the first as header."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
@@ -129,6 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--switch-seeds", type=int, default=20, help="seeds of plans with switches")
+    parser.add_argument("--resolve-seeds", type=int, default=5, help="seeds of re-solves")
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--times", default="0.1,1,10")
     parser.add_argument("--cp-sat", type=float, default=10.0, help="seconds; 0 leaves it out")
@@ -145,6 +168,8 @@ def main() -> None:
     switch_header = ["problems", *times, f"without switches {last}", f"switches at {last}"]
     names = [name for name in SWITCH_CLASSES if options.classes in f"{name}, switches"]
     switch_rows = [bench_switches(name, options) for name in names]
+    resolved = [name for name in RESOLVED if options.classes in name]
+    resolve_rows = [row for name in resolved for row in bench_resolves(name, options)]
     command = "python benches/solver/bench.py " + " ".join(sys.argv[1:])
     text = (
         "# The solver measured\n\n"
@@ -159,6 +184,13 @@ def main() -> None:
             f"{options.switch_seeds} seeds: mean (worst) makespan over the configuration linear "
             f"program, which is what free switches could reach.\n\n"
             f"{table([switch_header, *switch_rows])}\n"
+        )
+    if resolve_rows:
+        resolve_header = ["problems", "change", "slowest", "warm over cold at 1 s"]
+        text += (
+            "\n## Re-solving from the plan at hand\n\n"
+            f"{options.resolve_seeds} seeds: mean (worst) makespan over that of a solve from "
+            f"nothing in a second.\n\n{table([resolve_header, *resolve_rows])}\n"
         )
     print(text)
     if options.out:
