@@ -1,7 +1,8 @@
 """Saturn's solver beside CP-SAT and the exact program, on fresh problems of every size.
 
-usage: bench.py [--seeds N] [--switch-seeds N] [--resolve-seeds N] [--first-seed N] [--times 0.1,1,10]
-                [--cp-sat SECONDS] [--classes SUBSTRING] [--measure PATH] [--out FILE]
+usage: bench.py [--seeds N] [--switch-seeds N] [--resolve-seeds N] [--first-seed N]
+                [--times 0.1,1,10] [--cp-sat SECONDS] [--classes SUBSTRING] [--measure PATH]
+                [--out FILE]
 
 Needs `ortools`, and `cargo build --release -p saturn-solver --examples`. Every figure is a
 makespan over the best lower bound that any solve of that problem proved (the optimum, where one
