@@ -79,6 +79,8 @@ class Run:
                 env=self.environment,
                 stdout=stdout,
                 stderr=stderr,
+                # Whoever starts the tests in the background leaves Ctrl-C ignored.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
     def wait_for_step(self, step: int, task: str = "lr0.01") -> None:
