@@ -52,7 +52,7 @@ bench-solver: setup
 	  --switch-seeds 2 --resolve-seeds 3 --out docs/solver-bench.md
 
 bench-techniques: setup
-	@$(bin)/python benches/techniques/bench.py --out docs/techniques-bench.md
+	@$(bin)/python benches/techniques/bench.py --pairs 10 --repetitions 2 --out docs/techniques-bench.md
 
 lint: setup
 	@$(PYTHON) $(setup) --run cargo fmt --all --check
