@@ -7,7 +7,13 @@
 /// others. `gpus` is from 1 to `free.len()`.
 #[inline]
 pub(crate) fn place(free: &mut [f64], gpus: usize, runtime: f64) -> f64 {
-    let start = free[gpus - 1];
+    place_after(free, gpus, 0.0, runtime)
+}
+
+/// The same, but not before `earliest`, seconds.
+#[inline]
+pub(crate) fn place_after(free: &mut [f64], gpus: usize, earliest: f64, runtime: f64) -> f64 {
+    let start = free[gpus - 1].max(earliest);
     let mut beyond = gpus;
     while beyond < free.len() && free[beyond] <= start {
         beyond += 1;

@@ -9,6 +9,7 @@
 use saturn_core::{Assignment, Placement, WHOLE};
 
 use crate::model::{Mode, Model};
+use crate::timeline::place_after;
 
 /// A share of a task on one node.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -100,7 +101,7 @@ impl<'a> Player<'a> {
             if before >= 0.0 {
                 length += self.switch_costs[piece.task];
             }
-            let end = place(&mut self.free[piece.node], piece.gpus, before, length);
+            let end = length + place_after(&mut self.free[piece.node], piece.gpus, before, length);
             self.ended[piece.task] = end;
         }
     }
@@ -168,27 +169,6 @@ impl<'a> Player<'a> {
         });
         assignments
     }
-}
-
-/// Places a gang on the devices of one node, as early as its width allows but not before `earliest`,
-/// and returns its end. As in `timeline`, `free` is ascending and stays so, and the devices that fell
-/// free last are taken.
-#[inline]
-fn place(free: &mut [f64], gpus: usize, earliest: f64, length: f64) -> f64 {
-    let start = free[gpus - 1].max(earliest);
-    let mut beyond = gpus;
-    while beyond < free.len() && free[beyond] <= start {
-        beyond += 1;
-    }
-    let end = start + length;
-    let mut write = beyond - gpus;
-    while beyond < free.len() && free[beyond] < end {
-        free[write] = free[beyond];
-        write += 1;
-        beyond += 1;
-    }
-    free[write..write + gpus].fill(end);
-    end
 }
 
 /// Makes each task's shares sum to 1 but for the last rounding: its last piece takes what the others
