@@ -16,8 +16,9 @@ use crate::search::{Incumbent, Search, in_threads};
 
 /// Percent of the limits for fillings.
 const FILL: u32 = 40;
-/// Gangs tried out to fill all nodes once, at most, and for one node.
+/// Gangs tried out for one plan, at most, roughly: what bounds the drawings where tasks are many.
 const LONGEST_FILL: f64 = 2e6;
+/// Drawings of a node, at most.
 const MOST_DRAWS: f64 = 200.0;
 /// How far a price is from that of the best plan so far, at most, as a factor.
 const DRIFT: f64 = 1.03;
