@@ -28,6 +28,28 @@ pub struct Strategy {
     pub knobs: Knobs,
 }
 
+/// A technique on a device count, whatever its knobs: what a trial is run for, and what is excluded
+/// where it can't run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StrategyKey {
+    /// Registered name of the technique.
+    pub technique: String,
+    /// Number of devices.
+    pub gpus: u32,
+}
+
+impl Strategy {
+    /// What it is without its knobs.
+    pub fn key(&self) -> StrategyKey {
+        StrategyKey { technique: self.technique.clone(), gpus: self.gpus }
+    }
+
+    /// Whether it is of this technique and device count.
+    pub fn is_of(&self, key: &StrategyKey) -> bool {
+        self.technique == key.technique && self.gpus == key.gpus
+    }
+}
+
 /// How a trial ended. Every variant is data: a strategy that can't run is not an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]

@@ -5,246 +5,489 @@
 
 use std::collections::BTreeSet;
 
-use saturn_core::{Knobs, Strategy, TrialOutcome};
+use saturn_core::{Node, StrategyKey, TrialOutcome};
 
 use crate::config::TaskSpec;
-use crate::ids::{AttemptId, TaskId};
+use crate::event::FailureKind;
+use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, TaskEnd};
-use crate::state::{Attempt, MIN_STEPS_TO_CORRECT, State, TaskStatus, TrialSlot};
+use crate::state::{
+    Attempt, DeviceState, Group, NodeState, State, TaskState, TaskStatus, TrialKey, TrialState,
+};
 
 impl State {
-    /// Makes the slots that the present cluster and techniques call for, keeping outcomes that are
-    /// known. Wide trials come first, so that narrow ones fill the gaps that they leave.
-    pub(crate) fn lay_out_trials(&mut self) {
-        let groups: Vec<TaskId> =
-            self.task_ids().filter(|task| self.group_of(*task) == *task).collect();
-        for task in groups {
-            let spec = &self.config.tasks[task.0];
-            for gpus in widths(self.config.widest()) {
-                if spec.gpu_range.as_ref().is_some_and(|range| !range.contains(&gpus)) {
-                    continue;
-                }
-                for technique in &self.config.techniques {
-                    let is_known = self.trials.iter().any(|trial| {
-                        trial.task == task
-                            && trial.strategy.technique == technique.name
-                            && trial.strategy.gpus == gpus
-                    });
-                    if is_known {
-                        continue;
-                    }
-                    let measured = spec.measured.iter().find(|trial| {
-                        trial.strategy.technique == technique.name && trial.strategy.gpus == gpus
-                    });
-                    self.trials.push(TrialSlot {
-                        task,
-                        strategy: measured.map_or_else(
-                            || Strategy {
-                                technique: technique.name.clone(),
-                                gpus,
-                                knobs: Knobs::new(),
-                            },
-                            |trial| trial.strategy.clone(),
-                        ),
-                        outcome: measured.map(|trial| trial.outcome.clone()),
-                        reused: measured.is_some(),
-                    });
-                }
-            }
-        }
-        let learned: Vec<(TaskId, TrialOutcome)> = self
-            .trials
-            .iter()
-            .filter_map(|trial| Some((trial.task, trial.outcome.clone()?)))
-            .collect();
-        for (group, outcome) in learned {
-            self.learn_from_trial(group, &outcome);
-        }
-    }
-
-    /// Takes from a trial the number of steps of tasks that are given in epochs, and what a
-    /// checkpoint costs tasks that have made none.
-    fn learn_from_trial(&mut self, group: TaskId, outcome: &TrialOutcome) {
-        let TrialOutcome::Measured { batches_per_epoch, checkpoint_s, .. } = outcome else {
-            return;
-        };
-        let tasks: Vec<TaskId> = self.tasks_like(group).collect();
-        for task in tasks {
-            if let Some(checkpoint_s) = checkpoint_s
-                && self.tasks[task.0].checkpoint_step == 0
-            {
-                self.tasks[task.0].save_s = *checkpoint_s;
-            }
-            let (Some(batches), TaskSpec { epochs: Some(epochs), batches_a_step, .. }) =
-                (batches_per_epoch, &self.config.tasks[task.0])
-            else {
-                continue;
-            };
-            let all = epochs.saturating_mul(*batches);
-            self.tasks[task.0].steps = Some(all.div_ceil(batches_a_step.get()));
-        }
-    }
-
     /// Applies a record that was made at `now_s`.
     pub fn apply(&mut self, record: &Record, now_s: f64) {
         self.now_s = self.now_s.max(now_s);
         match record {
-            Record::Began { .. } | Record::PlanKept { .. } | Record::Noted { .. } => {}
-            Record::Resumed { cluster, device_memory_bytes } => {
-                self.config.cluster = cluster.clone();
-                self.limit_device_memory(*device_memory_bytes);
-                self.lay_out_trials();
-                self.interrupted = None;
-                self.plan_is_stale = true;
-                if self.ended == Some(RunEnd::Interrupted) {
-                    self.ended = None;
-                }
-                for task in &mut self.tasks {
-                    task.failures = 0;
-                    task.not_before_s = 0.0;
-                }
-            }
-            Record::Launched { .. } => self.apply_launch(record, now_s),
-            Record::Started { attempt, step, setup_s } => {
-                if let Some(state) = self.attempts.get_mut(attempt) {
-                    state.started = Some((*step, now_s));
-                    state.step = *step;
-                    if state.purpose == Purpose::Train
-                        && let Some(task) = self.tasks.get_mut(state.task.0)
-                    {
-                        task.step = *step;
-                        task.checkpoint_step = *step;
-                        if *step > 0 {
-                            task.load_s = Some(*setup_s);
-                        }
-                    }
+            Record::Began { .. }
+            | Record::PlanKept { .. }
+            | Record::NotSolved { .. }
+            | Record::Noted { .. } => {}
+            Record::Resumed { device_memory_bytes } => self.apply_resumed(*device_memory_bytes),
+            Record::NodeJoined { node, spec } => self.apply_joined(*node, spec),
+            Record::NodeLeft { node, .. } => {
+                if let Some(state) = self.nodes.get_mut(node.0) {
+                    state.is_there = false;
+                    self.version += 1;
+                    self.drop_places();
+                    self.want_trials_of_pool();
                 }
             }
-            Record::Checkpointed { attempt, step, save_s, blocked_s } => {
-                let task = self.attempts.get(attempt).map(|state| state.task.0);
-                if let Some(task) = task.and_then(|index| self.tasks.get_mut(index)) {
-                    if *step > task.checkpoint_step {
+            Record::SetAside { node, devices, reason, absolved } => {
+                self.with_devices(*node, devices, |device| {
+                    device.set_aside = Some(reason.clone());
+                    device.suspects.clear();
+                });
+                for task in absolved {
+                    if let Some(task) = self.tasks.get_mut(task.0) {
                         task.failures = 0;
                     }
-                    task.checkpoint_step = *step;
-                    task.step = task.step.max(*step);
-                    task.blocked_s += *blocked_s;
-                    // One in the background takes longer than it costs.
-                    if blocked_s >= save_s {
-                        task.save_s = *save_s;
-                    }
                 }
+                self.version += 1;
+                self.drop_places();
             }
-            Record::Tried { trial, strategy, outcome } => {
-                if let Some(slot) = self.trials.get_mut(*trial) {
-                    slot.strategy = strategy.clone();
-                    slot.outcome = Some(outcome.clone());
-                    let group = slot.task;
-                    self.learn_from_trial(group, outcome);
-                }
+            Record::TakenBack { node, devices, .. } => {
+                self.with_devices(*node, devices, |device| {
+                    device.set_aside = None;
+                    device.suspects.clear();
+                });
+                self.version += 1;
+            }
+            Record::TaskAdded { task, spec } => self.apply_added(*task, spec, now_s),
+            Record::Closed => self.is_closed = true,
+            Record::Wished { task, wishes } => {
+                self.with_task(*task, |task| task.spec.wishes = wishes.clone());
+            }
+            Record::Paused { task } => {
+                self.with_task(*task, |task| task.is_paused = true);
+                self.drop_places();
+            }
+            Record::Unpaused { task } => self.with_task(*task, |task| task.is_paused = false),
+            Record::Launched { .. } => self.apply_launch(record, now_s),
+            Record::Started { attempt, step, setup_s } => {
+                self.apply_started(*attempt, *step, *setup_s, now_s);
+            }
+            Record::Checkpointed { attempt, step, save_s, blocked_s } => {
+                self.apply_checkpoint(*attempt, *step, (*save_s, *blocked_s), now_s);
+            }
+            Record::Tried { group, gpu_type, strategy, outcome } => {
+                let Some(group) = self.group_by_key.get(group).copied() else { return };
+                let key = TrialKey { strategy: strategy.key(), gpu_type: gpu_type.clone() };
+                let trial = self.groups[group]
+                    .trials
+                    .entry(key)
+                    .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
+                trial.strategy = strategy.clone();
+                trial.outcome = Some(outcome.clone());
+                trial.reused = false;
+                self.close_trial(group, &strategy.key(), gpu_type);
+                self.learn_from_trial(group, outcome);
+                self.version += 1;
             }
             Record::Planned { plan } => {
-                self.plans.push(plan.clone());
-                self.plan_is_stale = false;
+                self.plan = Some(plan.clone());
+                self.num_plans += 1;
             }
             Record::Stopping { attempt, reason } => {
                 if let Some(state) = self.attempts.get_mut(attempt) {
-                    state.stopping = Some(*reason);
+                    state.stopping = Some((*reason, now_s));
                 }
             }
-            Record::Ended { attempt, end, step } => {
-                self.apply_end(*attempt, end, *step, now_s);
+            Record::Until { attempt, step } => {
+                if let Some(state) = self.attempts.get_mut(attempt) {
+                    state.until_step = *step;
+                }
             }
-            Record::Retrying { task, not_before_s } => {
+            Record::Ended { attempt, end, step, step_s } => {
+                self.apply_end(*attempt, end, *step, *step_s);
+            }
+            Record::Retrying { task, not_before_s, counts } => {
                 if let Some(task) = self.tasks.get_mut(task.0) {
-                    task.failures += 1;
+                    task.failures += u32::from(*counts);
                     task.not_before_s = *not_before_s;
                 }
             }
-            Record::Excluded { task, strategy, reason } => {
-                if let Some(task) = self.tasks.get_mut(task.0) {
-                    task.excluded.push((strategy.clone(), reason.clone()));
-                    self.plan_is_stale = true;
-                }
+            Record::Excluded { task, key, reason } => {
+                self.with_task(*task, |task| task.excluded.push((key.clone(), reason.clone())));
+                self.drop_places();
             }
-            Record::TaskEnded { task, end } => {
-                if let Some(task) = self.tasks.get_mut(task.0) {
-                    task.status = TaskStatus::Ended(end.clone());
-                    if let TaskEnd::Done { loss } = end {
-                        task.loss = loss.or(task.loss);
-                    }
-                }
-            }
+            Record::TaskEnded { task, end } => self.apply_task_end(*task, end),
             Record::Interrupted { at_once } => self.interrupted = Some(*at_once),
             Record::RunEnded { end } => self.ended = Some(*end),
         }
     }
 
+    /// A change of a task on which plans rest.
+    fn with_task(&mut self, task: TaskId, change: impl FnOnce(&mut TaskState)) {
+        if let Some(task) = self.tasks.get_mut(task.0) {
+            change(task);
+            self.version += 1;
+        }
+    }
+
+    /// Takes out of the plan in force what can't be followed any more: places of paused tasks, under
+    /// excluded strategies, on devices that can't be used. Their tasks get others by the next plan.
+    fn drop_places(&mut self) {
+        let Some(mut plan) = self.plan.take() else { return };
+        plan.places.retain(|place| {
+            let task = self.task(place.task);
+            !task.is_paused
+                && !is_excluded(&task.excluded, &place.strategy.key())
+                && self.can_hold(&place.gang)
+        });
+        self.plan = Some(plan);
+    }
+
+    fn with_devices(
+        &mut self,
+        node: NodeId,
+        devices: &[u32],
+        mut change: impl FnMut(&mut DeviceState),
+    ) {
+        let Some(node) = self.nodes.get_mut(node.0) else { return };
+        for device in devices {
+            if let Some(device) = node.devices.get_mut(*device as usize) {
+                change(device);
+            }
+        }
+    }
+
+    fn apply_resumed(&mut self, device_memory_bytes: Option<u64>) {
+        self.limit_device_memory(device_memory_bytes);
+        self.open_trials.clear();
+        for group in &mut self.groups {
+            for trial in group.trials.values_mut() {
+                trial.failures = 0;
+            }
+        }
+        self.interrupted = None;
+        if self.ended == Some(RunEnd::Interrupted) {
+            self.ended = None;
+        }
+        for task in &mut self.tasks {
+            task.failures = 0;
+            task.not_before_s = 0.0;
+        }
+        // Another process may find devices well that this one's predecessor did not.
+        for device in self.nodes.iter_mut().flat_map(|node| &mut node.devices) {
+            *device = DeviceState::default();
+        }
+        for task in self.task_ids() {
+            self.want_trials_for(task);
+        }
+        self.version += 1;
+    }
+
+    fn apply_joined(&mut self, id: NodeId, spec: &Node) {
+        let devices = vec![DeviceState::default(); spec.gpus as usize];
+        let state = NodeState { is_there: true, devices };
+        if id.0 < self.nodes.len() {
+            self.cluster.nodes[id.0] = spec.clone();
+            self.nodes[id.0] = state;
+        } else if id.0 == self.nodes.len() {
+            self.cluster.nodes.push(spec.clone());
+            self.nodes.push(state);
+        } else {
+            return;
+        }
+        self.version += 1;
+        self.drop_places();
+        self.want_trials_of_pool();
+    }
+
+    fn apply_added(&mut self, id: TaskId, spec: &TaskSpec, now_s: f64) {
+        if id.0 != self.tasks.len() {
+            return;
+        }
+        let next = self.groups.len();
+        let group = *self.group_by_key.entry(spec.profile_key.clone()).or_insert(next);
+        if group == next {
+            self.groups.push(Group {
+                key: spec.profile_key.clone(),
+                tasks: Vec::new(),
+                num_open: 0,
+                trials: std::collections::BTreeMap::new(),
+            });
+        }
+        self.groups[group].tasks.push(id);
+        self.groups[group].num_open += 1;
+        self.num_open_tasks += 1;
+        self.task_by_name.insert(spec.name.clone(), id);
+        self.tasks.push(TaskState {
+            spec: TaskSpec { measured: Vec::new(), ..spec.clone() },
+            group,
+            status: TaskStatus::Waiting,
+            is_paused: false,
+            added_s: now_s,
+            steps: spec.steps,
+            step: 0,
+            checkpoint_step: 0,
+            loss: None,
+            failures: 0,
+            not_before_s: 0.0,
+            excluded: Vec::new(),
+            save_s: None,
+            blocked_s: 0.0,
+            num_attempts: 0,
+            was_killed: None,
+        });
+        self.version += 1;
+        self.take_over_measured(group, spec);
+        self.want_trials_for(id);
+        // What the group's trials have found holds for it too.
+        let known: Vec<TrialOutcome> =
+            self.groups[group].trials.values().filter_map(|trial| trial.outcome.clone()).collect();
+        for outcome in known {
+            self.learn_from_trial(group, &outcome);
+        }
+    }
+
+    /// Takes what a task brings of an earlier search into its group. A trial that names no type of
+    /// device holds for every one.
+    fn take_over_measured(&mut self, group: usize, spec: &TaskSpec) {
+        for trial in &spec.measured {
+            let types: Vec<String> = match &trial.gpu_type {
+                Some(gpu_type) => vec![gpu_type.clone()],
+                None => self.widest.iter().map(|(gpu_type, _)| gpu_type.clone()).collect(),
+            };
+            for gpu_type in types {
+                let key = TrialKey { strategy: trial.strategy.key(), gpu_type };
+                let state = self.groups[group]
+                    .trials
+                    .entry(key)
+                    .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
+                if state.outcome.is_none() {
+                    state.strategy = trial.strategy.clone();
+                    state.outcome = Some(trial.outcome.clone());
+                    state.reused = true;
+                }
+            }
+        }
+    }
+
+    /// Takes from a trial the number of steps of tasks that are given in epochs.
+    fn learn_from_trial(&mut self, group: usize, outcome: &TrialOutcome) {
+        let TrialOutcome::Measured { batches_per_epoch: Some(batches), .. } = outcome else {
+            return;
+        };
+        for task in self.groups[group].tasks.clone() {
+            let state = &mut self.tasks[task.0];
+            if let (None, TaskSpec { epochs: Some(epochs), batches_a_step, .. }) =
+                (state.steps, &state.spec)
+            {
+                let all = epochs.saturating_mul(*batches);
+                state.steps = Some(all.div_ceil(batches_a_step.get()));
+            }
+        }
+    }
+
     fn apply_launch(&mut self, launched: &Record, now_s: f64) {
-        let Record::Launched { attempt, task, purpose, strategy, gang, until_step } = launched
+        let Record::Launched { attempt: id, task, purpose, strategy, gang, until_step } = launched
         else {
             return;
         };
         let Some(task_state) = self.tasks.get_mut(task.0) else { return };
+        let step = task_state.checkpoint_step;
         if *purpose == Purpose::Train {
-            task_state.status = TaskStatus::Running(*attempt);
+            task_state.status = TaskStatus::Running(*id);
+            task_state.num_attempts += 1;
         }
-        self.attempts.insert(
-            *attempt,
-            Attempt {
-                task: *task,
-                purpose: *purpose,
-                strategy: strategy.clone(),
-                gang: gang.clone(),
-                until_step: *until_step,
-                launched_s: now_s,
-                started: None,
-                stopping: None,
-                ended: None,
-                step: task_state.checkpoint_step,
-                step_s: None,
-                heard_s: now_s,
-                live_ranks: self.config.num_ranks(strategy),
-                failure: None,
-                failed_ranks: BTreeSet::new(),
-                echo_s: None,
-                killing: false,
-                completed: false,
-            },
-        );
+        self.next_attempt = self.next_attempt.max(id.0 + 1);
+        let attempt = Attempt {
+            task: *task,
+            purpose: *purpose,
+            strategy: strategy.clone(),
+            gang: gang.clone(),
+            until_step: *until_step,
+            launched_s: now_s,
+            started: None,
+            stopping: None,
+            step,
+            stepped_s: now_s,
+            step_s: None,
+            blocked_s: 0.0,
+            saved_step: None,
+            heard_s: now_s,
+            live_ranks: self.config.num_ranks(strategy),
+            failure: None,
+            failed_ranks: BTreeSet::new(),
+            echo_s: None,
+            killed_s: None,
+            completed: false,
+        };
+        if *purpose == Purpose::Trial {
+            self.with_trial(&attempt, |trial| trial.attempt = Some(*id));
+            let group = self.tasks[task.0].group;
+            let gpu_type = self.gang_type(gang).to_owned();
+            self.close_trial(group, &strategy.key(), &gpu_type);
+        }
+        self.hold(&attempt, Some(*id));
+        self.attempts.insert(*id, attempt);
     }
 
-    fn apply_end(&mut self, id: AttemptId, end: &AttemptEnd, step: u64, now_s: f64) {
+    /// Notes who holds the devices of an attempt.
+    fn hold(&mut self, attempt: &Attempt, holder: Option<AttemptId>) {
+        for DeviceId { node, device } in attempt.devices() {
+            self.with_devices(node, &[device], |device| device.held_by = holder);
+        }
+    }
+
+    fn with_trial(&mut self, attempt: &Attempt, change: impl FnOnce(&mut TrialState)) {
+        let gpu_type = self.gang_type(&attempt.gang).to_owned();
+        let key = TrialKey { strategy: attempt.strategy.key(), gpu_type };
+        let group = self.tasks[attempt.task.0].group;
+        if let Some(trial) = self.groups[group].trials.get_mut(&key) {
+            change(trial);
+        }
+    }
+
+    fn apply_started(&mut self, id: AttemptId, step: u64, setup_s: f64, now_s: f64) {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
-        attempt.ended = Some((end.clone(), now_s));
+        attempt.started = Some((step, now_s));
         attempt.step = step;
-        attempt.live_ranks = 0;
+        attempt.stepped_s = now_s;
         if attempt.purpose != Purpose::Train {
             return;
         }
-        let (task, started, strategy) = (attempt.task, attempt.started, attempt.strategy.clone());
-        let predicted_s = self.predicted_step_s(task, &strategy);
-        let Some(task) = self.tasks.get_mut(task.0) else { return };
+        let attempt = attempt.clone();
+        if let Some(task) = self.tasks.get_mut(attempt.task.0) {
+            task.step = step;
+            task.checkpoint_step = step;
+        }
+        if step > 0 {
+            self.with_trial(&attempt, |trial| trial.trained_load_s = Some(setup_s));
+        }
+    }
+
+    fn apply_checkpoint(
+        &mut self,
+        id: AttemptId,
+        step: u64,
+        (save_s, blocked_s): (f64, f64),
+        now_s: f64,
+    ) {
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        attempt.blocked_s += blocked_s;
+        attempt.saved_step = Some(step);
+        if step >= attempt.step {
+            attempt.step = step;
+            attempt.stepped_s = now_s;
+        }
+        let Some(task) = self.tasks.get_mut(attempt.task.0) else { return };
+        if step > task.checkpoint_step {
+            task.failures = 0;
+            task.was_killed = None;
+        }
+        task.checkpoint_step = step;
+        task.step = task.step.max(step);
+        task.blocked_s += blocked_s;
+        // One in the background takes longer than it costs.
+        if blocked_s >= save_s {
+            task.save_s = Some(save_s);
+        }
+    }
+
+    fn apply_end(&mut self, id: AttemptId, end: &AttemptEnd, step: u64, step_s: Option<f64>) {
+        let Some(attempt) = self.attempts.remove(&id) else { return };
+        self.hold(&attempt, None);
+        self.judge_devices(&attempt, end);
+        if attempt.purpose == Purpose::Trial {
+            let has_failed = matches!(end, AttemptEnd::Failed { .. });
+            self.with_trial(&attempt, |trial| {
+                trial.attempt = None;
+                trial.failures += u32::from(has_failed);
+            });
+            // Without an outcome it is open again.
+            self.want_trials_for(attempt.task);
+            return;
+        }
+        if let Some(step_s) = step_s {
+            self.with_trial(&attempt, |trial| trial.trained_step_s = Some(step_s));
+        }
+        let Some(task) = self.tasks.get_mut(attempt.task.0) else { return };
         if task.status == TaskStatus::Running(id) {
             task.status = TaskStatus::Waiting;
         }
         task.step = step;
-        if !matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped) {
-            // Its time ran on to its end, but its steps only to its last checkpoint.
+        task.was_killed = None;
+        if matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped) {
+            task.checkpoint_step = step;
+        } else if let AttemptEnd::Failed { failure } = end
+            && failure.kind == FailureKind::Killed
+            && attempt.saved_step.is_none()
+        {
+            task.was_killed = Some(attempt.strategy.key());
+        }
+    }
+
+    /// Keeps in mind on which devices tasks failed as a machine's fault makes them fail.
+    fn judge_devices(&mut self, attempt: &Attempt, end: &AttemptEnd) {
+        let (is_fault, did_well) = match end {
+            AttemptEnd::Failed { failure } => (failure.kind.may_be_machines_fault(), false),
+            AttemptEnd::Finished | AttemptEnd::Stopped => (false, true),
+            AttemptEnd::Killed | AttemptEnd::Lost | AttemptEnd::Abandoned => (false, false),
+        };
+        let task = attempt.task;
+        for DeviceId { node, device } in attempt.devices() {
+            self.with_devices(node, &[device], |device| {
+                if is_fault {
+                    device.suspects.push(task);
+                } else if did_well {
+                    device.suspects.clear();
+                }
+            });
+        }
+    }
+
+    fn apply_task_end(&mut self, id: TaskId, end: &TaskEnd) {
+        let Some(task) = self.tasks.get_mut(id.0) else { return };
+        if matches!(task.status, TaskStatus::Ended(_)) {
             return;
         }
-        task.checkpoint_step = step;
-        if let (Some((from_step, from_s)), Some(predicted_s)) = (started, predicted_s) {
-            let trained = step.saturating_sub(from_step);
-            if trained >= MIN_STEPS_TO_CORRECT {
-                task.correction = (now_s - from_s) / trained as f64 / predicted_s;
-            }
+        task.status = TaskStatus::Ended(end.clone());
+        task.excluded = Vec::new();
+        if let TaskEnd::Done { loss } = end {
+            task.loss = loss.or(task.loss);
+        } else {
+            // Its end was not in the plan.
+            self.version += 1;
+        }
+        self.num_open_tasks -= 1;
+        let group = task.group;
+        self.groups[group].num_open -= 1;
+        if self.groups[group].num_open == 0 {
+            self.close_trials(group);
+        }
+    }
+
+    /// Takes in what a rank says between records: a convenience for forecasts and people, never
+    /// needed to resume.
+    pub fn observe(&mut self, id: AttemptId, step: u64, loss: Option<f64>, step_s: Option<f64>, now_s: f64) {
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        attempt.heard_s = now_s;
+        if step > attempt.step || attempt.started.is_none() {
+            attempt.step = step;
+            attempt.stepped_s = now_s;
+        }
+        attempt.step_s = step_s.filter(|step_s| *step_s > 0.0).or(attempt.step_s);
+        if attempt.purpose == Purpose::Train
+            && let Some(task) = self.tasks.get_mut(attempt.task.0)
+        {
+            task.step = step;
+            task.loss = loss.or(task.loss);
         }
     }
 }
 
-/// Device counts to try on nodes of `widest` devices, wide first: all of them up to 8, then powers of
-/// two and the whole node, since neighbours differ little there and every trial costs time.
-fn widths(widest: u32) -> impl Iterator<Item = u32> {
-    (1..=widest).rev().filter(move |gpus| *gpus <= 8 || gpus.is_power_of_two() || *gpus == widest)
+impl FailureKind {
+    /// Whether a device that is broken would make attempts fail so.
+    pub(crate) fn may_be_machines_fault(self) -> bool {
+        matches!(self, Self::Died | Self::Machine | Self::Stalled)
+    }
+}
+
+/// A set of excluded strategies says so of one.
+pub(crate) fn is_excluded(excluded: &[(StrategyKey, String)], key: &StrategyKey) -> bool {
+    excluded.iter().any(|(other, _)| other == key)
 }

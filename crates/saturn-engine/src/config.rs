@@ -1,9 +1,11 @@
-//! What a run is told at its start: tasks, techniques, devices and policy.
+//! What a run is told: techniques and policy at its start, tasks at any time.
 
 use std::num::NonZeroU64;
 
-use saturn_core::{Cluster, Strategy, Trial};
+use saturn_core::{Strategy, Trial};
 use serde::{Deserialize, Serialize};
+
+use crate::ids::TaskId;
 
 /// How far the run goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub enum Mode {
     /// Trials only.
     Search,
-    /// Trials where the profile is incomplete, then a plan, then training to the end.
+    /// Trials where the profile is incomplete, and training to the end by plans.
     Orchestrate,
 }
 
@@ -48,7 +50,7 @@ pub struct TechniqueRef {
     pub pickle: Option<String>,
 }
 
-/// One task of the run. Its functions stay in its directory: the engine never needs them.
+/// One task. Its functions stay in its directory: the engine never needs them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskSpec {
     /// Unique name.
@@ -69,14 +71,32 @@ pub struct TaskSpec {
     /// Trials known from an earlier search.
     #[serde(default)]
     pub measured: Vec<Trial>,
+    /// What the person wishes of its time.
+    #[serde(default)]
+    pub wishes: Wishes,
 }
 
 fn one_batch_a_step() -> NonZeroU64 {
     NonZeroU64::MIN
 }
 
+/// What a person wishes of a task's time. All of it may change while the run goes on.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Wishes {
+    /// Tasks of higher priority end sooner, where that costs lower ones no more than it gains.
+    pub priority: i32,
+    /// The time on the run's clock by which it should have ended, seconds.
+    pub deadline_s: Option<f64>,
+    /// No training before this time on the run's clock, seconds.
+    pub release_s: f64,
+    /// Tasks that must be done before it starts.
+    pub after: Vec<TaskId>,
+}
+
 /// The numbers that govern trials, retries, the watchdog and introspection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Policy {
     /// Longest time between two plans while tasks run, seconds.
     pub interval_s: f64,
@@ -90,23 +110,20 @@ pub struct Policy {
     pub max_failures: u32,
     /// Wait before the first retry, seconds; doubles with each failure in a row.
     pub backoff_s: f64,
-    /// Silence of an attempt after which it counts as hung, seconds. Must exceed the time to build
-    /// and load the largest model.
+    /// Silence of an attempt after which it counts as hung, seconds. Must exceed the longest step.
     pub stall_s: f64,
+    /// Seconds from a kill after which processes that still live cost their devices.
+    pub kill_grace_s: f64,
     /// Share of the time left that a new plan must save before running tasks are moved for it.
     pub min_gain: f64,
     /// Switches that may be planned for each task.
-    #[serde(default = "default_max_switches")]
     pub max_switches: usize,
     /// Time a solve may take, seconds.
     pub solver_time_limit_s: f64,
+    /// A plan with planned switches must end earlier than the best without by this part of it.
+    pub min_switch_gain: f64,
     /// Seed of the solver.
     pub seed: u64,
-}
-
-/// Most of what switches can gain comes with the first.
-fn default_max_switches() -> usize {
-    1
 }
 
 impl Default for Policy {
@@ -119,51 +136,46 @@ impl Default for Policy {
             max_failures: 3,
             backoff_s: 1.0,
             stall_s: 600.0,
+            kill_grace_s: 10.0,
             min_gain: 0.05,
-            max_switches: default_max_switches(),
+            // Most of what switches can gain comes with the first.
+            max_switches: 1,
             solver_time_limit_s: 2.0,
+            // Runtimes are estimates: a switch that gains less is more likely noise than time.
+            min_switch_gain: 0.02,
             seed: 0,
         }
     }
 }
 
-/// All that a run is told at its start.
+/// What a run is told at its start. Nodes and tasks come by records of their own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunConfig {
     /// How far it goes.
     pub mode: Mode,
     /// What its devices are.
     pub device_kind: DeviceKind,
-    /// The devices.
-    pub cluster: Cluster,
     /// What each device may hold, bytes; `None` for no limit but its own.
     #[serde(default)]
     pub device_memory_bytes: Option<u64>,
     /// The techniques to try.
     pub techniques: Vec<TechniqueRef>,
-    /// The workload.
-    pub tasks: Vec<TaskSpec>,
     /// The numbers.
     pub policy: Policy,
 }
 
 impl RunConfig {
-    /// The level of a strategy's technique; managed where it isn't in the run.
-    pub fn level_of(&self, strategy: &Strategy) -> Level {
-        self.technique(&strategy.technique).map_or(Level::Managed, |technique| technique.level)
+    /// The level of a technique; managed where it isn't in the run.
+    pub fn level_of(&self, technique: &str) -> Level {
+        self.technique(technique).map_or(Level::Managed, |technique| technique.level)
     }
 
     /// How many ranks a strategy's gang has.
     pub fn num_ranks(&self, strategy: &Strategy) -> u32 {
-        match self.level_of(strategy) {
+        match self.level_of(&strategy.technique) {
             Level::Managed => strategy.gpus,
             Level::BlackBox => 1,
         }
-    }
-
-    /// Devices of the largest node: no gang is wider.
-    pub fn widest(&self) -> u32 {
-        self.cluster.nodes.iter().map(|node| node.gpus).max().unwrap_or(0)
     }
 
     /// The registered technique of that name.

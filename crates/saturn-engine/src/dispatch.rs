@@ -1,69 +1,91 @@
-//! Following the plan: what starts when.
+//! Following the plan: what starts, what goes on, what stops.
 //!
-//! What is planned starts as soon as nothing that the plan puts before it on any of its devices is
-//! unfinished and no live attempt holds them: the plan's order binds, its times do not, so that what
-//! ends early lets its successors start early.
+//! A task starts in its place when that is the first on all of its devices and nothing holds them:
+//! the plan's order binds, its times do not, so that what ends early lets its successors start
+//! early. A task that trains goes on where the plan in force leaves it first in its place; otherwise
+//! it is stopped at a checkpoint when that plan is adopted (`forecast` counts on just these rules).
 //!
 //! A task that is to be switched has several places in the plan. Its checkpoint says which one it is
 //! in: the first whose last step it has not saved. So nothing else need be remembered of a switch,
 //! and a crash before, in or after one leads back to the same place.
 
+use crate::config::Level;
 use crate::engine::Engine;
-use crate::forecast::devices;
-use crate::ids::TaskId;
-use crate::record::{PlannedTask, Purpose, StopReason};
-use crate::state::{State, TaskStatus};
+use crate::event::Action;
+use crate::forecast::staying;
+use crate::ids::{AttemptId, TaskId, devices};
+use crate::record::{Place, Purpose, Record, StopReason};
+use crate::state::TaskStatus;
+use crate::timers::Timer;
 
 impl Engine {
+    /// Starts what may start on the devices where something has changed.
     pub(crate) fn follow_plan(&mut self, now_s: f64) {
-        let Some(plan) = self.state.plan().map(|plan| plan.tasks.clone()) else { return };
-        self.stop_misplaced(&plan, now_s);
-        let mut blocked: Vec<(usize, u32)> =
-            self.state.live_attempts().flat_map(|(_, attempt)| devices(&attempt.gang)).collect();
-        for (index, planned) in plan.iter().enumerate() {
-            let task = self.state.task(planned.task);
-            let is_over = matches!(task.status, TaskStatus::Ended(_));
-            if is_over || planned.is_done_at(task.checkpoint_step) {
-                continue;
-            }
-            let is_next = current_place(&self.state, &plan, planned.task) == Some(index);
-            let is_waiting = task.status == TaskStatus::Waiting;
-            let is_due = task.not_before_s <= now_s;
-            let is_free = devices(&planned.gang).all(|device| !blocked.contains(&device));
-            blocked.extend(devices(&planned.gang));
-            if is_next && is_waiting && is_due && is_free {
-                let place = (planned.gang.clone(), planned.until_step);
-                let strategy = planned.strategy.clone();
-                self.launch(planned.task, Purpose::Train, strategy, place, now_s);
+        while let Some(device) = self.queues.take_changed() {
+            if let Some(index) = self.queues.front(&self.state, device) {
+                self.try_start(index, now_s);
             }
         }
     }
 
-    /// Stops running tasks that the plan in force puts elsewhere, now or from the step that they have
-    /// reached.
-    fn stop_misplaced(&mut self, plan: &[PlannedTask], now_s: f64) {
-        for task in self.state.task_ids() {
-            let TaskStatus::Running(id) = self.state.task(task).status else { continue };
-            let Some(attempt) = self.state.attempts.get(&id) else { continue };
-            let saved_step = self.state.task(task).checkpoint_step;
-            let stops_by_itself = attempt.until_step.is_some_and(|until| saved_step >= until);
-            let Some(place) = current_place(&self.state, plan, task) else { continue };
-            let planned = &plan[place];
-            if stops_by_itself {
-                continue;
-            }
-            if attempt.strategy != planned.strategy || attempt.gang != planned.gang {
+    fn try_start(&mut self, index: usize, now_s: f64) {
+        let Some(place) = self.state.plan.as_ref().map(|plan| plan.places[index].clone()) else {
+            return;
+        };
+        let task = place.task;
+        if self.state.task(task).status != TaskStatus::Waiting
+            || self.queues.place_of(&self.state, task) != Some(index)
+            || !self.may_start(task, now_s)
+        {
+            return;
+        }
+        let is_clear = devices(&place.gang).all(|device| {
+            self.state.is_free(device) && !self.kept_for_trials.contains(&device)
+        });
+        if is_clear && self.queues.is_first(&self.state, index) {
+            let Place { strategy, gang, until_step, .. } = place;
+            self.launch(task, Purpose::Train, strategy, (gang, until_step), now_s);
+        }
+    }
+
+    /// Whether nothing but devices keeps a task from starting. Where it is only time, a timer is set.
+    fn may_start(&mut self, task: TaskId, now_s: f64) -> bool {
+        let state = self.state.task(task);
+        let due_s = state.not_before_s.max(state.spec.wishes.release_s);
+        if due_s > now_s {
+            self.timers.set(due_s, Timer::Task(task));
+            return false;
+        }
+        self.state.waits_for(task).next().is_none()
+    }
+
+    /// A plan has just been adopted: what trains goes on, up to the step that it says, or is stopped.
+    pub(crate) fn take_up_plan(&mut self, now_s: f64) {
+        let Some(plan) = &self.state.plan else { return };
+        let stays = staying(&self.state, &plan.places);
+        let running: Vec<AttemptId> = self
+            .state
+            .attempts
+            .iter()
+            .filter(|(_, attempt)| attempt.purpose == Purpose::Train)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in running {
+            let Some(index) = stays.get(&id) else {
                 self.stop(id, StopReason::Replan, now_s);
-            } else if attempt.until_step != planned.until_step && planned.is_done_at(attempt.step) {
-                // It was launched by another plan, and knows nothing of this switch.
-                self.stop(id, StopReason::Switch, now_s);
+                continue;
+            };
+            let Some(plan) = &self.state.plan else { return };
+            let until_step = plan.places[*index].until_step;
+            let attempt = &self.state.attempts[&id];
+            let technique = &attempt.strategy.technique;
+            if attempt.until_step == until_step
+                || self.state.config.level_of(technique) == Level::BlackBox
+            {
+                continue;
             }
+            self.commit(Record::Until { attempt: id, step: until_step }, now_s);
+            self.act(Action::Until { attempt: id, step: until_step });
         }
     }
-}
-
-/// Where a task stands in a plan: its first place that its newest checkpoint is not beyond.
-pub(crate) fn current_place(state: &State, plan: &[PlannedTask], task: TaskId) -> Option<usize> {
-    let saved_step = state.task(task).checkpoint_step;
-    plan.iter().position(|planned| planned.task == task && !planned.is_done_at(saved_step))
 }

@@ -1,18 +1,27 @@
 //! The engine: events in, records and actions out.
 //!
-//! [`Engine::handle`] first takes in what happened, then brings the run as far forward as it can go
-//! ([`Engine::advance`]): trials on free devices, a solve when they are all in, launches by the plan,
-//! the end. Policies stand in files of their own: `trials`, `planning`, `dispatch`, `recovery`.
+//! [`Engine::handle`] first takes in what happened, then brings the run as far forward as it can go:
+//! trials on free devices, launches by the plan, a solve where there is reason for one, the end.
+//! Policies stand in files of their own: `wanted` and `trials`, `planning`, `dispatch`, `recovery`,
+//! `health`, `control`.
+//!
+//! What a decision costs must not grow with the workload: ranks' words change what they are about and
+//! nothing else, and everything that waits is found through a queue, a timer or a set of what has
+//! changed, never by looking at all there is.
 
-use saturn_core::{Cluster, Gang};
+use std::collections::{BTreeMap, BTreeSet};
+
+use saturn_core::{Cluster, Gang, Node, Strategy, StrategyKey};
 
 use crate::config::{Mode, RunConfig};
-use crate::event::{Action, Event, RankFailure, RankReport};
-use crate::forecast::devices;
-use crate::ids::{AttemptId, TaskId};
-use crate::planning::PendingSolve;
+use crate::event::{Action, Event, FailureKind, RankFailure, RankReport};
+use crate::health::Blame;
+use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
+use crate::planning::Planning;
+use crate::queues::Queues;
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, StopReason};
-use crate::state::{Attempt, Phase, State, TaskStatus};
+use crate::state::{Attempt, State};
+use crate::timers::{Timer, Timers};
 
 /// What the engine decided on an event.
 #[derive(Debug, Default, PartialEq)]
@@ -21,17 +30,28 @@ pub struct Decision {
     pub records: Vec<Record>,
     /// What to do, in order.
     pub actions: Vec<Action>,
+    /// Why a command was refused.
+    pub refusal: Option<String>,
 }
 
 /// The orchestrator.
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) state: State,
-    pub(crate) solve: Option<PendingSolve>,
-    pub(crate) num_solves: u64,
-    pub(crate) last_solve_s: f64,
-    /// Whether switches could be planned in the last solve.
-    pub(crate) knew_switch_costs: bool,
+    pub(crate) planning: Planning,
+    pub(crate) timers: Timers,
+    pub(crate) queues: Queues,
+    pub(crate) blame: Blame,
+    /// Whether anything has changed that trials wait for.
+    pub(crate) trials_changed: bool,
+    /// Free devices that a trial will need as soon as other trials end.
+    pub(crate) kept_for_trials: BTreeSet<DeviceId>,
+    /// Tasks that may have no strategy left.
+    pub(crate) may_be_hopeless: BTreeSet<TaskId>,
+    /// The tasks that wait for each task.
+    pub(crate) followers: BTreeMap<TaskId, BTreeSet<TaskId>>,
+    /// Under which strategy a task was killed from outside the time before last.
+    pub(crate) was_killed: BTreeMap<TaskId, StrategyKey>,
     decision: Decision,
 }
 
@@ -54,15 +74,23 @@ impl Engine {
     }
 
     fn from_state(state: State) -> Self {
-        let last_solve_s = state.now_s;
-        Self {
-            state,
-            solve: None,
-            num_solves: 0,
-            last_solve_s,
-            knew_switch_costs: false,
+        let mut engine = Self {
+            planning: Planning::at(state.now_s),
+            timers: Timers::default(),
+            queues: state.plan.as_ref().map(Queues::of).unwrap_or_default(),
+            blame: Blame::default(),
+            trials_changed: true,
+            kept_for_trials: BTreeSet::new(),
+            may_be_hopeless: state.task_ids().collect(),
+            followers: BTreeMap::new(),
+            was_killed: BTreeMap::new(),
             decision: Decision::default(),
+            state,
+        };
+        for task in engine.state.task_ids() {
+            engine.note_followers(task);
         }
+        engine
     }
 
     /// The run as it stands.
@@ -73,51 +101,123 @@ impl Engine {
     /// Takes in an event that happened at `now_s` and decides.
     pub fn handle(&mut self, event: Event, now_s: f64) -> Decision {
         match event {
-            Event::Begin => {
+            Event::Begin { cluster } => {
                 let config = self.state.config.clone();
                 self.commit(Record::Began { config }, now_s);
+                self.pool_is(cluster, now_s);
                 return std::mem::take(&mut self.decision);
             }
             Event::Resume { cluster, device_memory_bytes } => {
                 self.resume(cluster, device_memory_bytes, now_s);
                 return std::mem::take(&mut self.decision);
             }
-            Event::LaunchFailed { attempt, error } => self.launch_failed(attempt, error, now_s),
             Event::Reported { attempt, rank, report } => {
-                self.reported(attempt, rank, report, now_s);
+                if !self.reported(attempt, rank, report, now_s) {
+                    return Decision::default();
+                }
+            }
+            Event::NodeJoined { spec } => self.node_joined(spec, now_s),
+            Event::NodeLeft { name, reason } => self.node_left(&name, &reason, now_s),
+            Event::LaunchFailed { attempt, kind, error } => {
+                self.launch_failed(attempt, kind, error, now_s);
             }
             Event::RankExited { attempt, rank, code, last_words } => {
                 self.rank_exited(attempt, rank, code, last_words, now_s);
             }
             Event::Solved { request, answer } => self.solved(request, answer, now_s),
-            Event::Interrupt => self.interrupt(now_s),
-            Event::Tick => {
-                self.kill_overdue(now_s);
-                self.introspect(now_s);
+            Event::Command { command } => {
+                self.decision.refusal = self.command(command, now_s).err();
             }
+            Event::Interrupt => self.interrupt(now_s),
+            Event::Tick => {}
         }
+        self.wake(now_s);
         self.advance(now_s);
         std::mem::take(&mut self.decision)
     }
 
     /// When the engine wants [`Event::Tick`] at the latest, seconds; `None` where only events count.
     pub fn next_tick_s(&self) -> Option<f64> {
-        let state = &self.state;
-        let retries = state
-            .tasks
-            .iter()
-            .filter(|task| task.status == TaskStatus::Waiting && task.not_before_s > state.now_s)
-            .map(|task| task.not_before_s);
-        let kills = state.live_attempts().filter_map(|(_, attempt)| self.overdue_at_s(attempt));
-        let solve =
-            (state.phase() == Phase::Training && self.solve.is_none()).then(|| self.next_solve_s());
-        retries.chain(kills).chain(solve).min_by(f64::total_cmp)
+        self.timers.next_s().filter(|_| self.state.ended.is_none())
     }
 
-    /// Applies a record and hands it out to be stored.
+    /// Applies a record, hands it out to be stored, and notes what it may set going.
     pub(crate) fn commit(&mut self, record: Record, now_s: f64) {
+        if let Record::Ended { attempt, .. } = &record {
+            self.note_end(*attempt);
+        }
         self.state.apply(&record, now_s);
+        self.note(&record);
         self.decision.records.push(record);
+    }
+
+    /// What an attempt that is about to end leaves behind: free devices, and a task that may go on.
+    fn note_end(&mut self, id: AttemptId) {
+        let Some(attempt) = self.state.attempts.get(&id) else { return };
+        let task = attempt.task;
+        for device in attempt.devices() {
+            self.queues.touch(device);
+        }
+        self.queues.touch_task(&self.state, task);
+        if let Some(key) = self.state.task(task).was_killed.clone() {
+            self.was_killed.insert(task, key);
+        } else {
+            self.was_killed.remove(&task);
+        }
+        self.trials_changed = true;
+    }
+
+    fn note(&mut self, record: &Record) {
+        match record {
+            Record::Launched { attempt, .. } => {
+                if let Some(at_s) =
+                    self.state.attempts.get(attempt).and_then(|one| self.overdue_at_s(one))
+                {
+                    self.timers.set(at_s, Timer::Attempt(*attempt));
+                }
+            }
+            Record::TaskAdded { task, .. } => {
+                self.trials_changed = true;
+                self.may_be_hopeless.insert(*task);
+                self.note_followers(*task);
+            }
+            Record::Tried { group, .. } => {
+                if let Some(group) = self.state.group_by_key.get(group) {
+                    self.may_be_hopeless.extend(&self.state.groups[*group].tasks);
+                }
+                self.trials_changed = true;
+            }
+            Record::Excluded { task, .. } => {
+                self.may_be_hopeless.insert(*task);
+                self.lay_out_queues();
+            }
+            Record::Wished { task, .. } => {
+                self.note_followers(*task);
+                self.queues.touch_task(&self.state, *task);
+            }
+            Record::TaskEnded { task, .. } => self.queues.touch_task(&self.state, *task),
+            Record::Paused { .. } | Record::Planned { .. } => self.lay_out_queues(),
+            Record::NodeJoined { .. }
+            | Record::NodeLeft { .. }
+            | Record::SetAside { .. }
+            | Record::TakenBack { .. }
+            | Record::Resumed { .. } => {
+                self.lay_out_queues();
+                self.trials_changed = true;
+                self.may_be_hopeless.extend(self.state.task_ids());
+            }
+            _ => {}
+        }
+    }
+
+    fn lay_out_queues(&mut self) {
+        self.queues = self.state.plan.as_ref().map(Queues::of).unwrap_or_default();
+    }
+
+    fn note_followers(&mut self, task: TaskId) {
+        for before in self.state.task(task).spec.wishes.after.clone() {
+            self.followers.entry(before).or_default().insert(task);
+        }
     }
 
     /// Asks for something to be done.
@@ -130,13 +230,13 @@ impl Engine {
         &mut self,
         task: TaskId,
         purpose: Purpose,
-        strategy: saturn_core::Strategy,
+        strategy: Strategy,
         (gang, until_step): (Gang, Option<u64>),
         now_s: f64,
     ) {
         let attempt = self.state.next_attempt();
         let steps = match purpose {
-            Purpose::Trial(_) => None,
+            Purpose::Trial => None,
             Purpose::Train => self.state.task(task).steps,
         };
         let record = Record::Launched {
@@ -154,150 +254,222 @@ impl Engine {
     /// Asks an attempt to stop at a checkpoint, once.
     pub(crate) fn stop(&mut self, attempt: AttemptId, reason: StopReason, now_s: f64) {
         let state = self.state.attempts.get(&attempt);
-        if state.is_some_and(|state| state.is_live() && state.stopping.is_none()) {
+        if state.is_some_and(|state| state.stopping.is_none() && !state.is_dying()) {
             self.commit(Record::Stopping { attempt, reason }, now_s);
             self.act(Action::Stop { attempt });
         }
     }
 
     /// Kills an attempt, once.
-    pub(crate) fn kill(&mut self, attempt: AttemptId) {
+    pub(crate) fn kill(&mut self, attempt: AttemptId, now_s: f64) {
         if let Some(state) = self.state.attempts.get_mut(&attempt)
-            && state.is_live()
-            && !state.killing
+            && !state.is_dying()
         {
-            state.killing = true;
+            state.killed_s = Some(now_s);
+            let grace_s = self.state.config.policy.kill_grace_s;
+            self.timers.set(now_s + grace_s, Timer::Attempt(attempt));
             self.act(Action::Kill { attempt });
         }
     }
 
-    /// Devices that no live attempt holds.
-    pub(crate) fn free_devices(&self) -> Vec<(usize, u32)> {
-        let held: Vec<(usize, u32)> =
-            self.state.live_attempts().flat_map(|(_, attempt)| devices(&attempt.gang)).collect();
-        let nodes = self.state.config.cluster.nodes.iter().enumerate();
-        nodes
-            .flat_map(|(node, spec)| (0..spec.gpus).map(move |device| (node, device)))
-            .filter(|device| !held.contains(device))
-            .collect()
+    /// Looks at what timers were set for.
+    fn wake(&mut self, now_s: f64) {
+        while let Some(timer) = self.timers.take_due(now_s) {
+            match timer {
+                Timer::Task(task) => self.queues.touch_task(&self.state, task),
+                Timer::Attempt(attempt) => self.look_at_attempt(attempt, now_s),
+                Timer::Solve => {}
+            }
+        }
     }
 
     fn advance(&mut self, now_s: f64) {
-        match self.state.phase() {
-            Phase::Trials => self.launch_trials(now_s),
-            Phase::Training => self.follow_plan(now_s),
-            Phase::Planning => {
+        if self.state.ended.is_some() {
+            return;
+        }
+        if self.state.interrupted.is_none() {
+            self.launch_trials(now_s);
+            if self.state.config.mode == Mode::Orchestrate {
                 self.give_up_hopeless(now_s);
-                self.ask_for_plan(now_s);
+                self.follow_plan(now_s);
+                self.consider_planning(now_s);
             }
-            Phase::Stopping | Phase::Ended(_) => {}
         }
         self.end_if_over(now_s);
     }
 
     fn end_if_over(&mut self, now_s: f64) {
-        let is_idle = self.state.live_attempts().next().is_none();
-        let is_over = match self.state.phase() {
-            Phase::Ended(_) | Phase::Trials => false,
-            Phase::Stopping => is_idle,
-            Phase::Planning | Phase::Training => {
-                let all_ended =
-                    self.state.tasks.iter().all(|task| matches!(task.status, TaskStatus::Ended(_)));
-                is_idle && (self.state.config.mode == Mode::Search || all_ended)
-            }
-        };
-        if is_over {
-            let is_interrupted = self.state.phase() == Phase::Stopping;
-            let end = if is_interrupted { RunEnd::Interrupted } else { RunEnd::Complete };
-            self.commit(Record::RunEnded { end }, now_s);
+        if !self.state.attempts.is_empty() {
+            return;
         }
+        let state = &self.state;
+        let end = if state.interrupted.is_some() {
+            RunEnd::Interrupted
+        } else if !state.is_closed {
+            return;
+        } else if state.num_open_tasks == 0
+            || state.config.mode == Mode::Search && state.num_open_trials() == 0
+        {
+            RunEnd::Complete
+        } else {
+            return;
+        };
+        self.commit(Record::RunEnded { end }, now_s);
     }
 
     fn resume(&mut self, cluster: Cluster, device_memory_bytes: Option<u64>, now_s: f64) {
-        let lost: Vec<(AttemptId, u64)> = self
-            .state
-            .live_attempts()
-            .map(|(id, attempt)| (id, self.state.task(attempt.task).checkpoint_step))
-            .collect();
-        for (attempt, step) in lost {
-            self.commit(Record::Ended { attempt, end: AttemptEnd::Lost, step }, now_s);
+        let lost: Vec<AttemptId> = self.state.attempts.keys().copied().collect();
+        for attempt in lost {
+            self.lose(attempt, now_s);
         }
-        self.commit(Record::Resumed { cluster, device_memory_bytes }, now_s);
-        self.last_solve_s = now_s;
+        self.commit(Record::Resumed { device_memory_bytes }, now_s);
+        self.pool_is(cluster, now_s);
+        self.planning = Planning::at(now_s);
+    }
+
+    /// Nothing of an attempt is left.
+    fn lose(&mut self, attempt: AttemptId, now_s: f64) {
+        let Some(state) = self.state.attempts.get(&attempt) else { return };
+        let step = self.state.task(state.task).checkpoint_step;
+        let end = AttemptEnd::Lost;
+        self.commit(Record::Ended { attempt, end, step, step_s: None }, now_s);
+    }
+
+    /// The pool is this and nothing else.
+    fn pool_is(&mut self, cluster: Cluster, now_s: f64) {
+        let gone: Vec<String> = self
+            .state
+            .present_nodes()
+            .map(|node| self.state.cluster.nodes[node.0].clone())
+            .filter(|node| {
+                !cluster.nodes.iter().any(|one| one.name == node.name && one.gpu_type == node.gpu_type)
+            })
+            .map(|node| node.name)
+            .collect();
+        for name in gone {
+            self.node_left(&name, "it is not there any more", now_s);
+        }
+        for spec in cluster.nodes {
+            self.node_joined(spec, now_s);
+        }
+    }
+
+    /// A node joins. One of the name and type of an earlier one is that one, come back.
+    fn node_joined(&mut self, spec: Node, now_s: f64) {
+        let nodes = &self.state.cluster.nodes;
+        let known = nodes
+            .iter()
+            .position(|node| node.name == spec.name && node.gpu_type == spec.gpu_type)
+            .map(NodeId);
+        if let Some(node) = known
+            && self.state.nodes[node.0].is_there
+        {
+            if self.state.cluster.nodes[node.0] == spec {
+                return;
+            }
+            let name = spec.name.clone();
+            self.node_left(&name, "it has other devices now", now_s);
+        }
+        let node = known.unwrap_or(NodeId(self.state.nodes.len()));
+        self.commit(Record::NodeJoined { node, spec }, now_s);
+    }
+
+    fn node_left(&mut self, name: &str, reason: &str, now_s: f64) {
+        let gone: Vec<NodeId> = self
+            .state
+            .present_nodes()
+            .filter(|node| self.state.cluster.nodes[node.0].name == name)
+            .collect();
+        for node in gone {
+            let lost: Vec<AttemptId> = self
+                .state
+                .attempts
+                .iter()
+                .filter(|(_, attempt)| attempt.devices().any(|device| device.node == node))
+                .map(|(id, _)| *id)
+                .collect();
+            for attempt in lost {
+                if self.state.attempts[&attempt].devices().all(|device| device.node == node) {
+                    self.lose(attempt, now_s);
+                    continue;
+                }
+                // Ranks on other nodes live on: the gang is over once they are reaped too.
+                let kind = FailureKind::Machine;
+                let error = format!("node `{name}` has gone: {reason}");
+                let failure = RankFailure { rank: 0, kind, error, traceback: String::new() };
+                self.rank_failed(attempt, failure, now_s);
+            }
+            self.commit(Record::NodeLeft { node, reason: reason.to_owned() }, now_s);
+        }
     }
 
     fn interrupt(&mut self, now_s: f64) {
         match self.state.interrupted {
-            _ if self.state.ended.is_some() => return,
-            None => self.commit(Record::Interrupted { at_once: false }, now_s),
-            Some(false) => self.commit(Record::Interrupted { at_once: true }, now_s),
-            Some(true) => return,
-        }
-        let live: Vec<(AttemptId, Purpose)> =
-            self.state.live_attempts().map(|(id, attempt)| (id, attempt.purpose)).collect();
-        let at_once = self.state.interrupted == Some(true);
-        for (attempt, purpose) in live {
-            // A trial has nothing to save: its slot stays open for the next time.
-            if at_once || purpose != Purpose::Train {
-                self.kill(attempt);
-            } else {
-                self.stop(attempt, StopReason::Interrupt, now_s);
+            _ if self.state.ended.is_some() => {}
+            None => self.stop_run(false, now_s),
+            Some(false) => self.stop_run(true, now_s),
+            // Whatever can't be killed is left behind.
+            Some(true) => {
+                let left: Vec<AttemptId> = self.state.attempts.keys().copied().collect();
+                for attempt in left {
+                    self.abandon(attempt, now_s);
+                }
             }
         }
     }
 
-    fn reported(&mut self, id: AttemptId, rank: u32, report: RankReport, now_s: f64) {
-        let Some(attempt) = self.state.attempts.get_mut(&id).filter(|attempt| attempt.is_live())
-        else {
-            return;
-        };
+    /// Takes in what a rank says; whether it is more than a sign of life.
+    fn reported(&mut self, id: AttemptId, rank: u32, report: RankReport, now_s: f64) -> bool {
+        let Some(attempt) = self.state.attempts.get_mut(&id) else { return false };
         attempt.heard_s = now_s;
         let task = attempt.task;
-        let is_training = attempt.purpose == Purpose::Train;
         match report {
+            RankReport::Alive => return false,
+            RankReport::Progress { step, loss, step_s } => {
+                self.state.observe(id, step, loss, step_s, now_s);
+                return false;
+            }
             RankReport::Started { step, setup_s } => {
                 self.commit(Record::Started { attempt: id, step, setup_s }, now_s);
-            }
-            RankReport::Progress { step, loss, step_s } => {
-                attempt.step = step;
-                attempt.step_s = step_s.filter(|step_s| *step_s > 0.0).or(attempt.step_s);
-                if is_training {
-                    self.state.tasks[task.0].step = step;
-                    self.state.tasks[task.0].loss = loss.or(self.state.tasks[task.0].loss);
-                }
+                return false;
             }
             RankReport::Checkpoint { step, save_s, blocked_s } => {
                 self.commit(Record::Checkpointed { attempt: id, step, save_s, blocked_s }, now_s);
             }
-            RankReport::Alive => {}
             RankReport::Trial { knobs, outcome } => self.trial_reported(id, knobs, outcome, now_s),
             RankReport::Finished { step, loss } => {
-                attempt.completed = true;
-                attempt.step = step;
-                self.state.tasks[task.0].step = step;
-                self.state.tasks[task.0].loss = loss.or(self.state.tasks[task.0].loss);
+                self.state.observe(id, step, loss, None, now_s);
+                self.completed(id, step);
             }
             RankReport::Stopped { step } => {
-                attempt.completed = true;
-                attempt.step = step;
-                self.state.tasks[task.0].step = step;
+                self.state.observe(id, step, None, None, now_s);
+                self.completed(id, step);
             }
             RankReport::Failed { kind, error, traceback } => {
                 self.rank_failed(id, RankFailure { rank, kind, error, traceback }, now_s);
             }
-            RankReport::Note { text } => self.commit(Record::Noted { task, text }, now_s),
+            RankReport::Note { text } => {
+                self.commit(Record::Noted { task: Some(task), text }, now_s);
+            }
+        }
+        true
+    }
+
+    fn completed(&mut self, id: AttemptId, step: u64) {
+        if let Some(attempt) = self.state.attempts.get_mut(&id) {
+            attempt.completed = true;
+            attempt.step = step;
         }
     }
 
     fn rank_exited(&mut self, id: AttemptId, rank: u32, code: i32, last_words: String, now_s: f64) {
-        let Some(attempt) = self.state.attempts.get_mut(&id).filter(|attempt| attempt.is_live())
-        else {
-            return;
+        let Some(attempt) = self.state.attempts.get_mut(&id) else {
+            return self.abandoned_rank_gone(id, now_s);
         };
         attempt.live_ranks = attempt.live_ranks.saturating_sub(1);
         attempt.heard_s = now_s;
         let all_gone = attempt.live_ranks == 0;
-        if code != 0 && !attempt.killing && !attempt.failed_ranks.contains(&rank) {
+        if code != 0 && !attempt.is_dying() && !attempt.failed_ranks.contains(&rank) {
             let failure = Attempt::died(rank, code, last_words);
             self.rank_failed(id, failure, now_s);
         }

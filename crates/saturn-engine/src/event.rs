@@ -1,8 +1,11 @@
 //! What happens to the engine, and what it asks for.
 
-use saturn_core::{Cluster, Gang, Knobs, Plan, Problem, Strategy, TrialOutcome};
+use saturn_core::{
+    Cluster, Gang, Knobs, Node, Objective, Plan, Problem, Strategy, TrialOutcome,
+};
 use serde::{Deserialize, Serialize};
 
+use crate::config::TaskSpec;
 use crate::ids::{AttemptId, TaskId};
 use crate::record::Purpose;
 
@@ -27,6 +30,8 @@ pub enum FailureKind {
     Machine,
     /// Nothing was heard for longer than the policy allows.
     Stalled,
+    /// The disk is full.
+    NoSpace,
     /// Anything else.
     Error,
 }
@@ -123,23 +128,114 @@ pub struct SolveAnswer {
     pub current_practice_s: Option<f64>,
 }
 
+/// A task to add, as a person describes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewTask {
+    /// All but the tasks that it waits for.
+    #[serde(flatten)]
+    pub spec: TaskSpec,
+    /// Names of tasks that must be done before it starts: of the run, or before it in the same list.
+    #[serde(default)]
+    pub after: Vec<String>,
+}
+
+/// What a person asks of a run in progress. Tasks and nodes go by name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "command", deny_unknown_fields)]
+pub enum Command {
+    /// Add tasks: all of them, or none where one is refused.
+    Submit {
+        /// The tasks.
+        tasks: Vec<NewTask>,
+    },
+    /// Nothing more will come: end when every task has ended.
+    Close,
+    /// End a task that is not wanted any more.
+    Cancel {
+        /// Which.
+        task: String,
+    },
+    /// Stop a task at a checkpoint until it is taken up again.
+    Pause {
+        /// Which.
+        task: String,
+    },
+    /// Take a paused task up again.
+    Unpause {
+        /// Which.
+        task: String,
+    },
+    /// Change what is wished of a task's time; what is absent stays.
+    Wish {
+        /// Which.
+        task: String,
+        /// Higher ends sooner.
+        #[serde(default)]
+        priority: Option<i32>,
+        /// By when it should have ended, seconds on the run's clock; `Some(None)` takes it away.
+        #[serde(default, deserialize_with = "present")]
+        deadline_s: Option<Option<f64>>,
+        /// No training before, seconds on the run's clock.
+        #[serde(default)]
+        release_s: Option<f64>,
+        /// Names of tasks that must be done before it starts.
+        #[serde(default)]
+        after: Option<Vec<String>>,
+    },
+    /// Use devices again that were set aside.
+    TakeBack {
+        /// Their node.
+        node: String,
+        /// Which; all of the node's where none is named.
+        #[serde(default)]
+        devices: Vec<u32>,
+    },
+    /// Stop the run: at checkpoints, or at once.
+    Stop {
+        /// At once.
+        #[serde(default)]
+        at_once: bool,
+    },
+}
+
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<f64>>, D::Error> {
+    Option::deserialize(from).map(Some)
+}
+
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The run begins. Nothing is launched before the next event.
-    Begin,
+    /// The run begins, on these nodes. Nothing is launched before the next event.
+    Begin {
+        /// The nodes there are.
+        cluster: Cluster,
+    },
     /// A new process drives a run rebuilt from its journal, on this pool. Nothing is launched before
     /// the next event.
     Resume {
-        /// The devices there are now.
+        /// The nodes there are now.
         cluster: Cluster,
         /// What each device may hold from here on, bytes; `None` for no limit but its own.
         device_memory_bytes: Option<u64>,
+    },
+    /// A node joins the pool, or comes back to it.
+    NodeJoined {
+        /// What it is; its name tells whether it was there before.
+        spec: Node,
+    },
+    /// A node has gone, with everything on it.
+    NodeLeft {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
     },
     /// A gang could not be started; none of its processes lives.
     LaunchFailed {
         /// Which attempt.
         attempt: AttemptId,
+        /// What kind of failure it is.
+        kind: FailureKind,
         /// Why.
         error: String,
     },
@@ -170,10 +266,35 @@ pub enum Event {
         /// The plan, or why there is none.
         answer: Result<SolveAnswer, String>,
     },
-    /// The person wants to stop: at checkpoints the first time, at once the second.
+    /// A person asks for something. Where it is refused, the decision says why.
+    Command {
+        /// What.
+        command: Command,
+    },
+    /// The person wants to stop: at checkpoints the first time, at once the second, and the third
+    /// time without waiting for processes that can't be killed.
     Interrupt,
     /// Time has passed.
     Tick,
+}
+
+/// A solve to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SolveOrder {
+    /// What to solve.
+    pub problem: Problem,
+    /// What to make small.
+    pub objective: Objective,
+    /// Seconds that it may take.
+    pub time_limit_s: f64,
+    /// Of the random numbers.
+    pub seed: u64,
+    /// Switches that may be planned for each task that states their cost.
+    pub max_switches: usize,
+    /// What a plan with switches must gain over the best without, as a part of that.
+    pub min_switch_gain: f64,
+    /// What is left of the plan in force, as a plan of the problem, to start from.
+    pub warm_start: Option<Plan>,
 }
 
 /// Something to do.
@@ -201,6 +322,14 @@ pub enum Action {
         /// Which attempt.
         attempt: AttemptId,
     },
+    /// Tell all ranks at which finished step to stop at a checkpoint, in place of what they were told
+    /// before.
+    Until {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// The step; `None` for the task's last.
+        step: Option<u64>,
+    },
     /// Kill all processes of a gang.
     Kill {
         /// Which attempt.
@@ -210,11 +339,7 @@ pub enum Action {
     Solve {
         /// Number for the answer.
         request: u64,
-        /// What to solve.
-        problem: Problem,
-        /// Switches that may be planned for each task that states their cost.
-        max_switches: usize,
-        /// What is left of the plan in force, as a plan of the problem, to start from.
-        warm_start: Option<Plan>,
+        /// What to solve, and how.
+        order: Box<SolveOrder>,
     },
 }

@@ -1,19 +1,22 @@
-//! When each task will start and end, as far as is known now.
+//! When each task will start and end if a plan is followed from the present by the engine's own
+//! rules (`dispatch`): the promise of a plan.
 //!
-//! The plan in force is followed device by device from the present: running tasks need what their
-//! observed speed says, waiting ones what their trials say (corrected by what was observed of the
-//! same task before). A waiting task starts when the tasks before it on all of its devices have
-//! ended, as in [`crate::dispatch`]; so does the next segment of a task that is to be switched, once
-//! the one before it has ended.
+//! The same forecast judges the plan in force and every plan that might replace it, so a plan is
+//! adopted for what following it gives, not for what its solver says. A task that trains goes on
+//! where the plan leaves it first on its devices; otherwise it is stopped at once, and goes on later
+//! with the cost of stopping, launching and loading counted. Everything else starts when what the
+//! plan puts before it on its devices has ended.
+//!
+//! Left out: trials that are still to be run.
 
 use std::collections::BTreeMap;
 
-use saturn_core::{Gang, Strategy, TrialOutcome};
+use saturn_core::{Gang, Objective};
 
-use crate::dispatch::current_place;
-use crate::ids::TaskId;
-use crate::record::PlannedTask;
-use crate::state::{Attempt, MIN_STEPS_TO_CORRECT, State, TaskStatus};
+use crate::ids::{AttemptId, DeviceId, TaskId, devices};
+use crate::queues::is_over;
+use crate::record::{Place, Purpose};
+use crate::state::{Attempt, State};
 
 /// Expected times on the run's clock, seconds.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -21,156 +24,167 @@ pub struct Forecast {
     /// Start (of its present or next attempt) and end of each task that has not ended and has a place
     /// in the plan.
     pub tasks: BTreeMap<TaskId, (f64, f64)>,
+    /// Start and end of each place; `None` of what is over.
+    pub places: Vec<Option<(f64, f64)>>,
     /// End of the last task.
     pub end_s: f64,
+    /// When each device is free for good, where the plan or an attempt uses it.
+    pub(crate) free_at: BTreeMap<DeviceId, f64>,
+    /// Tasks that train and would be stopped, to go on otherwise.
+    pub(crate) moved: Vec<AttemptId>,
 }
 
 /// Forecasts the plan in force from `now_s`.
 pub fn forecast(state: &State, now_s: f64) -> Forecast {
-    let mut free_at: BTreeMap<(usize, u32), f64> = BTreeMap::new();
-    let mut forecast = Forecast { tasks: BTreeMap::new(), end_s: now_s };
-    let plan = state.plan().map_or(&[][..], |plan| &plan.tasks);
-    // Where running tasks are in the plan, and the step that each task will have reached so far.
-    let mut present: Vec<usize> = Vec::new();
+    follow(state, state.plan.as_ref().map_or(&[][..], |plan| &plan.places), now_s)
+}
+
+/// Forecasts what following these places, in this order, gives from `now_s`.
+pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
+    let mut forecast =
+        Forecast { places: vec![None; places.len()], end_s: now_s, ..Forecast::default() };
     let mut reached: BTreeMap<TaskId, u64> = BTreeMap::new();
-    for (task, attempt) in running(state) {
-        let saved_step = state.task(task).checkpoint_step;
-        let is_through = attempt.until_step.is_some_and(|until| saved_step >= until);
-        let place = current_place(state, plan, task).filter(|_| !is_through);
-        present.extend(place);
-        let until = place.and_then(|place| plan[place].until_step).or(attempt.until_step);
-        let end_s = now_s + time_left_s(state, task, attempt, until, now_s);
-        reached.insert(task, until.unwrap_or(u64::MAX));
-        forecast.place(&mut free_at, task, &attempt.gang, (attempt.launched_s, end_s));
+    let staying = staying(state, places);
+    for (id, attempt) in &state.attempts {
+        let Some(end_s) = (match staying.get(id) {
+            Some(index) => {
+                let until = places[*index].until_step;
+                let end_s = now_s + state.time_left_s(attempt, until, now_s);
+                forecast.places[*index] = Some((attempt.launched_s, end_s));
+                reached.insert(attempt.task, until.unwrap_or(u64::MAX));
+                forecast.note(attempt.task, (attempt.launched_s, end_s));
+                Some(end_s)
+            }
+            None => forecast.end_of_leaving(state, (*id, attempt), &mut reached, now_s),
+        }) else {
+            continue;
+        };
+        forecast.hold(&attempt.gang, end_s);
     }
-    for (index, planned) in plan.iter().enumerate() {
-        let task = state.task(planned.task);
-        let step = reached.get(&planned.task).copied().unwrap_or(task.step);
-        let is_over = matches!(task.status, TaskStatus::Ended(_));
-        if is_over || present.contains(&index) || planned.is_done_at(step) || step == u64::MAX {
+    // Where a moved task's attempt ends: it can't start again before.
+    let mut free_again: BTreeMap<TaskId, f64> = BTreeMap::new();
+    for id in &forecast.moved {
+        let attempt = &state.attempts[id];
+        let end_s = attempt.devices().filter_map(|device| forecast.free_at.get(&device).copied());
+        free_again.insert(attempt.task, end_s.fold(now_s, f64::max));
+    }
+    for (index, place) in places.iter().enumerate() {
+        let step = reached.get(&place.task).copied().unwrap_or(state.task(place.task).step);
+        let is_present = forecast.places[index].is_some();
+        if is_present || is_over(state, place) || place.is_done_at(step) || step == u64::MAX {
             continue;
         }
-        let before_s = forecast.tasks.get(&planned.task).map_or(now_s, |(_, end_s)| *end_s);
-        let start_s = devices(&planned.gang)
-            .filter_map(|device| free_at.get(&device).copied())
-            .fold(before_s.max(task.not_before_s), f64::max);
-        let end_s = start_s + duration_s(state, planned, step);
-        reached.insert(planned.task, planned.until_step.unwrap_or(u64::MAX));
-        forecast.place(&mut free_at, planned.task, &planned.gang, (start_s, end_s));
+        let start_s = forecast.start_of(state, place, &free_again, now_s);
+        let end_s = start_s + duration_s(state, place, step);
+        reached.insert(place.task, place.until_step.unwrap_or(u64::MAX));
+        forecast.places[index] = Some((start_s, end_s));
+        forecast.hold(&place.gang, end_s);
+        forecast.note(place.task, (start_s, end_s));
     }
     forecast
 }
 
+/// Attempts that train on where these places leave them, each with its place: the first of its task,
+/// with its strategy and devices, and the first of all of those.
+pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, usize> {
+    let mut first: BTreeMap<DeviceId, usize> = BTreeMap::new();
+    let mut first_of: BTreeMap<TaskId, usize> = BTreeMap::new();
+    for (index, place) in places.iter().enumerate() {
+        if is_over(state, place) {
+            continue;
+        }
+        first_of.entry(place.task).or_insert(index);
+        for device in devices(&place.gang) {
+            first.entry(device).or_insert(index);
+        }
+    }
+    let live = state.attempts.iter().filter(|(_, attempt)| {
+        attempt.purpose == Purpose::Train && attempt.stopping.is_none() && !attempt.is_dying()
+    });
+    live.filter_map(|(id, attempt)| {
+        let index = *first_of.get(&attempt.task)?;
+        let place = &places[index];
+        let stays = place.strategy == attempt.strategy
+            && place.gang == attempt.gang
+            && devices(&place.gang).all(|device| first.get(&device) == Some(&index));
+        stays.then_some((*id, index))
+    })
+    .collect()
+}
+
 impl Forecast {
-    fn place(
+    /// What is made small: seconds from `now_s` to the last end, or the sum of all tasks' weighted
+    /// ends.
+    pub(crate) fn value(&self, state: &State, objective: Objective, now_s: f64) -> f64 {
+        match objective {
+            Objective::Completion => self
+                .tasks
+                .iter()
+                .map(|(task, (_, end_s))| state.weight(*task) * (end_s - now_s))
+                .sum(),
+            _ => self.end_s - now_s,
+        }
+    }
+
+    /// When an attempt that does not stay is gone: a trial or a dying one soon, a training one once
+    /// it has stopped at a checkpoint. `None` of a task that has no place any more and is left alone.
+    fn end_of_leaving(
         &mut self,
-        free_at: &mut BTreeMap<(usize, u32), f64>,
-        task: TaskId,
-        gang: &Gang,
-        times: (f64, f64),
-    ) {
-        free_at.extend(devices(gang).map(|device| (device, times.1)));
+        state: &State,
+        (id, attempt): (AttemptId, &Attempt),
+        reached: &mut BTreeMap<TaskId, u64>,
+        now_s: f64,
+    ) -> Option<f64> {
+        if attempt.purpose == Purpose::Trial || attempt.is_dying() {
+            return Some(now_s);
+        }
+        let asked_s = attempt.stopping.map_or(now_s, |(_, asked_s)| asked_s);
+        reached.insert(attempt.task, state.stop_step(attempt, asked_s));
+        self.moved.push(id);
+        Some((asked_s + state.stop_s(attempt, asked_s)).max(now_s))
+    }
+
+    fn start_of(
+        &self,
+        state: &State,
+        place: &Place,
+        free_again: &BTreeMap<TaskId, f64>,
+        now_s: f64,
+    ) -> f64 {
+        let task = state.task(place.task);
+        let wishes = &task.spec.wishes;
+        let before = self.tasks.get(&place.task).map(|(_, end_s)| *end_s);
+        let after = state.waits_for(place.task).filter_map(|one| self.tasks.get(&one));
+        devices(&place.gang)
+            .filter_map(|device| self.free_at.get(&device).copied())
+            .chain(before)
+            .chain(free_again.get(&place.task).copied())
+            .chain(after.map(|(_, end_s)| *end_s))
+            .chain([now_s, task.not_before_s, wishes.release_s])
+            .fold(0.0, f64::max)
+    }
+
+    fn note(&mut self, task: TaskId, times: (f64, f64)) {
         self.tasks.entry(task).or_insert(times).1 = times.1;
         self.end_s = self.end_s.max(times.1);
     }
+
+    pub(crate) fn hold(&mut self, gang: &Gang, until_s: f64) {
+        for device in devices(gang) {
+            let free_s = self.free_at.entry(device).or_insert(until_s);
+            *free_s = free_s.max(until_s);
+        }
+    }
 }
 
-/// Tasks that train now, with their attempts.
-pub(crate) fn running(state: &State) -> impl Iterator<Item = (TaskId, &Attempt)> {
-    state.task_ids().filter_map(|task| match state.task(task).status {
-        TaskStatus::Running(id) => Some((task, state.attempts.get(&id)?)),
-        _ => None,
-    })
-}
-
-/// All devices of a gang as (node, device) pairs.
-pub(crate) fn devices(gang: &Gang) -> impl Iterator<Item = (usize, u32)> + '_ {
-    gang.iter()
-        .flat_map(|placement| placement.devices.iter().map(move |device| (placement.node, *device)))
-}
-
-/// Seconds that a running task still needs up to a step, or to its end, its last checkpoint included.
-pub(crate) fn time_left_s(
-    state: &State,
-    task: TaskId,
-    attempt: &Attempt,
-    until_step: Option<u64>,
-    now_s: f64,
-) -> f64 {
-    let total = until_step.or(state.task(task).steps).unwrap_or(0);
-    let predicted = state.predicted_step_s(task, &attempt.strategy);
-    let predicted = predicted.map(|step_s| step_s * state.task(task).correction);
-    let step_s = observed_step_s(attempt).or(predicted).unwrap_or(0.0);
-    let train_s = total.saturating_sub(attempt.step) as f64 * step_s;
-    let since_heard = if attempt.started.is_some() { now_s - attempt.heard_s } else { 0.0 };
-    let load_left_s = if attempt.started.is_some() {
-        0.0
-    } else {
-        (load_s(state, task, &attempt.strategy) - (now_s - attempt.launched_s)).max(0.0)
-    };
-    (train_s - since_heard).max(0.0) + load_left_s + state.task(task).save_s
-}
-
-/// Seconds a step of a live attempt that has trained for long enough: up to its last word, not up to
-/// now, since between two words nothing is known. What a task needs under its present strategy and
-/// what it would need under another are both scaled by it, or neither: else the first, slow steps of
-/// an attempt would make every other strategy look better.
-fn observed_step_s(attempt: &Attempt) -> Option<f64> {
-    let (from_step, from_s) = attempt.started?;
-    let trained = attempt.step.saturating_sub(from_step);
-    (trained >= MIN_STEPS_TO_CORRECT).then(|| (attempt.heard_s - from_s) / trained as f64)
-}
-
-/// Observed over predicted seconds a step of a task: of what it does now, else of what it did last.
-fn correction(state: &State, task: TaskId) -> f64 {
-    let live = match state.task(task).status {
-        TaskStatus::Running(id) => state.attempts.get(&id),
-        _ => None,
-    };
-    live.and_then(|attempt| {
-        let predicted_s = state.predicted_step_s(task, &attempt.strategy)?;
-        Some(observed_step_s(attempt)? / predicted_s)
-    })
-    .unwrap_or(state.task(task).correction)
-}
-
-/// Seconds that a task which has come as far as `step` needs at a place in the plan, from launch to
-/// end.
-fn duration_s(state: &State, planned: &PlannedTask, step: u64) -> f64 {
-    let until = planned.until_step.or(state.task(planned.task).steps);
+/// Seconds that a task which has come as far as `step` needs at a place, from launch to end.
+fn duration_s(state: &State, place: &Place, step: u64) -> f64 {
+    let until = place.until_step.or(state.task(place.task).steps);
+    let gpu_type = state.gang_type(&place.gang);
     until
         .and_then(|until| {
             let num_steps = until.saturating_sub(step);
-            training_s(state, planned.task, &planned.strategy, num_steps)
+            state.training_s(place.task, &place.strategy, gpu_type, num_steps)
         })
-        .unwrap_or(planned.end_s - planned.start_s)
-}
-
-/// Seconds from launch to end of what is left of a task under a strategy, its last checkpoint
-/// included; `None` where no trial measured it.
-pub(crate) fn expected_s(state: &State, task: TaskId, strategy: &Strategy) -> Option<f64> {
-    let left = state.task(task).steps?.saturating_sub(state.task(task).step);
-    training_s(state, task, strategy, left)
-}
-
-/// Seconds from launch to the checkpoint after so many steps.
-fn training_s(state: &State, task: TaskId, strategy: &Strategy, num_steps: u64) -> Option<f64> {
-    let step_s = state.predicted_step_s(task, strategy)? * correction(state, task);
-    Some(load_s(state, task, strategy) + num_steps as f64 * step_s + state.task(task).save_s)
-}
-
-/// Seconds from launch to the first step from where a task stands: as it took the last time that it
-/// went on from a checkpoint, else as the trial measured it.
-pub(crate) fn load_s(state: &State, task: TaskId, strategy: &Strategy) -> f64 {
-    let has_checkpoint = state.task(task).checkpoint_step > 0;
-    let observed_s = state.task(task).load_s.filter(|_| has_checkpoint);
-    observed_s.unwrap_or_else(|| setup_s(state, task, strategy))
-}
-
-/// Seconds from launch to the first step, as the trial measured it.
-fn setup_s(state: &State, task: TaskId, strategy: &Strategy) -> f64 {
-    match state.trial_of(task, strategy).and_then(|trial| trial.outcome.as_ref()) {
-        Some(TrialOutcome::Measured { setup_s, .. }) => *setup_s,
-        _ => 0.0,
-    }
+        .unwrap_or(place.end_s - place.start_s)
 }

@@ -5,18 +5,24 @@
 //! talks to a process, so the real driver and a simulation run the same code, and a run can be
 //! rebuilt from its journal.
 //!
+//! The world is open: tasks and nodes come and go, and each task has a stage of its own. Measuring is
+//! work among other work; a plan is made as soon as a task can be planned, and made anew when what it
+//! rests on changes.
+//!
 //! Invariants:
 //! - [`State`] changes durably only through [`State::apply`] of a [`Record`]. Folding the records
 //!   of a journal, or of any prefix of it, rebuilds the state. What reports say between two records
-//!   (the live step and loss) is a convenience for people, never needed to resume.
+//!   (the live step and loss) is a convenience, never needed to resume.
 //! - Records are to be stored before the actions of the same [`Decision`] are performed.
 //! - No device is ever given to two live attempts, and no task has two live attempts.
+//! - What a plan promises is what the engine's own forecast of following it gives.
 //!
 //! Times are seconds on the run's clock, which starts at 0 and stands still while no process drives
 //! the run.
 
 pub mod config;
 pub mod engine;
+pub mod estimate;
 pub mod event;
 pub mod forecast;
 pub mod ids;
@@ -24,17 +30,30 @@ pub mod record;
 pub mod state;
 
 mod apply;
-mod device_memory;
+mod control;
 mod dispatch;
+mod extend;
+mod health;
 mod planning;
+mod queues;
 mod recovery;
 mod remaining;
+mod timers;
 mod trials;
+mod wanted;
 
-pub use config::{DeviceKind, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef};
+pub use config::{DeviceKind, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef, Wishes};
 pub use engine::{Decision, Engine};
-pub use event::{Action, Event, FailureKind, RankFailure, RankReport, SolveAnswer};
+pub use estimate::Choice;
+pub use event::{
+    Action, Command, Event, FailureKind, NewTask, RankFailure, RankReport, SolveAnswer, SolveOrder,
+};
 pub use forecast::{Forecast, forecast};
-pub use ids::{AttemptId, TaskId};
-pub use record::{AttemptEnd, PlannedTask, Purpose, Record, RunEnd, RunPlan, StopReason, TaskEnd};
-pub use state::{Attempt, Phase, State, TaskState, TaskStatus, TrialSlot};
+pub use ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
+pub use record::{
+    AttemptEnd, Place, PlanSource, Purpose, Record, RunEnd, RunPlan, StopReason, TaskEnd,
+};
+pub use state::{
+    Attempt, DeviceState, Group, NodeState, Stage, State, TaskState, TaskStatus, TrialKey,
+    TrialState,
+};

@@ -1,256 +1,369 @@
 //! When a plan is asked for, what the solver is told, and whether its answer is adopted.
 //!
-//! Where no plan is in force (at the start, or when a strategy was excluded), the answer is adopted
-//! with running tasks left where they are. While one is in force, a better one is asked for at each
-//! interval, in which running tasks may be moved; it is adopted only where it ends earlier by more
-//! than `min_gain` of the time left, with the cost of every switch counted; one that leaves running
-//! tasks where they are need gain only a little. Whatever is adopted has
-//! passed the checker of `saturn-core` in the form in which it is followed.
+//! A plan is asked for when something that plans rest on has changed (a task can be planned that
+//! could not, a strategy was excluded, a device went), and at each interval. Whatever is in force goes
+//! on being followed meanwhile.
+//!
+//! What may be adopted is judged by one forecast (`forecast`), from the present state and with the
+//! rules by which plans are followed: the solver's answer; the same with what trains left where it
+//! is; and the plan in force with new tasks put behind it (`extend`), which is what the others must
+//! beat: by `min_gain` of the time left where tasks that train are moved, by a little where not. So a
+//! plan promises what following it gives, and a solve that fails costs a better plan, never a task.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
 
-use saturn_core::{Assignment, Objective, Plan, PlanStatus, Problem, TrialOutcome, check};
+use saturn_core::{Assignment, Objective, PlanStatus, StrategyKey, WHOLE};
 
-use crate::config::Mode;
+use crate::config::{Mode, Wishes};
 use crate::engine::Engine;
-use crate::event::{Action, SolveAnswer};
-use crate::forecast::{devices, forecast, load_s, running};
-use crate::ids::TaskId;
-use crate::record::{PlannedTask, Record, RunPlan, TaskEnd};
-use crate::remaining::{Remaining, RemainingTask, candidates, switch_costs_are_known};
-use crate::state::{Phase, State, TaskState, TaskStatus};
+use crate::event::{Action, SolveAnswer, SolveOrder};
+use crate::extend::extended;
+use crate::forecast::{Forecast, follow};
+use crate::ids::{DeviceId, NodeId, TaskId, devices};
+use crate::queues::Queues;
+use crate::record::{Place, PlanSource, Record, RunPlan};
+use crate::remaining::{Remaining, RemainingTask};
+use crate::state::State;
+use crate::timers::Timer;
 
-/// A solve that was asked for and has not answered: what its indices mean.
+/// Share of the time left that a new plan must save where it leaves running tasks where they are: it
+/// costs nothing, but the forecasts that it is compared by are not exact.
+const MIN_GAIN_IN_PLACE: f64 = 0.005;
+/// A planned start that is this close to the present is meant to be at once, seconds.
+const AT_ONCE_S: f64 = 1e-6;
+/// The time between two solves is at least this many times as long as the last solve took, so that
+/// a queue that never ends does not keep the solver busy.
+const REST_PER_SOLVE: f64 = 10.0;
+/// Time before a solve that failed is tried again, seconds; doubles with each failure in a row.
+const RETRY_SOLVE_S: f64 = 10.0;
+
+/// What planning remembers between solves.
+#[derive(Debug, Default)]
+pub(crate) struct Planning {
+    /// A solve that was asked for and has not answered.
+    pending: Option<PendingSolve>,
+    num_solves: u64,
+    /// State's version for which a plan was last asked.
+    asked_version: u64,
+    /// What the last problem was about: a change of the version alone need not be a change of it.
+    asked_about: Option<About>,
+    /// The last solve gave nothing that answers it.
+    must_ask: bool,
+    /// When the last plan was asked for, seconds.
+    asked_s: f64,
+    /// No solve before this time, seconds.
+    rest_until_s: f64,
+    /// Solves in a row that gave nothing.
+    num_failed: u32,
+    /// Whether deadlines are left out, since they can't be met.
+    drops_deadlines: bool,
+}
+
 #[derive(Debug)]
-pub(crate) struct PendingSolve {
+struct PendingSolve {
     request: u64,
     remaining: Remaining,
-    /// Whether the plan in force stays if the answer isn't better.
-    is_introspection: bool,
-    /// Exclusions when it was asked for: one more makes its answer useless.
-    num_excluded: usize,
+}
+
+/// Tasks with their choices and wishes, and devices.
+#[derive(Debug, PartialEq)]
+struct About {
+    tasks: BTreeMap<TaskId, (Vec<(StrategyKey, String)>, Wishes)>,
+    devices: Vec<(NodeId, Vec<u32>)>,
+}
+
+impl About {
+    fn of(state: &State, tasks: &[TaskId]) -> Self {
+        let about = |task: &TaskId| {
+            let choices = state.choices(*task);
+            let choices = choices.map(|one| (one.trial.strategy.key(), one.gpu_type.to_owned()));
+            (*task, (choices.collect(), state.task(*task).spec.wishes.clone()))
+        };
+        let nodes = state.present_nodes();
+        Self {
+            tasks: tasks.iter().map(about).collect(),
+            devices: nodes.map(|node| (node, state.usable_devices(node).collect())).collect(),
+        }
+    }
+
+    /// Whether the same was asked, but for tasks that have ended since.
+    fn is_answered_by(&self, asked: &Self) -> bool {
+        self.devices == asked.devices
+            && self.tasks.iter().all(|(task, about)| asked.tasks.get(task) == Some(about))
+    }
+}
+
+impl Planning {
+    /// What is remembered of a run that begins or goes on at `now_s`.
+    pub(crate) fn at(now_s: f64) -> Self {
+        Self { asked_s: now_s, rest_until_s: now_s, ..Self::default() }
+    }
 }
 
 impl Engine {
-    /// Asks for a plan where none is in force.
-    pub(crate) fn ask_for_plan(&mut self, now_s: f64) {
-        if self.solve.is_none() {
-            self.ask(false, now_s);
+    /// Asks for a plan, where there is reason to and none is being made.
+    pub(crate) fn consider_planning(&mut self, now_s: f64) {
+        let state = &self.state;
+        let may = state.config.mode == Mode::Orchestrate
+            && state.interrupted.is_none()
+            && self.planning.pending.is_none();
+        if !may || state.num_open_tasks == 0 {
+            return;
         }
+        let has_changed =
+            state.version != self.planning.asked_version || self.planning.must_ask;
+        let interval_s = self.planning.asked_s + state.config.policy.interval_s;
+        let due_s = if has_changed { self.planning.rest_until_s } else { interval_s };
+        if due_s > now_s {
+            self.timers.set(due_s, Timer::Solve);
+            return;
+        }
+        let tasks = state.plannable();
+        let about = About::of(state, &tasks);
+        self.planning.asked_version = state.version;
+        let asked = self.planning.asked_about.as_ref();
+        let is_known = asked.is_some_and(|asked| about.is_answered_by(asked));
+        let is_interval = interval_s <= now_s && tasks.len() > 1;
+        let lacks_place = |task: &TaskId| !self.queues.has_place(&self.state, *task);
+        let must_ask = self.planning.must_ask || tasks.iter().any(lacks_place);
+        self.planning.must_ask = false;
+        if !tasks.is_empty() && (is_interval || must_ask || !is_known) {
+            if !is_known {
+                self.planning.drops_deadlines = false;
+            }
+            self.ask(&tasks, now_s);
+            self.planning.asked_about = Some(about);
+        } else if interval_s <= now_s {
+            self.planning.asked_s = now_s;
+        }
+        self.timers.set(self.planning.asked_s + self.state.config.policy.interval_s, Timer::Solve);
     }
 
-    /// Asks for a better plan when it is time to.
-    pub(crate) fn introspect(&mut self, now_s: f64) {
-        let is_time = now_s >= self.next_solve_s();
-        let has_choice =
-            self.state.config.mode == Mode::Orchestrate && self.state.phase() == Phase::Training;
-        if is_time && has_choice && self.solve.is_none() {
-            self.ask(true, now_s);
-        }
-    }
-
-    /// When a better plan is asked for while one is in force: when the interval is over, or as soon
-    /// as switches can be planned that couldn't be when it was last asked for.
-    pub(crate) fn next_solve_s(&self) -> f64 {
-        let is_open = |task: &&TaskState| !matches!(task.status, TaskStatus::Ended(_));
-        let is_alone = self.state.tasks.iter().filter(is_open).count() < 2;
-        if !is_alone && switch_costs_are_known(&self.state) && !self.knew_switch_costs {
-            return self.last_solve_s;
-        }
-        self.last_solve_s + self.state.config.policy.interval_s
-    }
-
-    fn ask(&mut self, is_introspection: bool, now_s: f64) {
-        let remaining = Remaining::new(&self.state, is_introspection, now_s);
-        self.last_solve_s = now_s;
-        self.knew_switch_costs = switch_costs_are_known(&self.state);
+    fn ask(&mut self, tasks: &[TaskId], now_s: f64) {
+        let planning = &mut self.planning;
+        planning.asked_s = now_s;
+        let remaining = Remaining::new(&self.state, tasks, !planning.drops_deadlines, now_s);
         if remaining.tasks.is_empty() {
             return;
         }
-        self.num_solves += 1;
-        let request = self.num_solves;
-        self.act(Action::Solve {
-            request,
+        planning.num_solves += 1;
+        let request = planning.num_solves;
+        let policy = &self.state.config.policy;
+        let is_makespan = remaining.objective == Objective::Makespan;
+        let order = SolveOrder {
             problem: remaining.problem.clone(),
-            max_switches: self.state.config.policy.max_switches,
-            warm_start: remaining.warm_start(&self.state),
-        });
-        let num_excluded = num_excluded(&self.state);
-        self.solve = Some(PendingSolve { request, remaining, is_introspection, num_excluded });
+            objective: remaining.objective,
+            time_limit_s: policy.solver_time_limit_s,
+            seed: policy.seed,
+            max_switches: if is_makespan { policy.max_switches } else { 0 },
+            min_switch_gain: policy.min_switch_gain,
+            warm_start: remaining.warm_start(&self.state, &Queues::open_places(&self.state)),
+        };
+        planning.pending = Some(PendingSolve { request, remaining });
+        self.act(Action::Solve { request, order: Box::new(order) });
     }
 
     pub(crate) fn solved(&mut self, request: u64, answer: Result<SolveAnswer, String>, now_s: f64) {
-        let Some(pending) = self.solve.take_if(|pending| pending.request == request) else {
-            return;
-        };
-        if pending.num_excluded != num_excluded(&self.state) {
-            // What it answers is no longer the question; a new one is asked at once.
-            return;
+        let pending = self.planning.pending.take_if(|pending| pending.request == request);
+        let Some(PendingSolve { remaining, .. }) = pending else { return };
+        let answer = answer.and_then(|answer| match answer.plan.status {
+            PlanStatus::Optimal | PlanStatus::Feasible => Ok(answer),
+            PlanStatus::TimedOut => {
+                Err("the solver ran out of time before it found a plan".to_owned())
+            }
+            PlanStatus::Infeasible => Err(why_infeasible(&answer)),
+        });
+        let solved = answer.and_then(|answer| {
+            let places = places(&self.state, &remaining, &answer)?;
+            self.planning.rest_until_s = now_s + REST_PER_SOLVE * answer.plan.solve_s;
+            Ok((answer, places))
+        });
+        match solved {
+            Ok((answer, places)) => {
+                self.planning.num_failed = 0;
+                self.choose(Some((&answer, places)), &remaining, None, now_s);
+            }
+            Err(reason) => {
+                let has_deadlines = remaining.problem.tasks.iter().any(|task| task.deadline_s.is_some());
+                self.not_solved(&reason, has_deadlines, now_s);
+                self.choose(None, &remaining, Some(reason), now_s);
+            }
         }
-        let plan = match answer {
-            Ok(answer) if answer.plan.is_usable() => adopt(&self.state, &pending, &answer, now_s),
-            Ok(answer) => Err(status_words(answer.plan.status).to_owned()),
-            Err(error) => Err(error),
-        };
-        let plan = match plan {
-            Ok(plan) => plan,
-            Err(why) => return self.no_plan(&pending, &why, now_s),
-        };
-        if pending.is_introspection {
-            let time_left_s = forecast(&self.state, now_s).end_s - now_s;
-            let moves_s = switch_cost_s(&self.state, &plan);
-            let best_s = plan.makespan_s + moves_s;
-            let min_gain = self.state.config.policy.min_gain;
-            let min_gain = if moves_s > 0.0 { min_gain } else { min_gain.min(MIN_GAIN_IN_PLACE) };
-            if time_left_s - best_s <= min_gain * time_left_s {
+    }
+
+    /// The solver gave nothing: the next solve waits, unless it can leave deadlines out.
+    fn not_solved(&mut self, reason: &str, has_deadlines: bool, now_s: f64) {
+        let planning = &mut self.planning;
+        planning.must_ask = true;
+        if has_deadlines && !planning.drops_deadlines {
+            planning.drops_deadlines = true;
+            planning.rest_until_s = now_s;
+        } else {
+            let doublings = i32::try_from(planning.num_failed.min(10)).unwrap_or(10);
+            planning.rest_until_s = now_s + RETRY_SOLVE_S * 2.0_f64.powi(doublings);
+            planning.num_failed += 1;
+        }
+        self.commit(Record::NotSolved { reason: reason.to_owned() }, now_s);
+    }
+
+    /// Adopts what is best by the forecast, if it is better enough than what is in force.
+    fn choose(
+        &mut self,
+        solved: Option<(&SolveAnswer, Vec<Place>)>,
+        remaining: &Remaining,
+        reason: Option<String>,
+        now_s: f64,
+    ) {
+        let state = &self.state;
+        let objective = remaining.objective;
+        let tasks = state.plannable();
+        let open = Queues::open_places(state);
+        let covered: BTreeSet<TaskId> = open.iter().map(|place| place.task).collect();
+        let is_complete = tasks.iter().all(|task| covered.contains(task));
+        let standing = Rival::new(state, extended(state, open, &tasks, now_s), objective, now_s);
+        let rivals = solved.iter().flat_map(|(_, places)| {
+            let in_place = keep_in_place(state, places.clone());
+            [leave_running(state, &in_place), in_place]
+        });
+        let best = rivals
+            .map(|places| extended(state, places, &tasks, now_s))
+            .filter(|places| is_followable(state, places))
+            .map(|places| Rival::new(state, places, objective, now_s))
+            .min_by(|a, b| a.value.total_cmp(&b.value));
+        let min_gain = self.state.config.policy.min_gain;
+        let better = best.filter(|best| {
+            let is_moving = best.forecast.moved.len() > standing.forecast.moved.len();
+            let needed = if is_moving { min_gain } else { min_gain.min(MIN_GAIN_IN_PLACE) };
+            // Where nothing was planned for some tasks, whatever is better will do.
+            let needed = if is_complete { needed } else { 0.0 };
+            standing.value - best.value > needed * standing.value
+        });
+        let instead_of_s =
+            (self.state.plan.is_some() && is_complete).then(|| standing.forecast.end_s - now_s);
+        match (better, solved) {
+            (Some(best), Some((answer, _))) => {
+                let plan = best.into_plan(Some(answer), PlanSource::Solver, now_s);
+                self.adopt(RunPlan { instead_of_s, ..plan }, now_s);
+            }
+            (None, solved) if !is_complete && !standing.places.is_empty() => {
+                let is_new = self.state.plan.is_none();
+                let source = match (&solved, reason) {
+                    // The solver's own plan, were it only judged by itself.
+                    (Some(_), None) if is_new => PlanSource::Solver,
+                    (_, reason) => PlanSource::Extended { reason },
+                };
+                let plan = standing.into_plan(solved.map(|(answer, _)| answer), source, now_s);
+                self.adopt(plan, now_s);
+            }
+            (None, Some((answer, _))) => {
+                let time_left_s = standing.forecast.end_s - now_s;
+                let best_s = answer.plan.makespan_s;
                 self.commit(Record::PlanKept { time_left_s, best_s }, now_s);
-                return;
             }
+            (_, None) => {}
         }
+    }
+
+    fn adopt(&mut self, plan: RunPlan, now_s: f64) {
         self.commit(Record::Planned { plan }, now_s);
+        self.take_up_plan(now_s);
+    }
+}
+
+fn why_infeasible(answer: &SolveAnswer) -> String {
+    let reasons: Vec<&str> = answer.plan.reasons.iter().map(|one| one.reason.as_str()).collect();
+    if reasons.is_empty() {
+        "the solver says that there is no plan".to_owned()
+    } else {
+        format!("there is no plan: {}", reasons.join("; "))
+    }
+}
+
+/// Places that might be followed, and what that would give.
+struct Rival {
+    places: Vec<Place>,
+    forecast: Forecast,
+    value: f64,
+}
+
+impl Rival {
+    fn new(state: &State, places: Vec<Place>, objective: Objective, now_s: f64) -> Self {
+        let forecast = follow(state, &places, now_s);
+        let value = forecast.value(state, objective, now_s);
+        Self { places, forecast, value }
     }
 
-    /// The solver found nothing: the plan in force goes on; without one, its tasks can't run.
-    fn no_plan(&mut self, pending: &PendingSolve, why: &str, now_s: f64) {
-        if pending.is_introspection {
-            return;
-        }
-        for task in pending.remaining.tasks.iter().map(|task| task.id) {
-            if self.state.task(task).status == TaskStatus::Waiting {
-                let error = format!("no plan: {why}");
-                let end = TaskEnd::Failed { error, traceback: String::new() };
-                self.commit(Record::TaskEnded { task, end }, now_s);
+    /// The plan with the times that the forecast promises.
+    fn into_plan(self, answer: Option<&SolveAnswer>, source: PlanSource, now_s: f64) -> RunPlan {
+        let Self { mut places, forecast, .. } = self;
+        for (place, times) in places.iter_mut().zip(&forecast.places) {
+            if let Some((start_s, end_s)) = times {
+                (place.start_s, place.end_s) = (*start_s, *end_s);
             }
         }
-    }
-
-    /// Why a task can't run under any strategy, if so.
-    pub(crate) fn why_hopeless(&self, task: TaskId) -> Option<TaskEnd> {
-        if self.state.task(task).steps.is_some() && !candidates(&self.state, task).is_empty() {
-            return None;
+        let makespan_s = (forecast.end_s - now_s).max(0.0);
+        let lower_bound_s =
+            answer.map_or(0.0, |answer| answer.plan.lower_bound_s).min(makespan_s);
+        let is_optimal = lower_bound_s > 0.0 && makespan_s <= lower_bound_s * (1.0 + 1e-6);
+        RunPlan {
+            at_s: now_s,
+            source,
+            status: if is_optimal { PlanStatus::Optimal } else { PlanStatus::Feasible },
+            makespan_s,
+            lower_bound_s,
+            solve_s: answer.map_or(0.0, |answer| answer.plan.solve_s),
+            current_practice_s: answer.and_then(|answer| answer.current_practice_s),
+            instead_of_s: None,
+            places,
         }
-        let mut error = "no technique can run it".to_owned();
-        let mut traceback = String::new();
-        let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for trial in self.state.trials_of(task) {
-            let reason = match &trial.outcome {
-                Some(TrialOutcome::NotApplicable { reason }) => reason.clone(),
-                Some(TrialOutcome::OutOfMemory { .. }) => "out of memory".to_owned(),
-                Some(TrialOutcome::Failed { error, traceback: trace }) => {
-                    if traceback.is_empty() {
-                        traceback.clone_from(trace);
-                    }
-                    error.clone()
-                }
-                Some(TrialOutcome::Measured { .. }) | None => continue,
-            };
-            let strategy = format!("{}×{}", trial.strategy.technique, trial.strategy.gpus);
-            reasons.entry(reason).or_default().push(strategy);
-        }
-        for (strategy, reason) in &self.state.task(task).excluded {
-            let strategy = format!("{}×{}", strategy.technique, strategy.gpus);
-            reasons.entry(reason.clone()).or_default().push(strategy);
-        }
-        if self.state.trials_of(task).next().is_none() {
-            "no strategy fits: its gpu_range allows none of the device counts there are"
-                .clone_into(&mut error);
-        } else if reasons.is_empty() {
-            "the number of its steps is unknown: give `batch_count`, since its loader has no length"
-                .clone_into(&mut error);
-        }
-        for (reason, strategies) in reasons {
-            // Writing to a string can't fail.
-            let _ = write!(error, "; {}: {reason}", strategies.join(", "));
-        }
-        Some(TaskEnd::Failed { error, traceback })
     }
 }
 
-fn num_excluded(state: &State) -> usize {
-    state.tasks.iter().map(|task| task.excluded.len()).sum()
-}
-
-fn status_words(status: PlanStatus) -> &'static str {
-    match status {
-        PlanStatus::TimedOut => "the solver ran out of time before it found one",
-        _ => "the solver says that none exists",
-    }
-}
-
-/// The answer as it will be followed, or why it can't be.
-fn adopt(
+/// The answer in the run's words, by start; what has ended meanwhile is left out.
+fn places(
     state: &State,
-    pending: &PendingSolve,
+    remaining: &Remaining,
     answer: &SolveAnswer,
-    now_s: f64,
-) -> Result<RunPlan, String> {
-    let mut tasks: Vec<PlannedTask> = places(state, &pending.remaining, &answer.plan)
-        .into_iter()
-        // Some may have ended while the solver thought.
-        .filter(|planned| !matches!(state.task(planned.task).status, TaskStatus::Ended(_)))
-        .collect();
-    keep_in_place(state, &mut tasks);
-    if !pending.is_introspection {
-        leave_running(state, &mut tasks);
-    }
-    let makespan_s = tasks.iter().map(|planned| planned.end_s).fold(0.0, f64::max);
-    let lower_bound_s = answer.plan.lower_bound_s.min(makespan_s);
-    let is_optimal = makespan_s <= lower_bound_s * (1.0 + 1e-6);
-    let status = if is_optimal { PlanStatus::Optimal } else { PlanStatus::Feasible };
-    let mut plan = RunPlan {
-        at_s: now_s,
-        status,
-        makespan_s,
-        lower_bound_s,
-        solve_s: answer.plan.solve_s,
-        current_practice_s: answer.current_practice_s,
-        tasks,
-    };
-    check_as_followed(pending, &plan)?;
-    for planned in &mut plan.tasks {
-        planned.start_s += now_s;
-        planned.end_s += now_s;
-    }
-    Ok(plan)
-}
-
-/// A plan's assignments in the run's words, by start.
-fn places(state: &State, remaining: &Remaining, plan: &Plan) -> Vec<PlannedTask> {
-    let mut assignments: Vec<&Assignment> = plan.assignments.iter().collect();
+) -> Result<Vec<Place>, String> {
+    let wrong = || "the solver planned what it was not asked for, a fault in Saturn".to_owned();
+    let mut assignments: Vec<&Assignment> = answer.plan.assignments.iter().collect();
     assignments.sort_by(|a, b| a.start_s.total_cmp(&b.start_s).then(a.task.cmp(&b.task)));
     let mut done: Vec<f64> = vec![0.0; remaining.tasks.len()];
     let mut reached: Vec<u64> = remaining.tasks.iter().map(|task| task.step).collect();
     let mut num_left = vec![0usize; remaining.tasks.len()];
     for one in &assignments {
-        num_left[one.task] += 1;
+        *num_left.get_mut(one.task).ok_or_else(wrong)? += 1;
     }
-    assignments
-        .into_iter()
-        .map(|assignment| {
-            let index = assignment.task;
-            let RemainingTask { id, strategies, step } = &remaining.tasks[index];
-            done[index] += assignment.share;
-            num_left[index] -= 1;
-            let until_step = state.task(*id).steps.filter(|_| num_left[index] > 0).map(|steps| {
-                let left = steps.saturating_sub(*step);
-                // Every segment trains at least a step.
-                let last = steps.saturating_sub(num_left[index] as u64);
-                reached[index] =
-                    (step + rounded(done[index] * left as f64)).max(reached[index] + 1).min(last);
-                reached[index]
-            });
-            PlannedTask {
-                task: *id,
-                strategy: strategies[assignment.strategy].clone(),
-                gang: assignment.gang.clone(),
-                share: assignment.share,
-                until_step,
-                start_s: assignment.start_s,
-                end_s: assignment.end_s,
-            }
-        })
-        .collect()
+    let mut places = Vec::new();
+    for assignment in assignments {
+        let index = assignment.task;
+        let RemainingTask { id, strategies, step } = &remaining.tasks[index];
+        done[index] += assignment.share;
+        num_left[index] -= 1;
+        let until_step = state.task(*id).steps.filter(|_| num_left[index] > 0).map(|steps| {
+            let left = steps.saturating_sub(*step);
+            // Every segment trains at least a step.
+            let last = steps.saturating_sub(num_left[index] as u64);
+            reached[index] =
+                (step + rounded(done[index] * left as f64)).max(reached[index] + 1).min(last);
+            reached[index]
+        });
+        let strategy = strategies.get(assignment.strategy).ok_or_else(wrong)?.clone();
+        let gang = remaining.real_gang(&assignment.gang).ok_or_else(wrong)?;
+        if state.has_ended(*id) {
+            continue;
+        }
+        places.push(Place {
+            task: *id,
+            strategy,
+            gang,
+            share: assignment.share,
+            until_step,
+            start_s: assignment.start_s,
+            end_s: assignment.end_s,
+        });
+    }
+    Ok(places)
 }
 
 fn rounded(steps: f64) -> u64 {
@@ -263,121 +376,82 @@ fn rounded(steps: f64) -> u64 {
     steps
 }
 
-/// Has the checker look at a plan in the form in which it will be followed, times from 0.
-fn check_as_followed(pending: &PendingSolve, plan: &RunPlan) -> Result<(), String> {
-    let Remaining { problem: asked, tasks } = &pending.remaining;
-    let mut problem = Problem::new(asked.cluster.clone(), Vec::new());
-    let mut indices: BTreeMap<TaskId, usize> = BTreeMap::new();
-    let mut assignments = Vec::new();
-    for planned in &plan.tasks {
-        let index = tasks.iter().position(|task| task.id == planned.task);
-        let strategy = index.and_then(|index| {
-            tasks[index].strategies.iter().position(|strategy| *strategy == planned.strategy)
-        });
-        let (Some(index), Some(strategy)) = (index, strategy) else {
-            return Err("the solver planned what it was not asked for".to_owned());
-        };
-        let task = *indices.entry(planned.task).or_insert_with(|| {
-            problem.tasks.push(asked.tasks[index].clone());
-            problem.tasks.len() - 1
-        });
-        assignments.push(Assignment {
-            task,
-            strategy,
-            gang: planned.gang.clone(),
-            share: planned.share,
-            start_s: planned.start_s,
-            end_s: planned.end_s,
-        });
-    }
-    let plan = Plan {
-        status: plan.status,
-        lower_bound_s: plan.lower_bound_s,
-        solve_s: plan.solve_s,
-        ..Plan::of(&problem, Objective::Makespan, assignments)
-    };
-    check(&problem, &plan).map_err(|violations| {
-        let first = violations.first().map(ToString::to_string).unwrap_or_default();
-        format!("the plan is wrong, which is a fault in Saturn: {first}")
+/// Whether every place has as many devices as its strategy says, each once, all of them usable and of
+/// one type: what the engine checks itself, whatever the solver's own checker said.
+fn is_followable(state: &State, places: &[Place]) -> bool {
+    places.iter().all(|place| {
+        let held: BTreeSet<_> = devices(&place.gang).collect();
+        let types: BTreeSet<&str> = held.iter().map(|one| state.gpu_type(one.node)).collect();
+        held.len() == place.strategy.gpus as usize
+            && devices(&place.gang).count() == held.len()
+            && types.len() == 1
+            && state.can_hold(&place.gang)
     })
 }
 
-/// Puts running tasks, which are in one piece, first, where they are, and everything else after them
-/// in the plan's order.
-fn leave_running(state: &State, tasks: &mut [PlannedTask]) {
-    let attempts: BTreeMap<TaskId, _> = running(state).collect();
-    tasks.sort_by_key(|planned| !attempts.contains_key(&planned.task));
-    let mut free_at: BTreeMap<(usize, u32), f64> = BTreeMap::new();
-    let mut ended_at: BTreeMap<TaskId, f64> = BTreeMap::new();
-    for planned in tasks.iter_mut() {
-        let runtime_s = planned.end_s - planned.start_s;
-        if let Some(attempt) = attempts.get(&planned.task) {
-            planned.gang.clone_from(&attempt.gang);
+/// The same places with what trains put first, as it trains, and everything else behind it in order.
+fn leave_running(state: &State, places: &[Place]) -> Vec<Place> {
+    let (mut first, mut others) = (Vec::new(), Vec::new());
+    let mut seen = BTreeSet::new();
+    for place in places {
+        let attempt = state.attempt_of(place.task).map(|(_, attempt)| attempt);
+        let attempt = attempt.filter(|one| one.stopping.is_none() && !one.is_dying());
+        let Some(attempt) = attempt else {
+            others.push(place.clone());
+            continue;
+        };
+        if seen.insert(place.task) {
+            first.push(Place {
+                strategy: attempt.strategy.clone(),
+                gang: attempt.gang.clone(),
+                share: WHOLE,
+                until_step: None,
+                ..place.clone()
+            });
         }
-        planned.start_s = devices(&planned.gang)
-            .filter_map(|device| free_at.get(&device).copied())
-            .chain(ended_at.get(&planned.task).copied())
-            .fold(0.0, f64::max);
-        planned.end_s = planned.start_s + runtime_s;
-        ended_at.insert(planned.task, planned.end_s);
-        free_at.extend(devices(&planned.gang).map(|device| (device, planned.end_s)));
     }
+    first.extend(others);
+    first
 }
 
-/// Renames devices of each node so that running tasks which start first in the new plan under their
+/// Renames devices of each node so that tasks which train and start first in the new plan under their
 /// present strategy stay where they are. Devices of a node are interchangeable, so the plan stays
 /// valid.
-fn keep_in_place(state: &State, tasks: &mut [PlannedTask]) {
-    let attempts: BTreeMap<TaskId, _> = running(state).collect();
-    let mut renamed: BTreeMap<(usize, u32), u32> = BTreeMap::new();
-    for planned in tasks.iter().filter(|planned| planned.start_s <= AT_ONCE_S) {
-        let Some(attempt) = attempts.get(&planned.task) else { continue };
-        let same_nodes = planned.gang.len() == attempt.gang.len()
-            && planned.gang.iter().zip(&attempt.gang).all(|(a, b)| a.node == b.node);
-        if attempt.strategy == planned.strategy && same_nodes {
-            let present = devices(&attempt.gang).map(|device| device.1);
-            renamed.extend(devices(&planned.gang).zip(present));
-        }
-    }
-    for (node, spec) in state.config.cluster.nodes.iter().enumerate() {
-        let is_target =
-            |device: &u32| renamed.iter().any(|((on, _), target)| *on == node && target == device);
-        let targets: Vec<u32> = (0..spec.gpus).filter(|device| !is_target(device)).collect();
-        let sources: Vec<u32> =
-            (0..spec.gpus).filter(|device| !renamed.contains_key(&(node, *device))).collect();
-        renamed.extend(sources.into_iter().map(|source| (node, source)).zip(targets));
-    }
-    for placement in tasks.iter_mut().flat_map(|planned| &mut planned.gang) {
-        for device in &mut placement.devices {
-            *device = renamed.get(&(placement.node, *device)).copied().unwrap_or(*device);
-        }
-        placement.devices.sort_unstable();
-    }
-}
-
-/// Seconds that the switches of a plan cost beyond what its candidates' runtimes hold: a checkpoint of
-/// each task that stops, as long as its last one took, and building and loading where it goes on
-/// under its present strategy.
-fn switch_cost_s(state: &State, plan: &RunPlan) -> f64 {
-    running(state)
-        .filter_map(|(task, attempt)| {
-            let planned = plan.tasks.iter().find(|planned| planned.task == task)?;
-            let is_same_strategy = planned.strategy == attempt.strategy;
-            let is_left_alone = is_same_strategy
-                && planned.gang == attempt.gang
-                && planned.start_s <= plan.at_s + AT_ONCE_S;
-            if is_left_alone {
-                return None;
+fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
+    let mut renamed: BTreeMap<DeviceId, DeviceId> = BTreeMap::new();
+    let mut targets = BTreeSet::new();
+    for place in places.iter().filter(|place| place.start_s <= AT_ONCE_S) {
+        let Some((_, attempt)) = state.attempt_of(place.task) else { continue };
+        let same_nodes = place.gang.len() == attempt.gang.len()
+            && place.gang.iter().zip(&attempt.gang).all(|(a, b)| {
+                a.node == b.node && a.devices.len() == b.devices.len()
+            });
+        if attempt.strategy == place.strategy && same_nodes {
+            for (from, to) in devices(&place.gang).zip(devices(&attempt.gang)) {
+                renamed.insert(from, to);
+                targets.insert(to);
             }
-            let load_s =
-                if is_same_strategy { load_s(state, task, &attempt.strategy) } else { 0.0 };
-            Some(state.task(task).save_s + load_s)
-        })
-        .sum()
+        }
+    }
+    let nodes: BTreeSet<NodeId> = renamed.keys().map(|one| one.node).collect();
+    for node in nodes {
+        let all: Vec<_> = state
+            .usable_devices(node)
+            .map(|device| DeviceId { node, device })
+            .collect();
+        let free_targets: Vec<_> = all.iter().filter(|one| !targets.contains(one)).copied().collect();
+        let sources: Vec<_> = all.iter().filter(|one| !renamed.contains_key(one)).copied().collect();
+        renamed.extend(sources.into_iter().zip(free_targets));
+    }
+    for place in &mut places {
+        for placement in &mut place.gang {
+            let node = NodeId(placement.node);
+            for device in &mut placement.devices {
+                let from = DeviceId { node, device: *device };
+                *device = renamed.get(&from).map_or(*device, |to| to.device);
+            }
+            placement.devices.sort_unstable();
+        }
+    }
+    places
 }
-
-/// Share of the time left that a new plan must save where it leaves running tasks where they are: it
-/// costs nothing, but the forecasts that it is compared by are not exact.
-const MIN_GAIN_IN_PLACE: f64 = 0.005;
-/// A planned start that is this close to the present is meant to be at once, seconds.
-const AT_ONCE_S: f64 = 1e-6;

@@ -1,20 +1,24 @@
 //! The facts that a journal keeps. Folding them over a fresh [`crate::State`] rebuilds the run.
+//!
+//! A record says what happened, never what a policy made of it: it names tasks, nodes, attempts and
+//! trials by what they are, and holds every number that its meaning rests on. So a journal means
+//! the same under every later policy. A record of a kind that is gone is translated by `migrate`.
 
 use std::collections::BTreeSet;
 
-use saturn_core::{Cluster, Gang, PlanStatus, Strategy, TrialOutcome, WHOLE};
+use saturn_core::{Gang, Node, PlanStatus, Strategy, StrategyKey, TrialOutcome, WHOLE};
 use serde::{Deserialize, Serialize};
 
-use crate::config::RunConfig;
+use crate::config::{RunConfig, TaskSpec, Wishes};
 use crate::event::RankFailure;
-use crate::ids::{AttemptId, TaskId};
+use crate::ids::{AttemptId, NodeId, TaskId};
 
 /// What an attempt is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// A trial: the index of its slot in [`crate::State::trials`].
-    Trial(usize),
+    /// A trial of its strategy, for all tasks that perform like its task.
+    Trial,
     /// Training.
     Train,
 }
@@ -27,10 +31,12 @@ pub enum AttemptEnd {
     Finished,
     /// It stopped at a checkpoint when asked to.
     Stopped,
-    /// It was killed because the run stops at once.
+    /// It was killed because it is no longer wanted.
     Killed,
-    /// The process that drove the run went away under it.
+    /// The process that drove the run, or the node that it ran on, went away under it.
     Lost,
+    /// Its processes were killed and live on. Its devices are set aside.
+    Abandoned,
     /// A rank failed.
     Failed {
         /// The cause: the first failure that is not an echo of another.
@@ -54,23 +60,33 @@ pub enum TaskEnd {
         /// The worker's own traceback, or empty.
         traceback: String,
     },
+    /// It is not wanted any more.
+    Cancelled {
+        /// By whom, or because of what.
+        reason: String,
+    },
 }
 
 /// Why a running attempt is asked to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// A better plan moves it.
+    /// The plan in force has it go on elsewhere, otherwise or later.
     Replan,
-    /// The person asked.
+    /// The person stops the run.
     Interrupt,
     /// The part of its task that the plan has it do is done.
     Switch,
+    /// The person pauses the task.
+    Pause,
+    /// Its devices are to be used no more.
+    SetAside,
 }
 
-/// The place of a task, or of one segment of it, in a run's plan. Times are on the run's clock.
+/// The place of a task, or of one segment of it, in a run's plan. Times are on the run's clock, as
+/// the engine's forecast promised them when the plan was adopted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PlannedTask {
+pub struct Place {
     /// Which task.
     pub task: TaskId,
     /// How it runs.
@@ -93,11 +109,26 @@ fn whole() -> f64 {
     WHOLE
 }
 
-impl PlannedTask {
+impl Place {
     /// Whether a task with so many finished steps is through with this.
     pub fn is_done_at(&self, step: u64) -> bool {
         self.until_step.is_some_and(|until| step >= until)
     }
+}
+
+/// Where a plan comes from.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "by")]
+pub enum PlanSource {
+    /// The solver found it.
+    #[default]
+    Solver,
+    /// The plan before it, with tasks that had no place put behind it one by one.
+    Extended {
+        /// Why the solver's answer does not stand here, if it was asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
 }
 
 /// A plan in force.
@@ -105,34 +136,41 @@ impl PlannedTask {
 pub struct RunPlan {
     /// When it was adopted, seconds on the run's clock.
     pub at_s: f64,
+    /// Where it comes from.
+    #[serde(default)]
+    pub source: PlanSource,
     /// What the solver proved.
     pub status: PlanStatus,
-    /// Seconds from `at_s` to the end of the last task.
+    /// Seconds from `at_s` to the end of the last task, by the engine's forecast.
     pub makespan_s: f64,
-    /// Proven lower bound of that, seconds.
+    /// Proven lower bound of that, seconds; 0 where nothing is proven.
     pub lower_bound_s: f64,
     /// Seconds that the solve took.
     pub solve_s: f64,
     /// What current practice would take from `at_s`, seconds.
     pub current_practice_s: Option<f64>,
+    /// Seconds that what was in force before would have taken from `at_s`, by the same forecast;
+    /// `None` where nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instead_of_s: Option<f64>,
     /// By start; a task that is to be switched has several, one for each of its segments.
-    pub tasks: Vec<PlannedTask>,
+    pub places: Vec<Place>,
 }
 
 impl RunPlan {
     /// Tasks that have a place in it.
     pub fn num_tasks(&self) -> usize {
-        self.tasks.iter().map(|planned| planned.task).collect::<BTreeSet<_>>().len()
+        self.places.iter().map(|place| place.task).collect::<BTreeSet<_>>().len()
     }
 
     /// Switches that it plans.
     pub fn num_switches(&self) -> usize {
-        self.tasks.len() - self.num_tasks()
+        self.places.len() - self.num_tasks()
     }
 
     /// A task's places, in the order in which it takes them.
-    pub fn places_of(&self, task: TaskId) -> impl Iterator<Item = &PlannedTask> {
-        self.tasks.iter().filter(move |planned| planned.task == task)
+    pub fn places_of(&self, task: TaskId) -> impl Iterator<Item = &Place> {
+        self.places.iter().filter(move |place| place.task == task)
     }
 
     /// (makespan − lower bound) / lower bound; 0 where the bound is 0.
@@ -149,7 +187,7 @@ impl RunPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunEnd {
-    /// Every task is done or given up (in a search: every trial has its outcome).
+    /// Nothing more was to come, and every task has ended (in a search: every trial has its outcome).
     Complete,
     /// Stopped by the person; it can be resumed.
     Interrupted,
@@ -166,11 +204,70 @@ pub enum Record {
     },
     /// Another process took the run over.
     Resumed {
-        /// The pool it found.
-        cluster: Cluster,
         /// What each device may hold from here on, bytes.
         #[serde(default)]
         device_memory_bytes: Option<u64>,
+    },
+    /// A node joined, or came back; then it may have another number of devices than before.
+    NodeJoined {
+        /// Its number.
+        node: NodeId,
+        /// What it is.
+        spec: Node,
+    },
+    /// A node has gone. Attempts on it are lost.
+    NodeLeft {
+        /// Which.
+        node: NodeId,
+        /// Why.
+        reason: String,
+    },
+    /// Devices are used no more until they are taken back.
+    SetAside {
+        /// Their node.
+        node: NodeId,
+        /// Which.
+        devices: Vec<u32>,
+        /// Why.
+        reason: String,
+        /// Tasks whose failures in a row count as these devices', not theirs.
+        #[serde(default)]
+        absolved: Vec<TaskId>,
+    },
+    /// Devices that were set aside are used again.
+    TakenBack {
+        /// Their node.
+        node: NodeId,
+        /// Which.
+        devices: Vec<u32>,
+        /// Why.
+        reason: String,
+    },
+    /// A task came.
+    TaskAdded {
+        /// Its number.
+        task: TaskId,
+        /// What it is.
+        spec: TaskSpec,
+    },
+    /// No more tasks will come: the run ends when all have.
+    Closed,
+    /// The person's wishes about a task's time are others from now on.
+    Wished {
+        /// Which task.
+        task: TaskId,
+        /// All of its wishes.
+        wishes: Wishes,
+    },
+    /// A task is to do nothing until it is taken up again.
+    Paused {
+        /// Which.
+        task: TaskId,
+    },
+    /// A paused task is taken up again.
+    Unpaused {
+        /// Which.
+        task: TaskId,
     },
     /// A gang is about to be launched.
     Launched {
@@ -210,8 +307,10 @@ pub enum Record {
     },
     /// A trial has its outcome.
     Tried {
-        /// Its slot.
-        trial: usize,
+        /// The profile key of the tasks that it speaks for.
+        group: String,
+        /// The type of device that it ran on.
+        gpu_type: String,
         /// The strategy with the knobs that the technique chose.
         strategy: Strategy,
         /// What came of it.
@@ -229,6 +328,11 @@ pub enum Record {
         /// Seconds that the best plan found would need, switches included.
         best_s: f64,
     },
+    /// The solver gave nothing that can be used.
+    NotSolved {
+        /// Why.
+        reason: String,
+    },
     /// An attempt was asked to stop.
     Stopping {
         /// Which attempt.
@@ -236,7 +340,14 @@ pub enum Record {
         /// Why.
         reason: StopReason,
     },
-    /// All processes of an attempt are gone.
+    /// A running attempt is to stop at another step than it was launched for.
+    Until {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// Finished steps at which it stops by itself; `None` where it trains to the task's end.
+        step: Option<u64>,
+    },
+    /// An attempt is over: all its processes are gone, or it is abandoned.
     Ended {
         /// Which attempt.
         attempt: AttemptId,
@@ -244,6 +355,9 @@ pub enum Record {
         end: AttemptEnd,
         /// Finished steps that are not lost.
         step: u64,
+        /// Seconds a step that it took, checkpoints left out, where it trained long enough to tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step_s: Option<f64>,
     },
     /// A failed task will be tried again.
     Retrying {
@@ -251,13 +365,17 @@ pub enum Record {
         task: TaskId,
         /// Not before this time, seconds.
         not_before_s: f64,
+        /// Whether the failure counts towards those in a row that end a task.
+        #[serde(default = "yes")]
+        counts: bool,
     },
     /// A task must not run under this technique and device count again.
     Excluded {
         /// Which task.
         task: TaskId,
         /// What is excluded.
-        strategy: Strategy,
+        #[serde(flatten)]
+        key: StrategyKey,
         /// Why.
         reason: String,
     },
@@ -270,12 +388,12 @@ pub enum Record {
     },
     /// A word for the person watching.
     Noted {
-        /// The task that it is about.
-        task: TaskId,
+        /// The task that it is about; `None` where it is about the run.
+        task: Option<TaskId>,
         /// The word.
         text: String,
     },
-    /// The person asked to stop.
+    /// The person asked to stop the run.
     Interrupted {
         /// At once, not at checkpoints.
         at_once: bool,
@@ -285,4 +403,8 @@ pub enum Record {
         /// How.
         end: RunEnd,
     },
+}
+
+fn yes() -> bool {
+    true
 }

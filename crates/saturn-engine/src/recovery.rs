@@ -6,20 +6,29 @@
 //!   twice in a row, is excluded for that task, and a new plan is made.
 //! - What the task's own functions raise is not retried, unless the attempt had trained some steps:
 //!   then it may be the data's or the machine's whim.
+//! - A full disk is nobody's failure: the task waits until there is space.
 //! - Everything else goes back to the last checkpoint after a wait that doubles with each failure,
-//!   until `max_failures` in a row without a new checkpoint.
+//!   until `max_failures` in a row without a new checkpoint. Failures that turn out to be a device's
+//!   don't count (`health`).
 
-use saturn_core::Strategy;
+use saturn_core::TrialOutcome;
 
 use crate::config::Level;
 use crate::engine::Engine;
 use crate::event::{FailureKind, RankFailure};
+use crate::estimate::MIN_STEPS_TO_CORRECT;
 use crate::ids::{AttemptId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record, TaskEnd};
-use crate::state::{Attempt, Phase, TaskStatus};
+use crate::state::{Attempt, TaskStatus};
+use crate::timers::Timer;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// How long the cause of an echo is waited for, seconds.
-pub(crate) const ECHO_GRACE_S: f64 = 2.0;
+const ECHO_GRACE_S: f64 = 2.0;
+/// Wait before a task that met a full disk is tried again, seconds.
+const NO_SPACE_WAIT_S: f64 = 5.0;
 
 impl Engine {
     /// Notes a rank's failure and kills its gang: at once, or where it is only an echo once the
@@ -27,177 +36,257 @@ impl Engine {
     pub(crate) fn rank_failed(&mut self, id: AttemptId, failure: RankFailure, now_s: f64) {
         let Some(attempt) = self.state.attempts.get_mut(&id) else { return };
         attempt.failed_ranks.insert(failure.rank);
-        if attempt.killing {
+        if attempt.is_dying() {
             // It dies because it was told to: whatever it says now is no cause.
             return;
         }
         if failure.kind == FailureKind::PeerLost {
             attempt.echo_s = attempt.echo_s.or(Some(now_s));
             attempt.failure.get_or_insert(failure);
+            self.timers.set(now_s + ECHO_GRACE_S, Timer::Attempt(id));
         } else {
             attempt.failure = Some(failure);
-            self.kill(id);
+            self.kill(id, now_s);
         }
     }
 
-    /// When an attempt is to be killed unless it is heard of: an echo whose cause stays unknown, or
-    /// silence. A black-box technique may train in processes of its own, of which nothing is heard:
-    /// its silence means nothing.
+    /// When an attempt must be looked at: its processes outlive their kill, an echo's cause stays
+    /// unknown, or it is silent. A black-box technique may train in processes of its own, of which
+    /// nothing is heard: its silence means nothing.
     pub(crate) fn overdue_at_s(&self, attempt: &Attempt) -> Option<f64> {
         let config = &self.state.config;
-        let is_managed = config.level_of(&attempt.strategy) == Level::Managed;
-        let silence_s = is_managed.then_some(attempt.heard_s + config.policy.stall_s);
-        let echo_s = attempt.echo_s.map(|echo_s| echo_s + ECHO_GRACE_S);
-        echo_s.or(silence_s).filter(|_| !attempt.killing)
+        if let Some(killed_s) = attempt.killed_s {
+            return Some(killed_s + config.policy.kill_grace_s);
+        }
+        if let Some(echo_s) = attempt.echo_s {
+            return Some(echo_s + ECHO_GRACE_S);
+        }
+        let is_managed = config.level_of(&attempt.strategy.technique) == Level::Managed;
+        is_managed.then_some(attempt.heard_s + config.policy.stall_s)
     }
 
-    /// Kills attempts that are overdue.
-    pub(crate) fn kill_overdue(&mut self, now_s: f64) {
-        let overdue: Vec<(AttemptId, bool)> = self
-            .state
-            .live_attempts()
-            .filter(|(_, attempt)| self.overdue_at_s(attempt).is_some_and(|at_s| at_s <= now_s))
-            .map(|(id, attempt)| (id, attempt.echo_s.is_some()))
-            .collect();
-        let stall_s = self.state.config.policy.stall_s;
-        for (id, has_echo) in overdue {
-            if has_echo {
-                self.kill(id);
-            } else {
-                let failure = RankFailure {
-                    rank: 0,
-                    kind: FailureKind::Stalled,
-                    error: format!("nothing was heard for {stall_s:.0} s"),
-                    traceback: String::new(),
-                };
-                self.rank_failed(id, failure, now_s);
-            }
+    /// Deals with an attempt that may be overdue.
+    pub(crate) fn look_at_attempt(&mut self, id: AttemptId, now_s: f64) {
+        let Some(attempt) = self.state.attempts.get(&id) else { return };
+        let Some(at_s) = self.overdue_at_s(attempt) else { return };
+        if at_s > now_s {
+            self.timers.set(at_s, Timer::Attempt(id));
+        } else if attempt.is_dying() {
+            self.abandon(id, now_s);
+        } else if attempt.echo_s.is_some() {
+            self.kill(id, now_s);
+        } else {
+            let stall_s = self.state.config.policy.stall_s;
+            let failure = RankFailure {
+                rank: 0,
+                kind: FailureKind::Stalled,
+                error: format!("nothing was heard for {stall_s:.0} s"),
+                traceback: String::new(),
+            };
+            self.rank_failed(id, failure, now_s);
         }
     }
 
-    pub(crate) fn launch_failed(&mut self, id: AttemptId, error: String, now_s: f64) {
-        let kind = FailureKind::Machine;
+    pub(crate) fn launch_failed(
+        &mut self,
+        id: AttemptId,
+        kind: FailureKind,
+        error: String,
+        now_s: f64,
+    ) {
         let failure = RankFailure { rank: 0, kind, error, traceback: String::new() };
-        self.rank_failed(id, failure, now_s);
+        if let Some(attempt) = self.state.attempts.get_mut(&id) {
+            attempt.failure = Some(failure);
+        }
         self.gang_gone(id, now_s);
     }
 
     /// Concludes an attempt, all of whose processes are gone.
     pub(crate) fn gang_gone(&mut self, id: AttemptId, now_s: f64) {
-        let Some(attempt) = self.state.attempts.get(&id).filter(|attempt| attempt.is_live()) else {
-            return;
-        };
-        let (task, purpose, step) = (attempt.task, attempt.purpose, attempt.step);
+        let Some(attempt) = self.state.attempts.get(&id).cloned() else { return };
+        let task = attempt.task;
         let saved_step = self.state.task(task).checkpoint_step;
-        let has_trial_outcome = match purpose {
-            Purpose::Trial(trial) => self.state.trials[trial].outcome.is_some(),
-            Purpose::Train => false,
-        };
-        let is_to_stop = attempt.stopping.is_some() || attempt.until_step.is_some();
+        let step_s = self.trained_step_s(&attempt);
         let failure = match &attempt.failure {
             // A rank may fail while it tears down after the gang has done its work.
             Some(failure) if !attempt.completed => failure.clone(),
-            None if !attempt.completed && !attempt.killing => RankFailure {
+            None if !attempt.completed && !attempt.is_dying() => RankFailure {
                 rank: 0,
                 kind: FailureKind::Died,
                 error: "all ranks ended without saying that they were done".to_owned(),
                 traceback: String::new(),
             },
-            _ => {
-                let end = if !attempt.completed {
-                    AttemptEnd::Killed
-                } else if is_to_stop && !self.is_trained(task, step) {
-                    AttemptEnd::Stopped
-                } else {
-                    AttemptEnd::Finished
-                };
-                let step = if end == AttemptEnd::Killed { saved_step } else { step };
-                self.commit(Record::Ended { attempt: id, end, step }, now_s);
-                if purpose == Purpose::Train && self.is_trained(task, step) {
-                    let loss = self.state.task(task).loss;
-                    self.commit(Record::TaskEnded { task, end: TaskEnd::Done { loss } }, now_s);
-                }
-                return;
-            }
+            _ => return self.well_gone(id, &attempt, step_s, now_s),
         };
         let end = AttemptEnd::Failed { failure: failure.clone() };
-        self.commit(Record::Ended { attempt: id, end, step: saved_step }, now_s);
-        match purpose {
-            Purpose::Trial(_) if has_trial_outcome => {}
-            Purpose::Trial(trial) => self.trial_failed(id, trial, failure, now_s),
-            Purpose::Train => self.recover(id, task, &failure, step, now_s),
+        self.commit(Record::Ended { attempt: id, end, step: saved_step, step_s }, now_s);
+        if failure.kind.may_be_machines_fault() {
+            self.judge(&attempt, now_s);
+        }
+        if self.state.has_ended(task) {
+            return;
+        }
+        match attempt.purpose {
+            Purpose::Trial => self.trial_failed(&attempt, failure, now_s),
+            Purpose::Train => self.recover(&attempt, &failure, now_s),
         }
     }
 
-    /// Whether a task that has finished `step` steps is done.
-    fn is_trained(&self, task: TaskId, step: u64) -> bool {
-        self.state.task(task).steps.is_some_and(|steps| step >= steps)
+    /// An attempt ended as it should, or because it was told to die.
+    fn well_gone(&mut self, id: AttemptId, attempt: &Attempt, step_s: Option<f64>, now_s: f64) {
+        let task = attempt.task;
+        let step = attempt.step;
+        let is_trained = attempt.purpose == Purpose::Train
+            && self.state.task(task).steps.is_some_and(|steps| step >= steps);
+        let was_to_stop = attempt.stopping.is_some() || attempt.until_step.is_some();
+        let (end, step) = if !attempt.completed {
+            (AttemptEnd::Killed, self.state.task(task).checkpoint_step)
+        } else if was_to_stop && !is_trained {
+            (AttemptEnd::Stopped, step)
+        } else {
+            (AttemptEnd::Finished, step)
+        };
+        let is_done = is_trained && end == AttemptEnd::Finished;
+        self.commit(Record::Ended { attempt: id, end, step, step_s }, now_s);
+        if is_done && !self.state.has_ended(task) {
+            let loss = self.state.task(task).loss;
+            self.end_task(task, TaskEnd::Done { loss }, now_s);
+        }
     }
 
-    fn recover(
-        &mut self,
-        id: AttemptId,
-        task: TaskId,
-        failure: &RankFailure,
-        reached: u64,
-        now_s: f64,
-    ) {
-        let Some(attempt) = self.state.attempts.get(&id) else { return };
-        let has_trained = attempt.started.is_some_and(|(from, _)| reached > from);
-        let strategy = attempt.strategy.clone();
+    /// Seconds a step that an attempt took, where it trained long enough to tell.
+    fn trained_step_s(&self, attempt: &Attempt) -> Option<f64> {
+        let (from_step, _) = attempt.started?;
+        let trained = attempt.step.saturating_sub(from_step);
+        (attempt.purpose == Purpose::Train && trained >= MIN_STEPS_TO_CORRECT)
+            .then(|| self.state.observed_step_s(attempt))
+            .flatten()
+    }
+
+    pub(crate) fn recover(&mut self, attempt: &Attempt, failure: &RankFailure, now_s: f64) {
+        let task = attempt.task;
+        let has_trained = attempt.started.is_some_and(|(from, _)| attempt.step > from);
+        let key = attempt.strategy.key();
         let failures = self.state.task(task).failures + 1;
         let may_retry = failures < self.state.config.policy.max_failures;
+        let was_killed_before = self.was_killed.get(&task) == Some(&key);
         match failure.kind {
             FailureKind::OutOfMemory | FailureKind::NotApplicable => {
                 let reason = failure.error.clone();
-                self.commit(Record::Excluded { task, strategy, reason }, now_s);
+                self.commit(Record::Excluded { task, key, reason }, now_s);
             }
             // Once may be a person or a passing shortage; twice is the strategy.
-            FailureKind::Killed if self.was_killed_before(id, task, &strategy) => {
+            FailureKind::Killed if was_killed_before => {
                 let reason = failure.error.clone();
-                self.commit(Record::Excluded { task, strategy, reason }, now_s);
+                self.commit(Record::Excluded { task, key, reason }, now_s);
+            }
+            FailureKind::NoSpace => {
+                let not_before_s = now_s + NO_SPACE_WAIT_S;
+                self.commit(Record::Retrying { task, not_before_s, counts: false }, now_s);
             }
             FailureKind::Task if !has_trained => self.give_up(task, failure, now_s),
             _ if may_retry => {
                 let doublings = i32::try_from(failures - 1).unwrap_or(i32::MAX).min(10);
                 let wait_s = self.state.config.policy.backoff_s * 2.0_f64.powi(doublings);
-                self.commit(Record::Retrying { task, not_before_s: now_s + wait_s }, now_s);
+                let not_before_s = now_s + wait_s;
+                self.commit(Record::Retrying { task, not_before_s, counts: true }, now_s);
             }
             _ => self.give_up(task, failure, now_s),
         }
     }
 
-    /// Whether the attempt before this one was killed too, under the same strategy, and no step was
-    /// saved since.
-    fn was_killed_before(&self, id: AttemptId, task: TaskId, strategy: &Strategy) -> bool {
-        let before = self.state.training_attempts(task).filter(|(other, _)| *other < id).last();
-        let saved_step = self.state.task(task).checkpoint_step;
-        before.is_some_and(|(_, attempt)| {
-            attempt.strategy == *strategy
-                && attempt.was_killed_from_outside()
-                && attempt.ended_at_step() == Some(saved_step)
-        })
-    }
-
     fn give_up(&mut self, task: TaskId, failure: &RankFailure, now_s: f64) {
         let end =
             TaskEnd::Failed { error: failure.error.clone(), traceback: failure.traceback.clone() };
-        self.commit(Record::TaskEnded { task, end }, now_s);
+        self.end_task(task, end, now_s);
+    }
+
+    /// Ends a task, and with it those that wait for it in vain.
+    pub(crate) fn end_task(&mut self, task: TaskId, end: TaskEnd, now_s: f64) {
+        let mut ending = vec![(task, end)];
+        while let Some((task, end)) = ending.pop() {
+            if self.state.has_ended(task) {
+                continue;
+            }
+            let is_done = matches!(end, TaskEnd::Done { .. });
+            self.commit(Record::TaskEnded { task, end }, now_s);
+            if let Some((id, _)) = self.state.attempts.iter().find(|(_, one)| {
+                one.task == task && one.purpose == Purpose::Train
+            }) {
+                self.kill(*id, now_s);
+            }
+            let followers = self.followers.get(&task).cloned().unwrap_or_default();
+            for follower in followers {
+                if is_done {
+                    self.queues.touch_task(&self.state, follower);
+                } else {
+                    let reason = format!("it comes after `{}`, which is not done", self.state.name(task));
+                    ending.push((follower, TaskEnd::Cancelled { reason }));
+                }
+            }
+        }
     }
 
     /// Gives up tasks that no technique can run.
     pub(crate) fn give_up_hopeless(&mut self, now_s: f64) {
-        if self.state.phase() != Phase::Planning {
-            return;
+        for task in std::mem::take(&mut self.may_be_hopeless) {
+            let is_waiting = self.state.task(task).status == TaskStatus::Waiting;
+            if is_waiting && let Some(end) = self.why_hopeless(task) {
+                self.end_task(task, end, now_s);
+            }
         }
-        let hopeless: Vec<(TaskId, TaskEnd)> = self
-            .state
-            .task_ids()
-            .filter(|task| self.state.task(*task).status == TaskStatus::Waiting)
-            .filter_map(|task| Some((task, self.why_hopeless(task)?)))
-            .collect();
-        for (task, end) in hopeless {
-            self.commit(Record::TaskEnded { task, end }, now_s);
+    }
+
+    /// Why a task can't run under any strategy, if so: everything has been tried.
+    fn why_hopeless(&self, task: TaskId) -> Option<TaskEnd> {
+        let state = self.state.task(task);
+        let group = self.state.group_of(task);
+        let has_choice = state.steps.is_some() && self.state.choices(task).next().is_some();
+        let is_open = group.trials.iter().any(|(key, trial)| {
+            trial.attempt.is_some() || self.state.is_open(state.group, key)
+        });
+        // Without devices nothing is known: some may come.
+        if has_choice || is_open || self.state.widest.is_empty() {
+            return None;
         }
+        let mut error = "no technique can run it".to_owned();
+        let mut traceback = String::new();
+        let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let allowed = |gpus: u32| {
+            state.spec.gpu_range.as_ref().is_none_or(|range| range.contains(&gpus))
+        };
+        let mut num_allowed = 0;
+        for (key, trial) in group.trials.iter().rev().filter(|(key, _)| allowed(key.strategy.gpus)) {
+            num_allowed += 1;
+            let reason = match &trial.outcome {
+                Some(TrialOutcome::NotApplicable { reason }) => reason.clone(),
+                Some(TrialOutcome::OutOfMemory { .. }) => "out of memory".to_owned(),
+                Some(TrialOutcome::Failed { error, traceback: trace }) => {
+                    if traceback.is_empty() {
+                        traceback.clone_from(trace);
+                    }
+                    error.clone()
+                }
+                Some(TrialOutcome::Measured { .. }) | None => continue,
+            };
+            let strategy = format!("{}×{}", key.strategy.technique, key.strategy.gpus);
+            reasons.entry(reason).or_default().push(strategy);
+        }
+        for (key, reason) in &state.excluded {
+            let strategy = format!("{}×{}", key.technique, key.gpus);
+            reasons.entry(reason.clone()).or_default().push(strategy);
+        }
+        if num_allowed == 0 {
+            "no strategy fits: its gpu_range allows none of the device counts there are"
+                .clone_into(&mut error);
+        } else if reasons.is_empty() {
+            "the number of its steps is unknown: give `batch_count`, since its loader has no length"
+                .clone_into(&mut error);
+        }
+        for (reason, strategies) in reasons {
+            // Writing to a string can't fail.
+            let _ = write!(error, "; {}: {reason}", strategies.join(", "));
+        }
+        Some(TaskEnd::Failed { error, traceback })
     }
 }

@@ -1,26 +1,39 @@
 //! What is left of a run as a planning problem, and what is left of its plan as an answer to that.
+//!
+//! The problem is the world as it is: devices that can be used, tasks that could be planned, and
+//! what runs as running. To stay costs nothing; to move costs a task the checkpoint at which it stops
+//! (`switch_cost_s`) and the launch under the strategy moved to (in that strategy's runtime).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{
-    Assignment, Candidate, Objective, Plan, Problem, ProblemTask, Strategy, TrialOutcome,
+    Assignment, Candidate, Cluster, Gang, HeldDevices, Node, Objective, Placement, Plan, Problem,
+    ProblemTask, Running, Strategy,
 };
 
 use crate::config::Level;
-use crate::forecast::{expected_s, load_s, running, time_left_s};
-use crate::ids::TaskId;
-use crate::state::{State, TaskStatus, TrialSlot};
+use crate::ids::{NodeId, TaskId};
+use crate::record::Place;
+use crate::state::{Attempt, State};
+use crate::trials::Rooms;
 
 /// A task with fewer steps left than this is not cut: its segments would be too few steps to share
 /// them out as planned.
 const MIN_STEPS_TO_CUT: u64 = 50;
+/// A task that is all but done still holds its devices for a moment, seconds.
+const LEAST_RUNTIME_S: f64 = 1e-3;
+/// What one step of priority is worth: the weight of a task's end grows by this factor.
+const PRIORITY_FACTOR: f64 = 4.0;
 
 /// The planning problem of what is left to do, and what its indices mean.
 #[derive(Debug, Default)]
 pub(crate) struct Remaining {
     pub(crate) problem: Problem,
+    pub(crate) objective: Objective,
     /// One for each task of the problem.
     pub(crate) tasks: Vec<RemainingTask>,
+    /// One for each node of the problem: which it is, and which of its devices the problem's are.
+    nodes: Vec<(NodeId, Vec<u32>)>,
 }
 
 /// A task that has not ended.
@@ -33,120 +46,246 @@ pub(crate) struct RemainingTask {
     pub(crate) step: u64,
 }
 
+impl State {
+    /// Tasks that a plan can have a place for: measured, neither ended nor paused, and not about to
+    /// be measured better.
+    pub(crate) fn plannable(&self) -> Vec<TaskId> {
+        let rooms = Rooms::of(self);
+        let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();
+        let mut is_plannable = |task: TaskId| {
+            let state = self.task(task);
+            if self.has_ended(task) || state.is_paused {
+                return false;
+            }
+            if self.attempt_of(task).is_some() {
+                return true;
+            }
+            let awaits =
+                *awaits.entry(state.group).or_insert_with(|| self.awaits_trials(state.group, &rooms));
+            !awaits && state.steps.is_some() && self.fits_pool(task)
+        };
+        self.task_ids().filter(|task| is_plannable(*task)).collect()
+    }
+
+    /// Whether the pool has the devices for some strategy of a task.
+    pub(crate) fn fits_pool(&self, task: TaskId) -> bool {
+        self.choices(task).any(|choice| {
+            self.present_nodes().any(|node| {
+                self.gpu_type(node) == choice.gpu_type
+                    && self.usable_devices(node).count() >= choice.trial.strategy.gpus as usize
+            })
+        })
+    }
+
+    /// What a task's end counts beside others', where tasks have priorities.
+    pub(crate) fn weight(&self, task: TaskId) -> f64 {
+        PRIORITY_FACTOR.powi(self.task(task).spec.wishes.priority.clamp(-16, 16))
+    }
+}
+
 impl Remaining {
-    /// A running task's present strategy costs no set-up; every other strategy of it does, and is
-    /// there only where running tasks `may_move`; only then may it be switched later on.
-    pub(crate) fn new(state: &State, may_move: bool, now_s: f64) -> Self {
-        let attempts: BTreeMap<TaskId, _> = running(state).collect();
+    /// What is left of these tasks. With `deadlines`, tasks must have ended by those that they have.
+    pub(crate) fn new(state: &State, tasks: &[TaskId], deadlines: bool, now_s: f64) -> Self {
         let mut remaining = Self::default();
-        remaining.problem.cluster = state.config.cluster.clone();
-        for task in state.task_ids() {
-            if matches!(state.task(task).status, TaskStatus::Ended(_)) {
-                continue;
-            }
-            let attempt = attempts.get(&task);
-            let mut strategies = Vec::new();
-            let mut options = Vec::new();
-            for trial in candidates(state, task) {
-                let runtime_s = match attempt {
-                    Some(attempt) if attempt.strategy == trial.strategy => {
-                        Some(time_left_s(state, task, attempt, None, now_s))
-                    }
-                    Some(_) if !may_move => None,
-                    _ => expected_s(state, task, &trial.strategy),
-                };
-                let Some(runtime_s) = runtime_s else { continue };
-                options.push(Candidate {
-                    technique: trial.strategy.technique.clone(),
-                    gpus: trial.strategy.gpus,
-                    gpu_type: None,
-                    // A task that is all but done still holds its devices for a moment.
-                    runtime_s: runtime_s.max(1e-3),
-                    pack: false,
-                });
-                strategies.push(trial.strategy.clone());
-            }
-            if options.is_empty() {
-                continue;
-            }
-            let may_switch = may_move || attempt.is_none();
-            remaining.problem.tasks.push(ProblemTask {
-                switch_cost_s: may_switch
-                    .then(|| planned_switch_s(state, task, &strategies))
-                    .flatten(),
-                ..ProblemTask::new(state.name(task), options)
-            });
-            let step = state.task(task).step;
-            remaining.tasks.push(RemainingTask { id: task, strategies, step });
+        let priority = |task: &TaskId| state.task(*task).spec.wishes.priority;
+        let has_priorities = tasks.windows(2).any(|pair| priority(&pair[0]) != priority(&pair[1]));
+        remaining.objective =
+            if has_priorities { Objective::Completion } else { Objective::Makespan };
+        remaining.add_nodes(state);
+        for task in tasks {
+            remaining.add_task(state, *task, deadlines, now_s);
         }
+        remaining.add_order(state);
         remaining
     }
 
-    /// What is left of the newest plan as a plan of this problem; `None` where there was none.
-    ///
-    /// Only its order, places and shares mean something. It may lack tasks.
-    pub(crate) fn warm_start(&self, state: &State) -> Option<Plan> {
-        let plan = state.plans.last()?;
-        let mut assignments = Vec::new();
-        for (index, task) in self.tasks.iter().enumerate() {
-            let steps = state.task(task.id).steps.unwrap_or(0);
-            let left = steps.saturating_sub(task.step).max(1) as f64;
-            let mut from = task.step;
-            for planned in plan.places_of(task.id).filter(|one| !one.is_done_at(task.step)) {
-                let until = planned.until_step.unwrap_or(steps);
-                let strategy = task.strategies.iter().position(|one| *one == planned.strategy)?;
-                assignments.push(Assignment {
-                    task: index,
-                    strategy,
-                    gang: planned.gang.clone(),
-                    share: until.saturating_sub(from) as f64 / left,
-                    start_s: planned.start_s,
-                    end_s: planned.end_s,
-                });
-                from = until;
+    fn add_nodes(&mut self, state: &State) {
+        let mut cluster = Cluster::default();
+        for id in state.present_nodes() {
+            let devices: Vec<u32> = state.usable_devices(id).collect();
+            let gpus = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+            if gpus > 0 {
+                let spec = &state.cluster.nodes[id.0];
+                cluster.nodes.push(Node { gpus, ..spec.clone() });
+                self.nodes.push((id, devices));
             }
         }
-        Some(Plan { assignments, ..Plan::none(Objective::Makespan) })
+        self.problem.cluster = cluster;
+    }
+
+    fn add_task(&mut self, state: &State, id: TaskId, deadlines: bool, now_s: f64) {
+        let attempt = state.attempt_of(id).map(|(_, attempt)| attempt);
+        let attempt = attempt.filter(|one| one.stopping.is_none() && !one.is_dying());
+        let mut strategies = Vec::new();
+        let mut options = Vec::new();
+        for choice in state.choices(id) {
+            let strategy = &choice.trial.strategy;
+            let stays = attempt.filter(|attempt| {
+                attempt.strategy == *strategy && state.gang_type(&attempt.gang) == choice.gpu_type
+            });
+            let runtime_s = match stays {
+                Some(attempt) => Some(state.time_left_s(attempt, None, now_s)),
+                None => state.time_under_s(id, strategy, choice.gpu_type),
+            };
+            let Some(runtime_s) = runtime_s else { continue };
+            options.push(Candidate {
+                technique: strategy.technique.clone(),
+                gpus: strategy.gpus,
+                gpu_type: Some(choice.gpu_type.to_owned()),
+                runtime_s: runtime_s.max(LEAST_RUNTIME_S),
+                pack: false,
+            });
+            strategies.push(strategy.clone());
+        }
+        if options.is_empty() {
+            return;
+        }
+        let save_s = state.save_s(id);
+        let running = attempt.and_then(|attempt| self.running(state, attempt, &options));
+        let task = state.task(id);
+        let wishes = &task.spec.wishes;
+        // Of what runs, a move's checkpoint; of what waits, a switch in mid-run.
+        let switch_cost_s = if running.is_some() {
+            Some(save_s.unwrap_or(0.0))
+        } else {
+            planned_switch_s(state, id, &strategies)
+        };
+        let due_s = wishes.deadline_s.filter(|due_s| deadlines && *due_s > now_s);
+        self.problem.tasks.push(ProblemTask {
+            release_s: if running.is_some() {
+                0.0
+            } else {
+                (task.not_before_s.max(wishes.release_s) - now_s).max(0.0)
+            },
+            deadline_s: due_s.map(|due_s| due_s - now_s),
+            weight: if self.objective == Objective::Completion { state.weight(id) } else { 1.0 },
+            switch_cost_s,
+            running,
+            ..ProblemTask::new(state.name(id), options)
+        });
+        self.tasks.push(RemainingTask { id, strategies, step: task.step });
+    }
+
+    /// How a task runs, in the problem's words; `None` where it runs as the problem can't say.
+    fn running(&self, state: &State, attempt: &Attempt, options: &[Candidate]) -> Option<Running> {
+        let gpu_type = state.gang_type(&attempt.gang);
+        let strategy = &attempt.strategy;
+        let is_option = options.iter().any(|one| {
+            one.technique == strategy.technique
+                && one.gpus == strategy.gpus
+                && one.gpu_type.as_deref() == Some(gpu_type)
+        });
+        if !is_option {
+            return None;
+        }
+        let placement = attempt.gang.iter().map(|part| {
+            let (id, usable) = self.nodes.iter().find(|(id, _)| id.0 == part.node)?;
+            let devices = part.devices.iter().map(|device| {
+                let index = usable.iter().position(|one| one == device)?;
+                u32::try_from(index).ok()
+            });
+            let node = state.cluster.nodes[id.0].name.clone();
+            Some(HeldDevices { node, devices: devices.collect::<Option<_>>()? })
+        });
+        Some(Running {
+            technique: strategy.technique.clone(),
+            gpus: strategy.gpus,
+            gpu_type: Some(gpu_type.to_owned()),
+            placement: placement.collect::<Option<_>>()?,
+            movable: true,
+        })
+    }
+
+    /// Which tasks wait for which others of the problem.
+    fn add_order(&mut self, state: &State) {
+        for index in 0..self.tasks.len() {
+            if self.problem.tasks[index].running.is_some() {
+                continue;
+            }
+            let after = state.waits_for(self.tasks[index].id);
+            self.problem.tasks[index].after = after.map(|one| state.name(one).to_owned()).collect();
+        }
+        // A task whose predecessor can't be planned yet can't be either.
+        while self.problem.tasks.iter().any(|task| !task.after.is_empty()) {
+            let known: BTreeSet<&str> =
+                self.problem.tasks.iter().map(|task| task.name.as_str()).collect();
+            let is_open = |task: &ProblemTask| task.after.iter().all(|name| known.contains(name.as_str()));
+            let Some(closed) = self.problem.tasks.iter().position(|task| !is_open(task)) else {
+                return;
+            };
+            self.problem.tasks.remove(closed);
+            self.tasks.remove(closed);
+        }
+    }
+
+    /// A gang of the problem on the run's devices; `None` where they are not of the problem.
+    pub(crate) fn real_gang(&self, gang: &Gang) -> Option<Gang> {
+        gang.iter()
+            .map(|part| {
+                let (id, usable) = self.nodes.get(part.node)?;
+                let devices = part.devices.iter().map(|one| usable.get(*one as usize).copied());
+                Some(Placement { node: id.0, devices: devices.collect::<Option<_>>()? })
+            })
+            .collect()
+    }
+
+    fn problem_gang(&self, gang: &Gang) -> Option<Gang> {
+        gang.iter()
+            .map(|part| {
+                let node = self.nodes.iter().position(|(id, _)| id.0 == part.node)?;
+                let usable = &self.nodes[node].1;
+                let devices = part.devices.iter().map(|device| {
+                    u32::try_from(usable.iter().position(|one| one == device)?).ok()
+                });
+                Some(Placement { node, devices: devices.collect::<Option<_>>()? })
+            })
+            .collect()
+    }
+
+    /// These places as a plan of this problem. Only its order, places and shares mean something. It
+    /// may lack tasks.
+    pub(crate) fn warm_start(&self, state: &State, places: &[Place]) -> Option<Plan> {
+        let index_of: BTreeMap<TaskId, usize> =
+            self.tasks.iter().enumerate().map(|(index, task)| (task.id, index)).collect();
+        let mut reached: Vec<u64> = self.tasks.iter().map(|task| task.step).collect();
+        let mut assignments = Vec::new();
+        for place in places {
+            let Some(index) = index_of.get(&place.task).copied() else { continue };
+            let task = &self.tasks[index];
+            if place.is_done_at(task.step) {
+                continue;
+            }
+            let steps = state.task(task.id).steps.unwrap_or(0);
+            let left = steps.saturating_sub(task.step).max(1) as f64;
+            let until = place.until_step.unwrap_or(steps);
+            let strategy = task.strategies.iter().position(|one| *one == place.strategy)?;
+            assignments.push(Assignment {
+                task: index,
+                strategy,
+                gang: self.problem_gang(&place.gang)?,
+                share: until.saturating_sub(reached[index]) as f64 / left,
+                start_s: place.start_s,
+                end_s: place.end_s,
+            });
+            reached[index] = until;
+        }
+        (!assignments.is_empty())
+            .then(|| Plan { assignments, ..Plan::none(self.objective) })
     }
 }
 
-/// Whether anything is known of what a switch would cost: a checkpoint was timed, in a trial or since.
-pub(crate) fn switch_costs_are_known(state: &State) -> bool {
-    state.config.policy.max_switches > 0 && state.tasks.iter().any(|task| task.save_s > 0.0)
-}
-
-/// Seconds that a planned switch costs a task: a checkpoint, as long as its last one took, or the
-/// longest of any task's before it has made one; and building and loading under its slowest strategy
-/// to set up. `None` where that isn't known, where too little is left of it, or where some strategy
-/// is a black box, which saves when it likes.
+/// Seconds that a planned switch costs a task that waits: a checkpoint, and building and loading
+/// under its slowest strategy to set up. `None` where no checkpoint was timed, where too little is
+/// left of it, or where some strategy is a black box, which saves when it likes.
 fn planned_switch_s(state: &State, task: TaskId, strategies: &[Strategy]) -> Option<f64> {
     let left = state.task(task).steps?.saturating_sub(state.task(task).step);
     let are_managed =
-        strategies.iter().all(|strategy| state.config.level_of(strategy) == Level::Managed);
-    if !switch_costs_are_known(state) || left < MIN_STEPS_TO_CUT || !are_managed {
+        strategies.iter().all(|one| state.config.level_of(&one.technique) == Level::Managed);
+    if state.config.policy.max_switches == 0 || left < MIN_STEPS_TO_CUT || !are_managed {
         return None;
     }
-    let own_s = Some(state.task(task).save_s).filter(|save_s| *save_s > 0.0);
-    let longest_s = state.tasks.iter().map(|task| task.save_s).fold(0.0, f64::max);
-    let load_s = strategies.iter().map(|strategy| load_s(state, task, strategy));
-    Some(own_s.unwrap_or(longest_s) + load_s.fold(0.0, f64::max))
-}
-
-/// The strategies that a task may run under from here on.
-pub(crate) fn candidates(state: &State, task: TaskId) -> Vec<&TrialSlot> {
-    let excluded = &state.task(task).excluded;
-    let widest = state.config.widest();
-    let allowed = &state.config.tasks[task.0].gpu_range;
-    state
-        .trials_of(task)
-        .filter(|trial| matches!(trial.outcome, Some(TrialOutcome::Measured { .. })))
-        .filter(|trial| trial.strategy.gpus <= widest)
-        .filter(|trial| allowed.as_ref().is_none_or(|range| range.contains(&trial.strategy.gpus)))
-        .filter(|trial| {
-            !excluded.iter().any(|(strategy, _)| {
-                strategy.technique == trial.strategy.technique
-                    && strategy.gpus == trial.strategy.gpus
-            })
-        })
-        .collect()
+    let load_s = state
+        .choices(task)
+        .map(|choice| state.load_s(task, &choice.trial.strategy.key(), choice.gpu_type));
+    Some(state.save_s(task)? + load_s.fold(0.0, f64::max))
 }

@@ -1,46 +1,23 @@
 //! The state of a run as data, and the questions that it answers. How it changes: `apply`.
+//!
+//! It holds what decisions rest on: tasks, nodes, live attempts, what trials found, the plan in
+//! force. What is over and needed by people alone (ended attempts, earlier plans) is not here: a
+//! reader of the records keeps that. So the state stays small however long the run is.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use saturn_core::{Gang, Strategy, TrialOutcome};
+use saturn_core::{Cluster, Gang, Strategy, StrategyKey, TrialOutcome};
 
-use crate::config::{Mode, RunConfig};
-use crate::event::{FailureKind, RankFailure};
-use crate::ids::{AttemptId, TaskId};
-use crate::record::{AttemptEnd, Purpose, RunEnd, RunPlan, StopReason, TaskEnd};
-
-/// Where a run stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Some trial has no outcome yet.
-    Trials,
-    /// All trials have outcomes; no plan is in force.
-    Planning,
-    /// A plan is in force.
-    Training,
-    /// The person asked to stop; attempts are ending.
-    Stopping,
-    /// Nothing is left to do.
-    Ended(RunEnd),
-}
-
-/// A trial to run: shared by all tasks of equal profile key.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TrialSlot {
-    /// The task that is measured for the group: the first with its profile key.
-    pub task: TaskId,
-    /// What is tried; knobs are filled in by the outcome.
-    pub strategy: Strategy,
-    /// What came of it; `None` until it has ended.
-    pub outcome: Option<TrialOutcome>,
-    /// The outcome came from an earlier search.
-    pub reused: bool,
-}
+use crate::config::{RunConfig, TaskSpec};
+use crate::event::RankFailure;
+use crate::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
+use crate::record::{Purpose, RunEnd, RunPlan, StopReason, TaskEnd};
 
 /// What a task is doing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskStatus {
-    /// Waiting for its devices, for a retry, or for a plan.
+    /// Not training: for want of a measurement, a plan, its devices, a retry's time.
     Waiting,
     /// Training.
     Running(AttemptId),
@@ -48,11 +25,19 @@ pub enum TaskStatus {
     Ended(TaskEnd),
 }
 
-/// A task's progress.
+/// A task and its progress.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskState {
+    /// What it is, with the wishes of the moment.
+    pub spec: TaskSpec,
+    /// Index into [`State::groups`].
+    pub group: usize,
     /// What it is doing.
     pub status: TaskStatus,
+    /// It is to do nothing until it is taken up again. It may still be running: then it stops.
+    pub is_paused: bool,
+    /// When it came, seconds.
+    pub added_s: f64,
     /// Steps in all; unknown until a trial has found the length of the loader.
     pub steps: Option<u64>,
     /// Finished steps, live.
@@ -61,25 +46,64 @@ pub struct TaskState {
     pub checkpoint_step: u64,
     /// Loss of the last step, live.
     pub loss: Option<f64>,
-    /// Failures since the last new checkpoint.
+    /// Failures since the last new checkpoint that count towards its end.
     pub failures: u32,
     /// No launch before this time, seconds.
     pub not_before_s: f64,
     /// Technique and device count that must not be used again, and why.
-    pub excluded: Vec<(Strategy, String)>,
-    /// Observed over predicted seconds a step, from the newest training that was long enough and
-    /// ended well.
-    pub correction: f64,
-    /// Seconds that a checkpoint takes while training waits for it, as at a switch and at the end: as
-    /// the newest such took, else as its trial measured; 0 before either is known.
-    pub save_s: f64,
+    pub excluded: Vec<(StrategyKey, String)>,
+    /// Seconds that its last checkpoint took while training waited for it; `None` before the first.
+    pub save_s: Option<f64>,
     /// Seconds for which its training stood still for checkpoints, all together.
     pub blocked_s: f64,
-    /// Seconds from launch to the first step, checkpoint loaded, when it last went on from one.
-    pub load_s: Option<f64>,
+    /// How many times it was launched to train.
+    pub num_attempts: u32,
+    /// Its last attempt was killed from outside, under this strategy, and nothing was saved in it.
+    pub was_killed: Option<StrategyKey>,
 }
 
-/// One launch of a gang.
+/// Names a trial within its group.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TrialKey {
+    /// Technique and device count.
+    pub strategy: StrategyKey,
+    /// Type of device.
+    pub gpu_type: String,
+}
+
+/// What is known of a strategy on a type of device, for all tasks of a group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrialState {
+    /// What is tried; the knobs are those that the technique chose, once it has.
+    pub strategy: Strategy,
+    /// What came of it; `None` until it has ended.
+    pub outcome: Option<TrialOutcome>,
+    /// The outcome came from an earlier search.
+    pub reused: bool,
+    /// Failures, by chance perhaps, since this process drives the run.
+    pub failures: u32,
+    /// The attempt that runs it now.
+    pub attempt: Option<AttemptId>,
+    /// Seconds a step that training took, newest; more to be trusted than the trial's.
+    pub trained_step_s: Option<f64>,
+    /// Seconds from launch to the first step of a training that went on from a checkpoint, newest.
+    pub trained_load_s: Option<f64>,
+}
+
+/// Tasks that perform alike by construction, and what is known of how.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// Their profile key.
+    pub key: String,
+    /// In the order in which they came; the first is measured for all.
+    pub tasks: Vec<TaskId>,
+    /// How many of them have not ended.
+    pub num_open: usize,
+    /// What is wanted or known.
+    pub trials: BTreeMap<TrialKey, TrialState>,
+}
+
+/// One launch of a gang that has not ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attempt {
     /// Its task.
@@ -96,14 +120,18 @@ pub struct Attempt {
     pub launched_s: f64,
     /// Finished steps when it began to train, and the time of that.
     pub started: Option<(u64, f64)>,
-    /// It was asked to stop.
-    pub stopping: Option<StopReason>,
-    /// How and when it ended.
-    pub ended: Option<(AttemptEnd, f64)>,
-    /// Finished steps when it ended, or live.
+    /// It was asked to stop: why, and when.
+    pub stopping: Option<(StopReason, f64)>,
+    /// Finished steps, live.
     pub step: u64,
+    /// Time at which that step was reported, live, seconds.
+    pub stepped_s: f64,
     /// Recent seconds a step, live.
     pub step_s: Option<f64>,
+    /// Seconds for which it stood still for checkpoints.
+    pub blocked_s: f64,
+    /// Its newest checkpoint is of this step; `None` where it has written none.
+    pub saved_step: Option<u64>,
     /// Time of the last word from any of its ranks, live, seconds.
     pub heard_s: f64,
     /// Ranks whose processes have not been reaped, live.
@@ -114,113 +142,135 @@ pub struct Attempt {
     pub failed_ranks: BTreeSet<u32>,
     /// When a rank first said that it had lost its peer, live, seconds.
     pub echo_s: Option<f64>,
-    /// It was told to die, live.
-    pub killing: bool,
+    /// When it was told to die, live, seconds.
+    pub killed_s: Option<f64>,
     /// It said that it did what it was launched for, live.
     pub completed: bool,
 }
 
-impl Attempt {
-    /// Whether any of its processes may live.
-    pub fn is_live(&self) -> bool {
-        self.ended.is_none()
-    }
+/// A device of the pool.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct DeviceState {
+    /// The attempt that holds it.
+    pub held_by: Option<AttemptId>,
+    /// Why it is not used, where it is set aside.
+    pub set_aside: Option<String>,
+    /// Tasks that failed on it as a machine's fault makes them fail, one entry a failure, since a
+    /// task last did well on it.
+    pub suspects: Vec<TaskId>,
+}
 
-    /// Whether it ended by signal 9 that Saturn did not send.
-    pub(crate) fn was_killed_from_outside(&self) -> bool {
-        matches!(&self.ended, Some((AttemptEnd::Failed { failure }, _))
-            if failure.kind == FailureKind::Killed)
-    }
+/// A node of the pool, at present or once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeState {
+    /// It is in the pool.
+    pub is_there: bool,
+    /// Its devices.
+    pub devices: Vec<DeviceState>,
+}
 
-    /// Finished steps that it left behind when it ended.
-    pub(crate) fn ended_at_step(&self) -> Option<u64> {
-        self.ended.as_ref().map(|_| self.step)
+/// Where a task stands, as people are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// No strategy of it has been measured yet.
+    Measuring,
+    /// It could train, and waits.
+    Waiting,
+    /// It trains.
+    Running,
+    /// It is paused.
+    Paused,
+    /// All its steps are trained.
+    Done,
+    /// It was given up.
+    Failed,
+    /// It is not wanted any more.
+    Cancelled,
+}
+
+impl Stage {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Measuring => "measuring",
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
     }
 }
 
-/// All that is known of a run.
+/// Open trials by type of device and width, widest first: group, then technique.
+pub(crate) type OpenTrials = BTreeMap<(String, Reverse<u32>), BTreeSet<(usize, String)>>;
+
+/// All that is known of a run and still matters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
-    /// What the run was told; the cluster is the present one.
+    /// What the run was told at its start; the memory limit is the present one.
     pub config: RunConfig,
-    /// In the order in which they are tried.
-    pub trials: Vec<TrialSlot>,
-    /// By task.
+    /// Every node that ever joined, by [`NodeId`]. Those of `nodes` that are not there are gone.
+    pub cluster: Cluster,
+    /// What is known of each of them.
+    pub nodes: Vec<NodeState>,
+    /// By [`TaskId`].
     pub tasks: Vec<TaskState>,
-    /// Every attempt that was ever launched.
+    /// Tasks that perform alike.
+    pub groups: Vec<Group>,
+    /// Attempts that have not ended.
     pub attempts: BTreeMap<AttemptId, Attempt>,
-    /// Every plan that was ever in force; the last one is, unless `plan_is_stale`.
-    pub plans: Vec<RunPlan>,
-    /// The last plan must be replaced before anything is launched by it.
-    pub plan_is_stale: bool,
+    /// The plan in force.
+    pub plan: Option<RunPlan>,
+    /// Plans that have been in force, this one included.
+    pub num_plans: usize,
+    /// Grows with everything that a plan rests on but progress: tasks that come, go, pause or change
+    /// their wishes, nodes and devices, exclusions, measurements.
+    pub version: u64,
+    /// No more tasks will come.
+    pub is_closed: bool,
     /// The person asked to stop; `true`: at once.
     pub interrupted: Option<bool>,
     /// The run has ended.
     pub ended: Option<RunEnd>,
     /// Time of the last record, seconds.
     pub now_s: f64,
+    /// Tasks that have not ended.
+    pub num_open_tasks: usize,
+    /// Number of the next attempt.
+    pub(crate) next_attempt: u64,
+    pub(crate) group_by_key: BTreeMap<String, usize>,
+    pub(crate) task_by_name: BTreeMap<String, TaskId>,
+    pub(crate) open_trials: OpenTrials,
+    /// Types of devices in the pool, each with the devices of its largest node.
+    pub(crate) widest: Vec<(String, u32)>,
 }
 
 impl State {
-    /// The state of a run that has just begun.
+    /// The state of a run that has just begun: no nodes, no tasks.
     pub fn new(config: RunConfig) -> Self {
-        let tasks = config
-            .tasks
-            .iter()
-            .map(|spec| TaskState {
-                status: TaskStatus::Waiting,
-                steps: spec.steps,
-                step: 0,
-                checkpoint_step: 0,
-                loss: None,
-                failures: 0,
-                not_before_s: 0.0,
-                excluded: Vec::new(),
-                correction: 1.0,
-                save_s: 0.0,
-                blocked_s: 0.0,
-                load_s: None,
-            })
-            .collect();
-        let mut state = Self {
+        Self {
             config,
-            trials: Vec::new(),
-            tasks,
+            cluster: Cluster::default(),
+            nodes: Vec::new(),
+            tasks: Vec::new(),
+            groups: Vec::new(),
             attempts: BTreeMap::new(),
-            plans: Vec::new(),
-            plan_is_stale: false,
+            plan: None,
+            num_plans: 0,
+            version: 0,
+            is_closed: false,
             interrupted: None,
             ended: None,
             now_s: 0.0,
-        };
-        state.lay_out_trials();
-        state
-    }
-
-    /// Where the run stands.
-    pub fn phase(&self) -> Phase {
-        if let Some(end) = self.ended {
-            Phase::Ended(end)
-        } else if self.interrupted.is_some() {
-            Phase::Stopping
-        } else if self.trials.iter().any(|trial| self.is_open(trial)) {
-            Phase::Trials
-        } else if self.config.mode == Mode::Search || self.plan().is_some() {
-            Phase::Training
-        } else {
-            Phase::Planning
+            num_open_tasks: 0,
+            next_attempt: 1,
+            group_by_key: BTreeMap::new(),
+            task_by_name: BTreeMap::new(),
+            open_trials: OpenTrials::new(),
+            widest: Vec::new(),
         }
-    }
-
-    /// The plan in force.
-    pub fn plan(&self) -> Option<&RunPlan> {
-        if self.plan_is_stale { None } else { self.plans.last() }
-    }
-
-    /// Whether a trial is still to be run. One that is wider than the present pool, which may have
-    /// been larger once, waits for no one.
-    pub fn is_open(&self, trial: &TrialSlot) -> bool {
-        trial.outcome.is_none() && trial.strategy.gpus <= self.config.widest()
     }
 
     /// A task's state.
@@ -230,7 +280,12 @@ impl State {
 
     /// A task's name.
     pub fn name(&self, id: TaskId) -> &str {
-        &self.config.tasks[id.0].name
+        &self.tasks[id.0].spec.name
+    }
+
+    /// The task of that name.
+    pub fn task_named(&self, name: &str) -> Option<TaskId> {
+        self.task_by_name.get(name).copied()
     }
 
     /// Ids of all tasks.
@@ -238,60 +293,145 @@ impl State {
         (0..self.tasks.len()).map(TaskId)
     }
 
-    /// Attempts whose processes may live.
-    pub fn live_attempts(&self) -> impl Iterator<Item = (AttemptId, &Attempt)> {
+    /// The group of a task.
+    pub fn group_of(&self, task: TaskId) -> &Group {
+        &self.groups[self.task(task).group]
+    }
+
+    /// Where a task stands.
+    pub fn stage(&self, task: TaskId) -> Stage {
+        let state = self.task(task);
+        match &state.status {
+            TaskStatus::Ended(TaskEnd::Done { .. }) => Stage::Done,
+            TaskStatus::Ended(TaskEnd::Failed { .. }) => Stage::Failed,
+            TaskStatus::Ended(TaskEnd::Cancelled { .. }) => Stage::Cancelled,
+            _ if state.is_paused => Stage::Paused,
+            TaskStatus::Running(_) => Stage::Running,
+            TaskStatus::Waiting if self.is_measured(task) => Stage::Waiting,
+            TaskStatus::Waiting => Stage::Measuring,
+        }
+    }
+
+    /// Whether a task has ended.
+    pub fn has_ended(&self, task: TaskId) -> bool {
+        matches!(self.task(task).status, TaskStatus::Ended(_))
+    }
+
+    /// Whether it is known how long a task takes under some strategy.
+    pub fn is_measured(&self, task: TaskId) -> bool {
+        self.task(task).steps.is_some()
+            && self
+                .group_of(task)
+                .trials
+                .values()
+                .any(|trial| matches!(trial.outcome, Some(TrialOutcome::Measured { .. })))
+    }
+
+    /// The attempt in which a task trains.
+    pub fn attempt_of(&self, task: TaskId) -> Option<(AttemptId, &Attempt)> {
+        let TaskStatus::Running(id) = self.task(task).status else { return None };
+        Some((id, self.attempts.get(&id)?))
+    }
+
+    /// Tasks that train now, with their attempts.
+    pub fn running(&self) -> impl Iterator<Item = (TaskId, &Attempt)> {
         self.attempts
             .iter()
-            .filter(|(_, attempt)| attempt.is_live())
-            .map(|(id, attempt)| (*id, attempt))
+            .filter(|(id, attempt)| {
+                attempt.purpose == Purpose::Train
+                    && self.task(attempt.task).status == TaskStatus::Running(**id)
+            })
+            .map(|(_, attempt)| (attempt.task, attempt))
     }
 
-    /// A task's training attempts, oldest first.
-    pub fn training_attempts(&self, task: TaskId) -> impl Iterator<Item = (AttemptId, &Attempt)> {
-        self.attempts
-            .iter()
-            .filter(move |(_, attempt)| attempt.task == task && attempt.purpose == Purpose::Train)
-            .map(|(id, attempt)| (*id, attempt))
+    /// The tasks that must be done before a task starts and are not.
+    pub fn waits_for(&self, task: TaskId) -> impl Iterator<Item = TaskId> + '_ {
+        self.task(task).spec.wishes.after.iter().copied().filter(|before| {
+            !matches!(self.task(*before).status, TaskStatus::Ended(TaskEnd::Done { .. }))
+        })
     }
 
-    /// The trials that speak for a task.
-    pub fn trials_of(&self, task: TaskId) -> impl Iterator<Item = &TrialSlot> {
-        let group = self.group_of(task);
-        self.trials.iter().filter(move |trial| trial.task == group)
+    /// The type of a node's devices.
+    pub fn gpu_type(&self, node: NodeId) -> &str {
+        self.cluster.nodes.get(node.0).map_or("", |node| node.gpu_type.as_str())
     }
 
-    /// The task that is measured for all tasks that perform like this one.
-    pub fn group_of(&self, task: TaskId) -> TaskId {
-        let key = &self.config.tasks[task.0].profile_key;
-        let first = self.config.tasks.iter().position(|spec| spec.profile_key == *key);
-        TaskId(first.unwrap_or(task.0))
+    /// The type of a gang's devices.
+    pub fn gang_type(&self, gang: &Gang) -> &str {
+        gang.first().map_or("", |placement| self.gpu_type(NodeId(placement.node)))
     }
 
-    /// The tasks that a trial speaks for.
-    pub fn tasks_like(&self, group: TaskId) -> impl Iterator<Item = TaskId> {
-        self.task_ids().filter(move |task| self.group_of(*task) == group)
+    /// What is known of a device; `None` where there is none of that number.
+    pub fn device(&self, id: DeviceId) -> Option<&DeviceState> {
+        self.nodes.get(id.node.0)?.devices.get(id.device as usize)
+    }
+
+    /// Whether a device is in the pool and not set aside.
+    pub fn is_usable(&self, id: DeviceId) -> bool {
+        let is_there = self.nodes.get(id.node.0).is_some_and(|node| node.is_there);
+        is_there && self.device(id).is_some_and(|device| device.set_aside.is_none())
+    }
+
+    /// Whether a device is usable and held by no attempt.
+    pub fn is_free(&self, id: DeviceId) -> bool {
+        self.is_usable(id) && self.device(id).is_some_and(|device| device.held_by.is_none())
+    }
+
+    /// Whether all of a gang's devices are usable.
+    pub fn can_hold(&self, gang: &Gang) -> bool {
+        devices(gang).all(|device| self.is_usable(device))
+    }
+
+    /// Usable devices of a node, ascending.
+    pub fn usable_devices(&self, node: NodeId) -> impl Iterator<Item = u32> + '_ {
+        let state = self.nodes.get(node.0).filter(|node| node.is_there);
+        state.into_iter().flat_map(|node| {
+            let numbered = (0u32..).zip(&node.devices);
+            numbered.filter(|(_, one)| one.set_aside.is_none()).map(|(device, _)| device)
+        })
+    }
+
+    /// Ids of the nodes in the pool.
+    pub fn present_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.iter().enumerate().filter(|(_, node)| node.is_there).map(|(id, _)| NodeId(id))
+    }
+
+    /// Usable devices in all.
+    pub fn num_devices(&self) -> usize {
+        self.present_nodes().map(|node| self.usable_devices(node).count()).sum()
+    }
+
+    /// Trials that have no outcome and are to be run.
+    pub fn num_open_trials(&self) -> usize {
+        self.open_trials.values().map(BTreeSet::len).sum()
     }
 
     /// Number of the next attempt.
     pub(crate) fn next_attempt(&self) -> AttemptId {
-        AttemptId(self.attempts.keys().next_back().map_or(1, |last| last.0 + 1))
+        AttemptId(self.next_attempt)
     }
 
-    /// The trial that speaks for a task under a strategy, whatever its knobs.
-    pub fn trial_of(&self, task: TaskId, strategy: &Strategy) -> Option<&TrialSlot> {
-        self.trials_of(task).find(|trial| {
-            trial.strategy.technique == strategy.technique && trial.strategy.gpus == strategy.gpus
-        })
-    }
-
-    /// Seconds a step that the trials predict for a task under a strategy.
-    pub fn predicted_step_s(&self, task: TaskId, strategy: &Strategy) -> Option<f64> {
-        match self.trial_of(task, strategy)?.outcome {
-            Some(TrialOutcome::Measured { step_s, .. }) => Some(step_s),
-            _ => None,
-        }
+    /// What is known of a strategy for a task on a type of device.
+    pub fn trial_of(&self, task: TaskId, key: &StrategyKey, gpu_type: &str) -> Option<&TrialState> {
+        self.groups[self.task(task).group].trial(key, gpu_type)
     }
 }
 
-/// An attempt shorter than this says too little about its speed.
-pub(crate) const MIN_STEPS_TO_CORRECT: u64 = 10;
+impl Group {
+    /// What is known of a strategy on a type of device.
+    pub fn trial(&self, key: &StrategyKey, gpu_type: &str) -> Option<&TrialState> {
+        self.trials.get(&TrialKey { strategy: key.clone(), gpu_type: gpu_type.to_owned() })
+    }
+}
+
+impl Attempt {
+    /// Whether it was told to die.
+    pub fn is_dying(&self) -> bool {
+        self.killed_s.is_some()
+    }
+
+    /// Its devices.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        devices(&self.gang)
+    }
+}

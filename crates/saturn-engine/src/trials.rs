@@ -1,48 +1,74 @@
 //! Which trial runs when, and what its end means.
 //!
-//! All trials form one queue, wide ones first. Whenever devices are free, the first trial in the
-//! queue that fits into them starts: a narrow trial may overtake a wide one that has to wait, and no
-//! two ever share a device.
+//! Trials get free devices before anything else does, wide ones first, and the queue of each width
+//! in the order in which groups came. A narrow trial may overtake a wide one that has to wait, and
+//! no two ever share a device. Where a trial only waits for other trials to end, the devices that
+//! are free for it already are kept for it; where it waits for training to end, they are not: a
+//! task may train under what has been measured, and the trial is run when there is room again.
 
-use saturn_core::{Knobs, Placement, TrialOutcome};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use saturn_core::{Knobs, Placement, StrategyKey, TrialOutcome};
 
 use crate::engine::Engine;
 use crate::event::{FailureKind, RankFailure};
-use crate::ids::AttemptId;
-use crate::record::{AttemptEnd, Purpose, Record};
+use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
+use crate::record::{Purpose, Record};
+use crate::state::{Attempt, State, TrialKey};
 
 /// The signal that the kernel sends when memory has run out.
 const SIGKILL: i32 = 9;
 /// What a process says in its last words when memory runs out where nobody catches it: in a thread
 /// of a library's own.
 const OUT_OF_MEMORY_WORDS: [&str; 2] = ["std::bad_alloc", "can't allocate memory"];
+/// Failures that may be chance, after which a trial counts as failed.
+const MAX_TRIAL_FAILURES: u32 = 2;
 
 impl Engine {
+    /// Launches what fits, and keeps devices for what will soon.
     pub(crate) fn launch_trials(&mut self, now_s: f64) {
-        let mut free = self.free_devices();
-        for index in 0..self.state.trials.len() {
-            let trial = &self.state.trials[index];
-            let is_running = self
-                .state
-                .live_attempts()
-                .any(|(_, attempt)| attempt.purpose == Purpose::Trial(index));
-            if is_running || !self.state.is_open(trial) {
-                continue;
-            }
-            let gpus = trial.strategy.gpus as usize;
-            let nodes = 0..self.state.config.cluster.nodes.len();
-            let fits = nodes
-                .map(|node| {
-                    let on_node = free.iter().filter(|device| device.0 == node);
-                    (node, on_node.map(|device| device.1).take(gpus).collect::<Vec<u32>>())
-                })
-                .find(|(_, devices)| devices.len() == gpus);
-            let Some((node, devices)) = fits else { continue };
-            free.retain(|device| device.0 != node || !devices.contains(&device.1));
-            let (task, strategy) = (trial.task, trial.strategy.clone());
-            let gang = vec![Placement { node, devices }];
-            self.launch(task, Purpose::Trial(index), strategy, (gang, None), now_s);
+        if !std::mem::take(&mut self.trials_changed) {
+            return;
         }
+        if self.state.open_trials.is_empty() && self.kept_for_trials.is_empty() {
+            return;
+        }
+        let mut kept = BTreeSet::new();
+        let mut rooms = Rooms::of(&self.state);
+        let widths: Vec<(String, Reverse<u32>)> = self.state.open_trials.keys().cloned().collect();
+        for (gpu_type, Reverse(gpus)) in widths {
+            let open: Vec<(usize, String)> = self
+                .state
+                .open_trials
+                .get(&(gpu_type.clone(), Reverse(gpus)))
+                .into_iter()
+                .flatten()
+                .take(rooms.most(&gpu_type, gpus))
+                .cloned()
+                .collect();
+            for (group, technique) in open {
+                if let Some(gang) = rooms.take(&gpu_type, gpus) {
+                    let key = trial_key(&technique, gpus, &gpu_type);
+                    let strategy = self.state.groups[group].trials[&key].strategy.clone();
+                    if let Some(task) = self.speaker(group) {
+                        self.launch(task, Purpose::Trial, strategy, (vec![gang], None), now_s);
+                    }
+                } else {
+                    kept.extend(rooms.keep(&gpu_type, gpus));
+                }
+            }
+        }
+        let before = std::mem::replace(&mut self.kept_for_trials, kept);
+        for device in before.difference(&self.kept_for_trials) {
+            self.queues.touch(*device);
+        }
+    }
+
+    /// The task that is measured for a group: its first that has not ended.
+    fn speaker(&self, group: usize) -> Option<TaskId> {
+        let mut tasks = self.state.groups[group].tasks.iter().copied();
+        tasks.find(|task| !self.state.has_ended(*task))
     }
 
     pub(crate) fn trial_reported(
@@ -53,38 +79,39 @@ impl Engine {
         now_s: f64,
     ) {
         let Some(state) = self.state.attempts.get_mut(&attempt) else { return };
-        let Purpose::Trial(trial) = state.purpose else { return };
-        state.completed = true;
-        let mut strategy = state.strategy.clone();
-        strategy.knobs = knobs;
-        if self.state.trials[trial].outcome.is_none() {
-            self.commit(Record::Tried { trial, strategy, outcome }, now_s);
+        if state.purpose != Purpose::Trial {
+            return;
         }
+        state.completed = true;
+        let state = state.clone();
+        self.tried(&state, knobs, outcome, now_s);
+    }
+
+    fn tried(&mut self, attempt: &Attempt, knobs: Knobs, outcome: TrialOutcome, now_s: f64) {
+        let gpu_type = self.state.gang_type(&attempt.gang).to_owned();
+        let group = self.state.group_of(attempt.task);
+        let known = group.trial(&attempt.strategy.key(), &gpu_type);
+        if known.is_some_and(|trial| trial.outcome.is_some()) {
+            return;
+        }
+        let mut strategy = attempt.strategy.clone();
+        strategy.knobs = knobs;
+        let group = group.key.clone();
+        self.commit(Record::Tried { group, gpu_type, strategy, outcome }, now_s);
     }
 
     /// A trial whose gang is gone without an outcome failed. Where that may not be its own doing, it
     /// is tried once more before it counts.
-    pub(crate) fn trial_failed(
-        &mut self,
-        attempt: AttemptId,
-        trial: usize,
-        failure: RankFailure,
-        now_s: f64,
-    ) {
-        let Some(state) = self.state.attempts.get(&attempt) else { return };
-        let strategy = state.strategy.clone();
-        let num_failed = self
-            .state
-            .attempts
-            .values()
-            .filter(|attempt| attempt.purpose == Purpose::Trial(trial))
-            .filter(|attempt| matches!(attempt.ended, Some((AttemptEnd::Failed { .. }, _))))
-            .count();
+    pub(crate) fn trial_failed(&mut self, attempt: &Attempt, failure: RankFailure, now_s: f64) {
+        let gpu_type = self.state.gang_type(&attempt.gang).to_owned();
+        let group = self.state.group_of(attempt.task);
+        let num_failed =
+            group.trial(&attempt.strategy.key(), &gpu_type).map_or(0, |trial| trial.failures);
         let may_be_chance = matches!(
             failure.kind,
             FailureKind::Killed | FailureKind::Machine | FailureKind::PeerLost
         );
-        if may_be_chance && num_failed < 2 {
+        if failure.kind == FailureKind::NoSpace || may_be_chance && num_failed < MAX_TRIAL_FAILURES {
             return;
         }
         let outcome = match failure.kind {
@@ -94,13 +121,96 @@ impl Engine {
             FailureKind::NotApplicable => TrialOutcome::NotApplicable { reason: failure.error },
             _ => TrialOutcome::Failed { error: failure.error, traceback: failure.traceback },
         };
-        if self.state.trials[trial].outcome.is_none() {
-            self.commit(Record::Tried { trial, strategy, outcome }, now_s);
-        }
+        self.tried(attempt, attempt.strategy.knobs.clone(), outcome, now_s);
     }
 }
 
-impl crate::state::Attempt {
+impl State {
+    /// Whether more will be known of a group before long: a trial of it runs, or could run without
+    /// waiting for training to end.
+    pub(crate) fn awaits_trials(&self, group: usize, rooms: &Rooms) -> bool {
+        self.groups[group].trials.iter().any(|(key, trial)| {
+            let has_room = || rooms.without_training(&key.gpu_type) >= key.strategy.gpus;
+            trial.attempt.is_some()
+                || trial.outcome.is_none() && has_room() && self.is_open(group, key)
+        })
+    }
+}
+
+fn trial_key(technique: &str, gpus: u32, gpu_type: &str) -> TrialKey {
+    let strategy = StrategyKey { technique: technique.to_owned(), gpus };
+    TrialKey { strategy, gpu_type: gpu_type.to_owned() }
+}
+
+/// What trials may use of each node: devices that are free, and devices that other trials hold.
+#[derive(Debug)]
+pub(crate) struct Rooms(BTreeMap<String, Vec<Room>>);
+
+#[derive(Debug)]
+struct Room {
+    node: NodeId,
+    free: Vec<u32>,
+    /// Held by trials, and so free before long.
+    lent: u32,
+}
+
+impl Rooms {
+    pub(crate) fn of(state: &State) -> Self {
+        let mut rooms: BTreeMap<String, Vec<Room>> = BTreeMap::new();
+        for node in state.present_nodes() {
+            let mut room = Room { node, free: Vec::new(), lent: 0 };
+            for device in state.usable_devices(node) {
+                let holder = state.device(DeviceId { node, device }).and_then(|one| one.held_by);
+                match holder.and_then(|id| state.attempts.get(&id)) {
+                    None => room.free.push(device),
+                    Some(attempt) if attempt.purpose == Purpose::Trial => room.lent += 1,
+                    Some(_) => {}
+                }
+            }
+            rooms.entry(state.gpu_type(node).to_owned()).or_default().push(room);
+        }
+        Self(rooms)
+    }
+
+    /// At most how many trials of a width fit, and one more that may wait.
+    fn most(&self, gpu_type: &str, gpus: u32) -> usize {
+        let rooms = self.0.get(gpu_type).into_iter().flatten();
+        rooms.map(|room| room.free.len() / gpus.max(1) as usize).sum::<usize>() + 1
+    }
+
+    /// Devices for a trial, where they are free.
+    fn take(&mut self, gpu_type: &str, gpus: u32) -> Option<Placement> {
+        let rooms = self.0.get_mut(gpu_type)?;
+        let room = rooms.iter_mut().find(|room| room.free.len() >= gpus as usize)?;
+        let devices: Vec<u32> = room.free.drain(..gpus as usize).collect();
+        room.lent += gpus;
+        Some(Placement { node: room.node.0, devices })
+    }
+
+    /// The devices that are free already on a node where a trial will fit once other trials end.
+    /// Narrower trials may still take them.
+    fn keep(&self, gpu_type: &str, gpus: u32) -> Vec<DeviceId> {
+        let rooms = self.0.get(gpu_type).into_iter().flatten();
+        let wide_enough =
+            |room: &&Room| room.lent > 0 && room.free.len() + room.lent as usize >= gpus as usize;
+        rooms
+            .filter(wide_enough)
+            .max_by_key(|room| room.free.len())
+            .map(|room| {
+                room.free.iter().map(|device| DeviceId { node: room.node, device: *device }).collect()
+            })
+            .unwrap_or_default()
+    }
+
+    /// The most devices that one node of a type has beside those that train.
+    fn without_training(&self, gpu_type: &str) -> u32 {
+        let rooms = self.0.get(gpu_type).into_iter().flatten();
+        let widths = rooms.map(|room| u32::try_from(room.free.len()).unwrap_or(u32::MAX) + room.lent);
+        widths.max().unwrap_or(0)
+    }
+}
+
+impl Attempt {
     /// What a rank's death without a word means.
     pub(crate) fn died(rank: u32, code: i32, last_words: String) -> RankFailure {
         let (kind, error) = if code == -SIGKILL {

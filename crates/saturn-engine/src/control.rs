@@ -1,0 +1,208 @@
+//! What a person asks of a run in progress: checked, then made a record, or refused in words.
+//!
+//! A command that changes nothing (a task that is paused already) is accepted. A refusal says what
+//! would be right, and changes nothing.
+
+use crate::engine::Engine;
+use crate::event::{Command, NewTask};
+use crate::ids::{DeviceId, NodeId, TaskId};
+use crate::record::{Purpose, Record, StopReason, TaskEnd};
+use crate::timers::Timer;
+
+/// Names that a refusal lists.
+const MAX_LISTED: usize = 12;
+
+impl Engine {
+    /// Does what is asked, or says why not.
+    pub(crate) fn command(&mut self, command: Command, now_s: f64) -> Result<(), String> {
+        if self.state.ended.is_some() {
+            return Err("the run has ended".to_owned());
+        }
+        match command {
+            Command::Submit { tasks } => self.submit(tasks, now_s),
+            Command::Close => {
+                if !self.state.is_closed {
+                    self.commit(Record::Closed, now_s);
+                }
+                Ok(())
+            }
+            Command::Cancel { task } => {
+                let task = self.open_task(&task)?;
+                let reason = "cancelled by its user".to_owned();
+                self.end_task(task, TaskEnd::Cancelled { reason }, now_s);
+                Ok(())
+            }
+            Command::Pause { task } => {
+                let task = self.open_task(&task)?;
+                if !self.state.task(task).is_paused {
+                    self.commit(Record::Paused { task }, now_s);
+                    if let Some((id, _)) = self.state.attempt_of(task) {
+                        self.stop(id, StopReason::Pause, now_s);
+                    }
+                }
+                Ok(())
+            }
+            Command::Unpause { task } => {
+                let task = self.open_task(&task)?;
+                if self.state.task(task).is_paused {
+                    self.commit(Record::Unpaused { task }, now_s);
+                }
+                Ok(())
+            }
+            Command::Wish { task, priority, deadline_s, release_s, after } => {
+                let task = self.open_task(&task)?;
+                let mut wishes = self.state.task(task).spec.wishes.clone();
+                wishes.priority = priority.unwrap_or(wishes.priority);
+                wishes.deadline_s = deadline_s.unwrap_or(wishes.deadline_s);
+                wishes.release_s = release_s.unwrap_or(wishes.release_s);
+                if let Some(names) = after {
+                    wishes.after = self.predecessors(&names, &[])?;
+                }
+                check_times(wishes.deadline_s, wishes.release_s)?;
+                if wishes.after.iter().any(|before| self.comes_after(*before, task)) {
+                    let name = self.state.name(task);
+                    return Err(format!("`{name}` would have to come after itself"));
+                }
+                if wishes != self.state.task(task).spec.wishes {
+                    self.commit(Record::Wished { task, wishes }, now_s);
+                }
+                Ok(())
+            }
+            Command::TakeBack { node, devices } => self.take_back_devices(&node, devices, now_s),
+            Command::Stop { at_once } => {
+                if self.state.interrupted != Some(true) {
+                    self.stop_run(at_once, now_s);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn submit(&mut self, tasks: Vec<NewTask>, now_s: f64) -> Result<(), String> {
+        if self.state.is_closed {
+            return Err("the run was told that nothing more would come".to_owned());
+        }
+        let mut added: Vec<String> = Vec::new();
+        let mut specs = Vec::new();
+        for NewTask { mut spec, after } in tasks {
+            let name = &spec.name;
+            if self.state.task_named(name).is_some() || added.contains(name) {
+                return Err(format!("there is a task `{name}` already; names must be unique"));
+            }
+            let wishes = &spec.wishes;
+            check_times(wishes.deadline_s, wishes.release_s)?;
+            spec.wishes.after = self.predecessors(&after, &added)?;
+            added.push(spec.name.clone());
+            specs.push(spec);
+        }
+        for spec in specs {
+            let task = TaskId(self.state.tasks.len());
+            self.commit(Record::TaskAdded { task, spec }, now_s);
+        }
+        Ok(())
+    }
+
+    /// The tasks of these names: of the run, or among those that are being added, in order.
+    fn predecessors(&self, names: &[String], added: &[String]) -> Result<Vec<TaskId>, String> {
+        let first = self.state.tasks.len();
+        names
+            .iter()
+            .map(|name| {
+                let position = added.iter().position(|other| other == name);
+                let task = self.state.task_named(name);
+                if let Some(task) = task
+                    && matches!(
+                        self.state.stage(task),
+                        crate::state::Stage::Failed | crate::state::Stage::Cancelled
+                    )
+                {
+                    return Err(format!("`{name}` will never be done: it has ended otherwise"));
+                }
+                task.or(position.map(|position| TaskId(first + position)))
+                    .ok_or_else(|| self.unknown_task(name))
+            })
+            .collect()
+    }
+
+    /// Whether a task comes after another, or is it.
+    fn comes_after(&self, task: TaskId, other: TaskId) -> bool {
+        let mut seen = std::collections::BTreeSet::new();
+        let mut open = vec![task];
+        while let Some(task) = open.pop() {
+            if task == other {
+                return true;
+            }
+            if seen.insert(task) {
+                open.extend(&self.state.task(task).spec.wishes.after);
+            }
+        }
+        false
+    }
+
+    fn open_task(&self, name: &str) -> Result<TaskId, String> {
+        let task = self.state.task_named(name).ok_or_else(|| self.unknown_task(name))?;
+        if self.state.has_ended(task) {
+            let word = self.state.stage(task).word();
+            return Err(format!("task `{name}` has ended: it is {word}"));
+        }
+        Ok(task)
+    }
+
+    fn unknown_task(&self, name: &str) -> String {
+        let names = self.state.tasks.iter().map(|task| format!("`{}`", task.spec.name));
+        let mut listed: Vec<String> = names.take(MAX_LISTED).collect();
+        let num_left = self.state.tasks.len() - listed.len();
+        if num_left > 0 {
+            listed.push(format!("and {num_left} more"));
+        }
+        format!("there is no task `{name}`; there are {}", listed.join(", "))
+    }
+
+    fn take_back_devices(
+        &mut self,
+        name: &str,
+        devices: Vec<u32>,
+        now_s: f64,
+    ) -> Result<(), String> {
+        let nodes = &self.state.cluster.nodes;
+        let Some(node) = nodes.iter().position(|node| node.name == name).map(NodeId) else {
+            let names: Vec<String> = nodes.iter().map(|node| format!("`{}`", node.name)).collect();
+            return Err(format!("there is no node `{name}`; there are {}", names.join(", ")));
+        };
+        let gpus = self.state.cluster.nodes[node.0].gpus;
+        if let Some(device) = devices.iter().find(|device| **device >= gpus) {
+            return Err(format!("node `{name}` has devices 0 to {}, not {device}", gpus - 1));
+        }
+        let devices: Vec<u32> = if devices.is_empty() { (0..gpus).collect() } else { devices };
+        let devices: Vec<DeviceId> =
+            devices.into_iter().map(|device| DeviceId { node, device }).collect();
+        self.take_back(&devices, "told to", now_s);
+        Ok(())
+    }
+
+    /// Stops the run: at checkpoints, or at once.
+    pub(crate) fn stop_run(&mut self, at_once: bool, now_s: f64) {
+        self.commit(Record::Interrupted { at_once }, now_s);
+        let live: Vec<_> =
+            self.state.attempts.iter().map(|(id, attempt)| (*id, attempt.purpose)).collect();
+        for (attempt, purpose) in live {
+            // A trial has nothing to save: it is run anew the next time.
+            if at_once || purpose == Purpose::Trial {
+                self.kill(attempt, now_s);
+            } else {
+                self.stop(attempt, StopReason::Interrupt, now_s);
+            }
+        }
+        self.timers.set(now_s, Timer::Solve);
+    }
+}
+
+fn check_times(deadline_s: Option<f64>, release_s: f64) -> Result<(), String> {
+    let times = [("deadline_s", deadline_s.unwrap_or(0.0)), ("release_s", release_s)];
+    for (name, value) in times {
+        if !(value.is_finite() && value >= 0.0) {
+            return Err(format!("`{name}` is {value}; it must be a number of seconds from 0 on"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! How long things take, as far as is known now: steps, launches, checkpoints.
+//!
+//! A trial's figures hold until training has shown others. What training shows of a strategy holds
+//! for all tasks of its group; for strategies that were only tried, the trial's figure is scaled by
+//! how far training was off where both are known. So what a task needs under its present strategy
+//! and under another are corrected alike: else the one that trains would look worse, or better,
+//! only for being known better.
+
+use saturn_core::{Strategy, StrategyKey, TrialOutcome};
+
+use crate::apply::is_excluded;
+use crate::ids::TaskId;
+use crate::state::{Attempt, State, TrialState};
+
+/// An attempt shorter than this says too little about its speed, steps.
+pub(crate) const MIN_STEPS_TO_CORRECT: u64 = 10;
+
+/// A strategy that a task may run under, on one type of device.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice<'a> {
+    /// What is known of it.
+    pub trial: &'a TrialState,
+    /// Type of device that it holds for.
+    pub gpu_type: &'a str,
+}
+
+impl State {
+    /// The strategies that a task may run under, measured and not excluded, on devices that the pool
+    /// may have.
+    pub fn choices(&self, task: TaskId) -> impl Iterator<Item = Choice<'_>> {
+        let state = self.task(task);
+        self.groups[state.group].trials.iter().filter_map(move |(key, trial)| {
+            let is_measured = matches!(trial.outcome, Some(TrialOutcome::Measured { .. }));
+            let range = &state.spec.gpu_range;
+            let is_allowed = is_measured
+                && range.as_ref().is_none_or(|range| range.contains(&key.strategy.gpus))
+                && !is_excluded(&state.excluded, &key.strategy);
+            is_allowed.then_some(Choice { trial, gpu_type: &key.gpu_type })
+        })
+    }
+
+    /// Seconds a step of a task under a strategy on a type of device; `None` where it was never
+    /// measured.
+    pub fn step_s(&self, task: TaskId, key: &StrategyKey, gpu_type: &str) -> Option<f64> {
+        let trial = self.trial_of(task, key, gpu_type)?;
+        if let Some((_, attempt)) = self.attempt_of(task)
+            && attempt.strategy.is_of(key)
+            && self.gang_type(&attempt.gang) == gpu_type
+            && let Some(observed_s) = self.observed_step_s(attempt)
+        {
+            return Some(observed_s);
+        }
+        trial.trained_step_s.or_else(|| Some(trial.tried_step_s()? * self.correction(task)))
+    }
+
+    /// Trained over tried seconds a step of a task's group: of what the task does now, else the mean
+    /// over the strategies that both are known of; 1 where none is.
+    fn correction(&self, task: TaskId) -> f64 {
+        let live = self.attempt_of(task).and_then(|(_, attempt)| {
+            let gpu_type = self.gang_type(&attempt.gang);
+            let trial = self.trial_of(task, &attempt.strategy.key(), gpu_type)?;
+            Some(self.observed_step_s(attempt)? / trial.tried_step_s()?)
+        });
+        live.unwrap_or_else(|| {
+            let ratios = self.group_of(task).trials.values().filter_map(|trial| {
+                Some((trial.trained_step_s? / trial.tried_step_s()?).ln())
+            });
+            let (sum, num) = ratios.fold((0.0, 0), |(sum, num), one| (sum + one, num + 1));
+            if num == 0 { 1.0 } else { (sum / f64::from(num)).exp() }
+        })
+    }
+
+    /// Seconds a step of a live attempt that has trained for long enough: up to its last step, not up
+    /// to now, since between two words nothing is known.
+    pub(crate) fn observed_step_s(&self, attempt: &Attempt) -> Option<f64> {
+        let (from_step, from_s) = attempt.started?;
+        let trained = attempt.step.saturating_sub(from_step);
+        let taken_s = attempt.stepped_s - from_s - attempt.blocked_s;
+        (trained >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then(|| taken_s / trained as f64)
+    }
+
+    /// Seconds from launch to the first step from where a task stands: as it last took a task of its
+    /// group that went on from a checkpoint, else as the trial measured it.
+    pub fn load_s(&self, task: TaskId, key: &StrategyKey, gpu_type: &str) -> f64 {
+        let Some(trial) = self.trial_of(task, key, gpu_type) else { return 0.0 };
+        let is_going_on = self.task(task).step > 0;
+        let trained_s = trial.trained_load_s.filter(|_| is_going_on);
+        trained_s.unwrap_or(match &trial.outcome {
+            Some(TrialOutcome::Measured { setup_s, .. }) => *setup_s,
+            _ => 0.0,
+        })
+    }
+
+    /// Seconds that a checkpoint takes a task while training waits for it, as at a stop and at the
+    /// end; `None` where none of its group was timed.
+    pub fn save_s(&self, task: TaskId) -> Option<f64> {
+        self.task(task).save_s.or_else(|| {
+            let tried = self.group_of(task).trials.values().filter_map(|trial| match &trial.outcome {
+                Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
+                _ => None,
+            });
+            tried.max_by(f64::total_cmp)
+        })
+    }
+
+    /// Seconds from launch to the checkpoint after so many steps; `None` where it was never measured.
+    pub fn training_s(
+        &self,
+        task: TaskId,
+        strategy: &Strategy,
+        gpu_type: &str,
+        num_steps: u64,
+    ) -> Option<f64> {
+        let key = strategy.key();
+        let step_s = self.step_s(task, &key, gpu_type)?;
+        let save_s = self.save_s(task).unwrap_or(0.0);
+        Some(self.load_s(task, &key, gpu_type) + num_steps as f64 * step_s + save_s)
+    }
+
+    /// Seconds from launch to end of what is left of a task.
+    pub fn time_under_s(&self, task: TaskId, strategy: &Strategy, gpu_type: &str) -> Option<f64> {
+        let state = self.task(task);
+        self.training_s(task, strategy, gpu_type, state.steps?.saturating_sub(state.step))
+    }
+
+    /// Seconds that a running attempt still needs up to a step, or to its task's end, the checkpoint
+    /// there included.
+    pub fn time_left_s(&self, attempt: &Attempt, until_step: Option<u64>, now_s: f64) -> f64 {
+        let task = attempt.task;
+        let until = until_step.or(self.task(task).steps).unwrap_or(attempt.step);
+        let num_steps = until.saturating_sub(attempt.step);
+        let train_s = num_steps as f64 * self.expected_step_s(attempt);
+        let save_s = self.save_s(task).unwrap_or(0.0);
+        if attempt.started.is_none() {
+            return self.load_left_s(attempt, now_s) + train_s + save_s;
+        }
+        if num_steps == 0 && attempt.saved_step == Some(until) {
+            return 0.0;
+        }
+        (train_s + save_s - (now_s - attempt.stepped_s)).max(0.0)
+    }
+
+    /// Seconds that a running attempt needs to stop at a checkpoint: the rest of its present step,
+    /// and the save.
+    pub fn stop_s(&self, attempt: &Attempt, now_s: f64) -> f64 {
+        if attempt.started.is_none() {
+            return self.load_left_s(attempt, now_s);
+        }
+        let step_s = self.expected_step_s(attempt);
+        let since_s = now_s - attempt.stepped_s;
+        let in_step_s = if step_s > 0.0 { (since_s / step_s).ceil() * step_s - since_s } else { 0.0 };
+        in_step_s + self.save_s(attempt.task).unwrap_or(0.0)
+    }
+
+    /// Finished steps at which a running attempt would stop if it were asked to now.
+    pub(crate) fn stop_step(&self, attempt: &Attempt, now_s: f64) -> u64 {
+        let step_s = self.expected_step_s(attempt);
+        if attempt.started.is_none() || step_s <= 0.0 {
+            return attempt.step;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a number of steps"
+        )]
+        let more = ((now_s - attempt.stepped_s) / step_s).ceil().max(0.0) as u64;
+        let all = attempt.until_step.or(self.task(attempt.task).steps).unwrap_or(u64::MAX);
+        attempt.step.saturating_add(more).min(all)
+    }
+
+    /// Seconds a step that a running attempt is expected to go on with.
+    fn expected_step_s(&self, attempt: &Attempt) -> f64 {
+        let gpu_type = self.gang_type(&attempt.gang);
+        self.observed_step_s(attempt)
+            .or_else(|| self.step_s(attempt.task, &attempt.strategy.key(), gpu_type))
+            .unwrap_or(0.0)
+    }
+
+    fn load_left_s(&self, attempt: &Attempt, now_s: f64) -> f64 {
+        let gpu_type = self.gang_type(&attempt.gang);
+        let load_s = self.load_s(attempt.task, &attempt.strategy.key(), gpu_type);
+        (load_s - (now_s - attempt.launched_s)).max(0.0)
+    }
+}
+
+impl TrialState {
+    /// Seconds a step that the trial measured.
+    pub fn tried_step_s(&self) -> Option<f64> {
+        match self.outcome {
+            Some(TrialOutcome::Measured { step_s, .. }) => Some(step_s),
+            _ => None,
+        }
+    }
+}

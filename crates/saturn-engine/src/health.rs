@@ -1,0 +1,176 @@
+//! Devices that break, and processes that won't die.
+//!
+//! - A device on which tasks fail as a machine's fault makes them fail ([`FailureKind::Died`],
+//!   `Machine`, `Stalled`), without any doing well in between, is set aside: after two failures of
+//!   different tasks, or two of one. The failures then count as the device's. The last devices that a
+//!   task can use are never set aside: better slow than never.
+//! - Where a task fails on other devices too, it was the task: the devices that its failures accused
+//!   are taken back, and it is not believed again.
+//! - Processes that live on after their kill cost their devices, not the run: their attempt is
+//!   abandoned and its devices are set aside until the processes are gone.
+
+use std::collections::BTreeSet;
+
+use crate::engine::Engine;
+use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
+use crate::record::{AttemptEnd, Purpose, Record};
+use crate::state::Attempt;
+
+/// Failures in a row after which a device is set aside.
+const MAX_SUSPECTS: usize = 2;
+
+/// Why devices were set aside, while this process drives the run.
+#[derive(Debug, Default)]
+pub(crate) struct Blame {
+    /// Devices that were set aside, and the tasks whose failures accused them.
+    accused: Vec<(BTreeSet<TaskId>, Vec<DeviceId>)>,
+    /// Tasks that accused devices and then failed on others too: they are not believed again.
+    disbelieved: BTreeSet<TaskId>,
+    /// Abandoned attempts: devices, and ranks that live.
+    abandoned: Vec<(AttemptId, Vec<DeviceId>, u32)>,
+}
+
+impl Engine {
+    /// An attempt failed as a machine's fault makes it fail, and that is recorded: looks whether its
+    /// devices, or its task, are to blame.
+    pub(crate) fn judge(&mut self, attempt: &Attempt, now_s: f64) {
+        let task = attempt.task;
+        let held: Vec<DeviceId> = attempt.devices().collect();
+        // It fails elsewhere too: what it has accused before is acquitted.
+        let (acquitted, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.blame.accused)
+            .into_iter()
+            .partition(|(accusers, accused)| {
+                accusers.contains(&task) && !accused.iter().any(|device| held.contains(device))
+            });
+        self.blame.accused = others;
+        for (accusers, devices) in acquitted {
+            self.blame.disbelieved.extend(accusers);
+            let reason = format!("`{}` fails on other devices too", self.state.name(task));
+            self.take_back(&devices, &reason, now_s);
+        }
+        let believed = |device: &DeviceId| -> Vec<TaskId> {
+            let suspects = self.state.device(*device).map_or(&[][..], |one| &one.suspects);
+            let believed = |task: &&TaskId| !self.blame.disbelieved.contains(*task);
+            suspects.iter().filter(believed).copied().collect()
+        };
+        let accused: Vec<DeviceId> =
+            held.iter().copied().filter(|device| believed(device).len() >= MAX_SUSPECTS).collect();
+        if accused.is_empty() || !self.can_do_without(&accused) {
+            return;
+        }
+        let accusers: BTreeSet<TaskId> = accused.iter().flat_map(believed).collect();
+        let names: Vec<String> =
+            accusers.iter().map(|task| format!("`{}`", self.state.name(*task))).collect();
+        let error = attempt.failure.as_ref().map_or("", |failure| failure.error.as_str());
+        let reason = format!("{} failed here in a row: {error}", names.join(" and "));
+        let absolved = accusers.iter().copied().collect();
+        self.blame.accused.push((accusers, accused.clone()));
+        self.set_aside(&accused, &reason, absolved, now_s);
+    }
+
+    /// Whether every task that waits or trains could still run without these devices.
+    fn can_do_without(&self, devices: &[DeviceId]) -> bool {
+        let left = |node: NodeId| {
+            self.state
+                .usable_devices(node)
+                .filter(|device| !devices.contains(&DeviceId { node, device: *device }))
+                .count()
+        };
+        let rooms: Vec<(&str, usize)> = self
+            .state
+            .present_nodes()
+            .map(|node| (self.state.gpu_type(node), left(node)))
+            .collect();
+        rooms.iter().any(|(_, room)| *room > 0)
+            && self.state.task_ids().filter(|task| !self.state.has_ended(*task)).all(|task| {
+                let mut choices = self.state.choices(task).peekable();
+                choices.peek().is_none()
+                    || choices.any(|choice| {
+                        let gpus = choice.trial.strategy.gpus as usize;
+                        rooms.iter().any(|(kind, room)| *kind == choice.gpu_type && *room >= gpus)
+                    })
+            })
+    }
+
+    fn set_aside(
+        &mut self,
+        devices: &[DeviceId],
+        reason: &str,
+        absolved: Vec<TaskId>,
+        now_s: f64,
+    ) {
+        let mut absolved = Some(absolved);
+        for (node, devices) in by_node(devices) {
+            let reason = reason.to_owned();
+            let absolved = absolved.take().unwrap_or_default();
+            self.commit(Record::SetAside { node, devices, reason, absolved }, now_s);
+        }
+    }
+
+    /// Uses devices again.
+    pub(crate) fn take_back(&mut self, devices: &[DeviceId], reason: &str, now_s: f64) {
+        for (node, mut devices) in by_node(devices) {
+            devices.retain(|device| {
+                let id = DeviceId { node, device: *device };
+                let is_abandoned =
+                    self.blame.abandoned.iter().any(|(_, abandoned, _)| abandoned.contains(&id));
+                let state = self.state.device(id);
+                !is_abandoned && state.is_some_and(|one| one.set_aside.is_some())
+            });
+            if !devices.is_empty() {
+                self.commit(Record::TakenBack { node, devices, reason: reason.to_owned() }, now_s);
+            }
+        }
+    }
+
+    /// Gives an attempt up whose processes outlive their kill.
+    pub(crate) fn abandon(&mut self, id: AttemptId, now_s: f64) {
+        let Some(attempt) = self.state.attempts.get(&id).cloned() else { return };
+        let held: Vec<DeviceId> = attempt.devices().collect();
+        let step = self.state.task(attempt.task).checkpoint_step;
+        let end = match &attempt.failure {
+            Some(failure) => AttemptEnd::Failed { failure: failure.clone() },
+            None => AttemptEnd::Abandoned,
+        };
+        self.commit(Record::Ended { attempt: id, end, step, step_s: None }, now_s);
+        let name = self.state.name(attempt.task);
+        let reason = format!(
+            "processes of attempt {id} of `{name}` were killed and live on ({} of them)",
+            attempt.live_ranks
+        );
+        self.blame.abandoned.push((id, held.clone(), attempt.live_ranks));
+        self.set_aside(&held, &reason, Vec::new(), now_s);
+        if self.state.has_ended(attempt.task) {
+            return;
+        }
+        if let Some(failure) = attempt.failure.clone() {
+            match attempt.purpose {
+                Purpose::Trial => self.trial_failed(&attempt, failure, now_s),
+                Purpose::Train => self.recover(&attempt, &failure, now_s),
+            }
+        }
+    }
+
+    /// A rank of an attempt that is not live has ended after all. Whether it was abandoned.
+    pub(crate) fn abandoned_rank_gone(&mut self, id: AttemptId, now_s: f64) {
+        let abandoned = &mut self.blame.abandoned;
+        let Some(index) = abandoned.iter().position(|(other, _, _)| *other == id) else { return };
+        abandoned[index].2 = abandoned[index].2.saturating_sub(1);
+        if abandoned[index].2 == 0 {
+            let (_, devices, _) = abandoned.swap_remove(index);
+            self.take_back(&devices, "its processes are gone", now_s);
+        }
+    }
+}
+
+/// Devices node by node.
+fn by_node(devices: &[DeviceId]) -> Vec<(NodeId, Vec<u32>)> {
+    let mut nodes: Vec<(NodeId, Vec<u32>)> = Vec::new();
+    for DeviceId { node, device } in devices {
+        match nodes.iter_mut().find(|(other, _)| other == node) {
+            Some((_, devices)) => devices.push(*device),
+            None => nodes.push((*node, vec![*device])),
+        }
+    }
+    nodes
+}
