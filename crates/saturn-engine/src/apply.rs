@@ -182,14 +182,15 @@ impl State {
     fn apply_joined(&mut self, id: NodeId, spec: &Node) {
         let devices = vec![DeviceState::default(); spec.gpus as usize];
         let state = NodeState { is_there: true, devices };
-        if id.0 < self.nodes.len() {
-            self.cluster.nodes[id.0] = spec.clone();
-            self.nodes[id.0] = state;
-        } else if id.0 == self.nodes.len() {
+        if id.0 > self.nodes.len() {
+            return;
+        }
+        if id.0 == self.nodes.len() {
             self.cluster.nodes.push(spec.clone());
             self.nodes.push(state);
         } else {
-            return;
+            self.cluster.nodes[id.0] = spec.clone();
+            self.nodes[id.0] = state;
         }
         self.version += 1;
         self.drop_places();
@@ -463,7 +464,14 @@ impl State {
 
     /// Takes in what a rank says between records: a convenience for forecasts and people, never
     /// needed to resume.
-    pub fn observe(&mut self, id: AttemptId, step: u64, loss: Option<f64>, step_s: Option<f64>, now_s: f64) {
+    pub fn observe(
+        &mut self,
+        id: AttemptId,
+        step: u64,
+        loss: Option<f64>,
+        step_s: Option<f64>,
+        now_s: f64,
+    ) {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         attempt.heard_s = now_s;
         if step > attempt.step || attempt.started.is_none() {

@@ -26,6 +26,7 @@ pub mod estimate;
 pub mod event;
 pub mod forecast;
 pub mod ids;
+pub mod migrate;
 pub mod record;
 pub mod state;
 
