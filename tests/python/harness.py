@@ -254,6 +254,7 @@ class Runtime:
         checkpoint_every_s: float = 1e9,
         warmup_steps: int = 1,
         timed_steps: int = 2,
+        device_kind: str = "cpu",
         device_memory_bytes: int | None = None,
         cold: bool = False,
         env: dict[str, str] | None = None,
@@ -280,10 +281,12 @@ class Runtime:
             "gpus": gpus or ranks,
             "knobs": knobs if kind == "trial" else (knobs or {}),
             "world_size": ranks,
-            "device_kind": "cpu",
+            "device_kind": device_kind,
             "devices": list(range(gpus or ranks)),
             "device_memory_bytes": device_memory_bytes,
-            "cores": [[rank % (os.cpu_count() or 1)] for rank in range(gpus or ranks)],
+            "cores": [[rank % (os.cpu_count() or 1)] for rank in range(gpus or ranks)]
+            if device_kind == "cpu"
+            else None,
             "steps": steps,
             "stop_at_step": stop_at_step,
             "warmup_steps": warmup_steps,
