@@ -116,7 +116,7 @@ def saturn_side(
             pickle_path=None,
         )
     )
-    stepper = Stepper(definition, technique, gang, knobs, note=print, alive=lambda: None)
+    stepper = Stepper(definition, technique, gang, knobs, note=print)
     pieces = stepper.pieces(Position())
     metrics = Metrics(directory) if gang.rank == 0 else None
     number = 0

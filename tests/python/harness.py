@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -146,9 +146,14 @@ class Gang:
 
     def stop(self) -> None:
         """Ask every rank to stop at a checkpoint."""
+        self.tell({"type": "stop"})
+
+    def tell(self, message: dict[str, Any], ranks: Sequence[int] | None = None) -> None:
+        """Send a line to these ranks, or to all of them."""
         self.wait_for("hello", count=self.world_size)
-        for connection in self.connections.values():
-            connection.sendall(b'{"type":"stop"}\n')
+        for rank, connection in self.connections.items():
+            if ranks is None or rank in ranks:
+                connection.sendall((json.dumps(message) + "\n").encode())
 
     def wait_for(self, kind: str, *, count: int = 1, step: int = 0) -> None:
         """Wait for messages of a kind, with at least `step` where they carry one."""

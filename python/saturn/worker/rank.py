@@ -34,7 +34,9 @@ def run(spec_path: str, rank: int) -> int:
     """Live the life of `rank`; returns the exit code, 0, or does not return."""
     faulthandler.enable()  # a crash in native code leaves its stack in the log
     spec = specs.load(spec_path)
-    reporter = Reporter(spec.socket, attempt=spec.attempt, rank=rank)
+    reporter = Reporter(
+        spec.socket, attempt=spec.attempt, rank=rank, stop_at_step=spec.stop_at_step
+    )
     try:
         _work(spec, rank, reporter)
     except BaseException as error:
