@@ -77,7 +77,7 @@ fn time_s(state: &State, task: TaskId, key: &TrialKey, now_s: f64) -> Option<f64
     if attempt.strategy.is_of(&key.strategy) && state.gang_type(&attempt.gang) == key.gpu_type {
         return Some(state.time_left_s(attempt, None, now_s));
     }
-    let stop_s = state.stop_s(attempt, now_s);
+    let stop_s = state.stop_of(attempt, now_s).1 - now_s;
     Some(stop_s + state.time_under_s(task, strategy, &key.gpu_type)?)
 }
 
