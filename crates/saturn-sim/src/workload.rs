@@ -60,7 +60,11 @@ impl Workload {
         let widest = nodes.iter().map(|node| node.gpus).max().unwrap_or(1);
         let mut truth = Truth {
             groups: BTreeMap::new(),
-            speeds: TYPES.iter().zip([1.0, 0.4]).map(|(name, one)| ((*name).to_owned(), one)).collect(),
+            speeds: TYPES
+                .iter()
+                .zip([1.0, 0.4])
+                .map(|(name, one)| ((*name).to_owned(), one))
+                .collect(),
         };
         for group in 0..num_groups {
             truth.groups.insert(group_name(group), draw_group(rng, num_techniques, widest));
@@ -85,17 +89,21 @@ impl Workload {
 
     /// Gives every task the trials that exact measurements on the present nodes would have.
     pub fn measure(&mut self) {
-        let types: BTreeMap<&str, u32> = self.nodes.iter().fold(BTreeMap::new(), |mut all, node| {
-            let widest = all.entry(node.gpu_type.as_str()).or_insert(0);
-            *widest = node.gpus.max(*widest);
-            all
-        });
+        let types: BTreeMap<&str, u32> =
+            self.nodes.iter().fold(BTreeMap::new(), |mut all, node| {
+                let widest = all.entry(node.gpu_type.as_str()).or_insert(0);
+                *widest = node.gpus.max(*widest);
+                all
+            });
         for NewTask { spec, .. } in &mut self.tasks {
             for (gpu_type, widest) in &types {
                 for gpus in 1..=*widest {
                     for technique in &self.config.techniques {
-                        let strategy =
-                            Strategy { technique: technique.name.clone(), gpus, knobs: Knobs::new() };
+                        let strategy = Strategy {
+                            technique: technique.name.clone(),
+                            gpus,
+                            knobs: Knobs::new(),
+                        };
                         spec.measured.push(Trial {
                             task: spec.name.clone(),
                             profile_key: Some(spec.profile_key.clone()),

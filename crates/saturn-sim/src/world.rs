@@ -269,12 +269,10 @@ impl World {
             return self.tell(self.now_s, event);
         }
         let true_step_s = self.truth.step_s(&group, &order.strategy, &gpu_type);
-        let noise = if self.is_hit(Fault::NoisySteps) { self.rng.random_range(0.8..1.25) } else { 1.0 };
-        let (load_s, save_s) = self
-            .truth
-            .groups
-            .get(&group)
-            .map_or((1.0, 1.0), |group| (group.load_s, group.save_s));
+        let noise =
+            if self.is_hit(Fault::NoisySteps) { self.rng.random_range(0.8..1.25) } else { 1.0 };
+        let (load_s, save_s) =
+            self.truth.groups.get(&group).map_or((1.0, 1.0), |group| (group.load_s, group.save_s));
         let gang = LiveGang {
             launched_s: self.now_s,
             live: (0..order.num_ranks).collect(),
@@ -423,11 +421,10 @@ impl World {
 
     fn tried(&mut self, attempt: AttemptId) {
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
-        let outcome = gang
-            .fate
-            .outcome
-            .clone()
-            .unwrap_or(TrialOutcome::NotApplicable { reason: "nothing is known of it".to_owned() });
+        let outcome =
+            gang.fate.outcome.clone().unwrap_or(TrialOutcome::NotApplicable {
+                reason: "nothing is known of it".to_owned(),
+            });
         let knobs = gang.order.strategy.knobs.clone();
         if !gang.fate.loses_last_word {
             self.say(attempt, RankReport::Trial { knobs, outcome });
