@@ -8,6 +8,7 @@
 //! Nothing here reads a clock or does I/O but the small programs in `bin/`: equal seeds give equal
 //! histories.
 
+mod drawn;
 mod fate;
 mod faults;
 mod gang;

@@ -5,6 +5,7 @@ use saturn_core::{Plan, PlanStatus, Reason};
 use saturn_engine::{SolveAnswer, SolveOrder};
 use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
 
+use crate::drawn::draw;
 use crate::faults::Fault;
 use crate::world::World;
 
@@ -38,8 +39,8 @@ impl Planner {
         if world.is_hit(Fault::SolveInfeasible) {
             return (takes_s, Ok(without_plan(order.objective, PlanStatus::Infeasible)));
         }
-        let is_poor = world.is_hit(Fault::PoorPlan);
-        let answer = self.solve(order, is_poor).map(|mut plan| {
+        let drawn = if world.is_hit(Fault::PoorPlan) { draw(&mut world.rng, order) } else { None };
+        let answer = drawn.map_or_else(|| self.solve(order), Ok).map(|mut plan| {
             plan.solve_s = takes_s;
             if world.is_hit(Fault::WrongPlan) {
                 spoil(world, &mut plan);
@@ -49,18 +50,14 @@ impl Planner {
         (takes_s, answer)
     }
 
-    fn solve(&self, order: &SolveOrder, is_poor: bool) -> Result<Plan, String> {
+    fn solve(&self, order: &SolveOrder) -> Result<Plan, String> {
         let options = Options {
-            backend: if is_poor { Backend::Random } else { Backend::Auto },
+            backend: Backend::Search,
             objective: order.objective,
             max_moves: Some(self.max_moves),
             seed: order.seed,
             threads: 1,
-            max_switches: if is_poor || order.objective != Objective::Makespan {
-                0
-            } else {
-                order.max_switches
-            },
+            max_switches: order.max_switches,
             min_switch_gain: order.min_switch_gain,
             warm_start: order.warm_start.clone(),
             ..Options::default()
