@@ -28,6 +28,7 @@ pub mod forecast;
 pub mod ids;
 pub mod launcher;
 pub mod observer;
+pub mod migrate;
 pub mod record;
 pub mod state;
 
