@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, Transaction, params};
 use saturn_engine::Record;
+use saturn_engine::migrate::VERSION;
 
 use crate::disk::{Disk, Operation};
 use crate::error::RuntimeError;
@@ -20,8 +21,10 @@ use crate::request::{LaunchSettings, new_run_id};
 
 pub(crate) use read::Contents;
 
-/// Grows with every change that an older reader would misread.
-const VERSION: i64 = 2;
+const RECORD_TABLE: &str = "CREATE TABLE record (
+    seq INTEGER PRIMARY KEY, at_s REAL NOT NULL,
+    wall TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, record TEXT NOT NULL
+);";
 
 /// The journal of a run that this process drives.
 #[derive(Debug)]
@@ -32,23 +35,22 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Creates the journal of a new run.
+    /// Creates the journal of a run that begins with these records, at time 0: all of it, or nothing
+    /// that a resume would take for a run.
     pub(crate) fn create(
         path: &Path,
         settings: &LaunchSettings,
+        records: &[Record],
         disk: Disk,
     ) -> Result<Self, RuntimeError> {
         let mut journal = Self::connect(path, OpenFlags::default(), disk)?;
         let settings = to_json(path, settings)?;
-        journal.transact(|transaction| {
-            transaction.execute_batch(
-                "CREATE TABLE record (
-                     seq INTEGER PRIMARY KEY, at_s REAL NOT NULL,
-                     wall TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, record TEXT NOT NULL
-                 );
-                 CREATE TABLE settings (launch TEXT NOT NULL);",
-            )?;
+        let rows = to_rows(path, records)?;
+        journal.transact(|transaction, disk| {
+            transaction.execute_batch(RECORD_TABLE)?;
+            transaction.execute_batch("CREATE TABLE settings (launch TEXT NOT NULL);")?;
             transaction.execute("INSERT INTO settings (launch) VALUES (?1)", params![settings])?;
+            insert(transaction, &rows, 0.0, path, disk)?;
             transaction.pragma_update(None, "user_version", VERSION)
         })?;
         Ok(journal)
@@ -86,19 +88,14 @@ impl Journal {
             .iter()
             .map(|(record, at_s)| Ok((*at_s, to_json(&path, record)?)))
             .collect::<Result<_, RuntimeError>>()?;
-        self.transact(|transaction| {
+        self.transact(|transaction, _| {
             transaction.execute("UPDATE settings SET launch = ?1", params![settings])?;
             if !with_records {
                 return Ok(());
             }
             transaction.execute_batch("ALTER TABLE record RENAME TO translated")?;
-            transaction.execute_batch(
-                "CREATE TABLE record (
-                     seq INTEGER PRIMARY KEY, at_s REAL NOT NULL,
-                     wall TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, record TEXT NOT NULL
-                 );
-                 CREATE INDEX by_time ON translated (at_s);",
-            )?;
+            transaction.execute_batch(RECORD_TABLE)?;
+            transaction.execute_batch("CREATE INDEX by_time ON translated (at_s);")?;
             let mut insert = transaction.prepare(
                 "INSERT INTO record (at_s, wall, record) VALUES (?1, coalesce(
                      (SELECT wall FROM translated WHERE at_s <= ?1 ORDER BY at_s DESC LIMIT 1),
@@ -107,6 +104,7 @@ impl Journal {
             for (at_s, row) in &rows {
                 insert.execute(params![at_s, row])?;
             }
+            drop(insert);
             transaction.execute_batch("DROP TABLE translated")?;
             transaction.pragma_update(None, "user_version", VERSION)
         })
@@ -117,36 +115,43 @@ impl Journal {
         if records.is_empty() {
             return Ok(());
         }
-        let rows: Vec<String> =
-            records.iter().map(|record| to_json(&self.path, record)).collect::<Result<_, _>>()?;
-        let (disk, path) = (self.disk.clone(), self.path.clone());
-        self.transact(|transaction| {
-            let mut insert =
-                transaction.prepare_cached("INSERT INTO record (at_s, record) VALUES (?1, ?2)")?;
-            for row in &rows {
-                disk.before(Operation::Insert, &path).map_err(as_sqlite)?;
-                insert.execute(params![now_s, row])?;
-            }
-            Ok(())
-        })
+        let rows = to_rows(&self.path, records)?;
+        let path = self.path.clone();
+        self.transact(|transaction, disk| insert(transaction, &rows, now_s, &path, disk))
     }
 
     /// Does all of the work durably, or nothing of it.
     fn transact(
         &mut self,
-        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
+        work: impl FnOnce(&Transaction<'_>, &Disk) -> rusqlite::Result<()>,
     ) -> Result<(), RuntimeError> {
         let (disk, path) = (&self.disk, &self.path);
         let done = (|| {
             disk.before(Operation::Begin, path).map_err(as_sqlite)?;
             let transaction = self.connection.transaction()?;
-            work(&transaction)?;
+            work(&transaction, disk)?;
             disk.before(Operation::Commit, path).map_err(as_sqlite)?;
             transaction.commit()
         })();
         done.map_err(|source| RuntimeError::Journal { path: path.clone(), source })?;
         disk.before(Operation::Committed, path).map_err(RuntimeError::file("write", path))
     }
+}
+
+fn insert(
+    transaction: &Transaction<'_>,
+    rows: &[String],
+    now_s: f64,
+    path: &Path,
+    disk: &Disk,
+) -> rusqlite::Result<()> {
+    let mut insert =
+        transaction.prepare_cached("INSERT INTO record (at_s, record) VALUES (?1, ?2)")?;
+    for row in rows {
+        disk.before(Operation::Insert, path).map_err(as_sqlite)?;
+        insert.execute(params![now_s, row])?;
+    }
+    Ok(())
 }
 
 /// A fault of the disk as `SQLite` would put it.
@@ -156,6 +161,10 @@ fn as_sqlite(error: std::io::Error) -> rusqlite::Error {
         _ => rusqlite::ffi::SQLITE_IOERR,
     };
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), Some(error.to_string()))
+}
+
+fn to_rows(path: &Path, records: &[Record]) -> Result<Vec<String>, RuntimeError> {
+    records.iter().map(|record| to_json(path, record)).collect()
 }
 
 fn to_json(path: &Path, value: &impl serde::Serialize) -> Result<String, RuntimeError> {

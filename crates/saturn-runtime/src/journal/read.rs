@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 use saturn_engine::Record;
+use saturn_engine::migrate::{VERSION, migrate_v1};
 use serde_json::Value;
 
-use super::VERSION;
 use crate::error::RuntimeError;
 use crate::request::LaunchSettings;
 
@@ -75,6 +75,11 @@ impl Contents {
         let version: i64 = snapshot
             .pragma_query_value(None, "user_version", |row| row.get(0))
             .map_err(failed)?;
+        if version == 0 {
+            let run = path.parent().unwrap_or(path).to_owned();
+            let reason = "its journal is empty: the run never began".to_owned();
+            return Err(RuntimeError::NoRun { path: run, reason });
+        }
         if !(1..=VERSION).contains(&version) {
             return Err(damaged(format!(
                 "its version is {version}; this program reads 1 to {VERSION}"
@@ -103,8 +108,8 @@ impl Contents {
                     .map_err(|error| damaged(format!("record {}: {error}", index + 1)))?;
                 Ok((value, *at_s))
             });
-            let rows = rows.collect::<Result<_, RuntimeError>>()?;
-            saturn_engine::migrate::migrate_v1(rows).map_err(damaged)?
+            let rows = rows.collect::<Result<Vec<_>, RuntimeError>>()?;
+            migrate_v1(rows).map_err(|error| damaged(error.to_string()))?
         } else {
             rows.iter()
                 .enumerate()
