@@ -65,7 +65,7 @@ fn ask_or_read(run_dir: &Path, query: Query) -> Result<Reply, RuntimeError> {
 }
 
 /// A run from its journal, which stays untouched.
-fn read(run_dir: &Path) -> Result<(State, History), RuntimeError> {
+pub(crate) fn read(run_dir: &Path) -> Result<(State, History), RuntimeError> {
     let journal = journal_of(run_dir);
     let contents = Contents::read(&journal)?;
     saturn_view::replay(contents.records).ok_or_else(|| RuntimeError::Damaged {

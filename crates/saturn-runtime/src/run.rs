@@ -20,7 +20,7 @@ use crate::error::RuntimeError;
 use crate::followers::Followers;
 use crate::journal::Journal;
 use crate::launcher::LocalLauncher;
-use crate::reports::Written;
+use crate::reports::{self, Written};
 use crate::request::{LaunchSettings, Parts, RunRequest};
 use crate::run_dir::{RunDir, journal_of};
 
@@ -223,12 +223,8 @@ fn finish(
     disk: &Disk,
     left_behind: Vec<i32>,
 ) -> Result<Outcome, RuntimeError> {
-    let Some((state, history)) = followers.close_desk() else {
-        return Err(RuntimeError::Damaged {
-            path: journal_of(run),
-            reason: "its records could not be folded into a report, a fault in Saturn".to_owned(),
-        });
-    };
+    // A desk that is gone has panicked, which is no reason for a run to fail.
+    let (state, history) = followers.close_desk().map_or_else(|| reports::read(run), Ok)?;
     let written = Written::of(run, &state, &history, disk);
     for note in written.notes() {
         followers.note(&note, state.now_s);
