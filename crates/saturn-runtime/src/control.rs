@@ -135,8 +135,8 @@ impl Request {
 
 /// Asks the process that drives a run. A refusal is a reply, not an error.
 pub fn ask(run_dir: &Path, request: &Request) -> Result<Reply, ControlError> {
-    let stream = connect(run_dir)
-        .map_err(|_| ControlError::NotDriven { path: run_dir.to_owned() })?;
+    let stream =
+        connect(run_dir).map_err(|_| ControlError::NotDriven { path: run_dir.to_owned() })?;
     exchange(stream, request)
         .map_err(|source| ControlError::NoAnswer { path: run_dir.to_owned(), source })
 }

@@ -76,7 +76,8 @@ pub(crate) fn read(run_dir: &Path) -> Result<(State, History), RuntimeError> {
 
 /// Answers a question about a run.
 pub(crate) fn answer(state: &State, history: &History, query: &Query, now_s: f64) -> Reply {
-    let as_json = |value: Result<Value, serde_json::Error>| value.map_err(|error| error.to_string());
+    let as_json =
+        |value: Result<Value, serde_json::Error>| value.map_err(|error| error.to_string());
     let answered = match query {
         Query::Status => as_json(serde_json::to_value(serde_json::Value::Null))
             .map(|status| Reply { status: Some(status), ..Reply::done() }),

@@ -57,9 +57,10 @@ impl Place {
 
     /// The devices of a gang, with their numbers.
     fn devices(&self, order: &LaunchOrder) -> Result<Vec<(u32, Device)>, RuntimeError> {
-        let numbered = order.parts.iter().flat_map(|part| {
-            part.devices.iter().map(move |number| (&part.node, *number))
-        });
+        let numbered = order
+            .parts
+            .iter()
+            .flat_map(|part| part.devices.iter().map(move |number| (&part.node, *number)));
         numbered
             .map(|(node, number)| match self.pool.device(node, number) {
                 Some(device) => Ok((number, device.clone())),

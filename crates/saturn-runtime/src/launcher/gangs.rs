@@ -173,7 +173,9 @@ impl Gangs {
         for (attempt, gang) in &mut self.0 {
             if gang.kill_asked.is_some_and(is_past) {
                 let unstarted = |rank: &&LiveRank| rank.pid.is_none() && rank.exited.is_none();
-                ended.hung_parents.extend(gang.ranks.values().find(unstarted).map(|one| one.parent));
+                ended
+                    .hung_parents
+                    .extend(gang.ranks.values().find(unstarted).map(|one| one.parent));
             }
             let all_exited = gang.ranks.values().all(|rank| rank.exited.is_some());
             if all_exited && matches!(gang.sweep, Sweep::NotYet) {

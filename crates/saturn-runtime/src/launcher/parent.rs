@@ -69,12 +69,10 @@ impl Parent {
         if kind == Kind::Warm {
             command.args(["--preload", &settings.preload.join(",")]);
         }
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .map_err(|source| RuntimeError::Python { python: settings.python.clone(), source })?;
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().map_err(
+                |source| RuntimeError::Python { python: settings.python.clone(), source },
+            )?;
         let (lines, to_write) = channel();
         if let Some(stdin) = child.stdin.take() {
             std::thread::spawn(move || write_lines(stdin, &to_write));
@@ -93,11 +91,6 @@ impl Parent {
             let _ = lines.send(line);
         }
         Ok(())
-    }
-
-    /// Its process id.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     /// Kills it, and so all of its ranks.
@@ -145,10 +138,12 @@ fn read_lines(stdout: ChildStdout, parent: u64, inputs: &Sending) {
         let Ok(line) = serde_json::from_str(&line) else { continue };
         let input = match line {
             FromParent::Ready { threads, .. } => Some(Input::Ready { parent, threads }),
-            FromParent::Launched { launched } => parse_rank_key(&launched.key)
-                .map(|key| Input::Started { key, pid: launched.pid }),
-            FromParent::Exited { exited } => parse_rank_key(&exited.key)
-                .map(|key| Input::Exited { key, code: exited.code }),
+            FromParent::Launched { launched } => {
+                parse_rank_key(&launched.key).map(|key| Input::Started { key, pid: launched.pid })
+            }
+            FromParent::Exited { exited } => {
+                parse_rank_key(&exited.key).map(|key| Input::Exited { key, code: exited.code })
+            }
         };
         if let Some(input) = input
             && inputs.send(input).is_err()
