@@ -48,14 +48,30 @@ def create(runs_dir: str | os.PathLike[str], name: str | None, verb: str) -> Pat
 
 
 def write_tasks(run_dir: Path, tasks: Sequence[Task], pickles: Sequence[bytes]) -> list[str]:
-    """Write the pickled tasks; returns their directories, within the run directory."""
+    """Write the pickled tasks; returns their directories, within the run directory.
+
+    The run may be in progress and have tasks already, or leavings of some that it never took.
+    """
+    (run_dir / "tasks").mkdir(exist_ok=True)
+    first = sum(1 for _ in (run_dir / "tasks").iterdir())
     directories = []
-    for index, (task, data) in enumerate(zip(tasks, pickles, strict=True)):
-        directory = f"tasks/{slug(task.name, index)}"
-        (run_dir / directory).mkdir(parents=True)
-        _write_private(run_dir / directory / "task.pkl", data)
-        directories.append(directory)
+    for index, (task, data) in enumerate(zip(tasks, pickles, strict=True), first):
+        directory = _fresh_directory(run_dir / "tasks", task.name, index)
+        _write_private(directory / "task.pkl", data)
+        directories.append(f"tasks/{directory.name}")
     return directories
+
+
+def _fresh_directory(parent: Path, name: str, index: int) -> Path:
+    path = parent / slug(name, index)
+    while True:
+        try:
+            path.mkdir()
+        except FileExistsError:
+            path = parent / f"_task-{index}"
+            index += 1
+        else:
+            return path
 
 
 def write_techniques(run_dir: Path, entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -79,9 +95,14 @@ def write_techniques(run_dir: Path, entries: Sequence[Entry]) -> list[dict[str, 
     return described
 
 
+def is_run(path: Path) -> bool:
+    """Whether a run has begun there."""
+    return (path / "journal.db").is_file()
+
+
 def remove_unbegun(run_dir: Path) -> None:
     """Remove the directory of a run that was refused: with a journal, it is a run and stays."""
-    if not (run_dir / "journal.db").exists():
+    if not is_run(run_dir):
         shutil.rmtree(run_dir, ignore_errors=True)
 
 
