@@ -29,7 +29,7 @@ def run(
     write: Callable[[str], None] | None = None,
     *,
     is_terminal: bool = False,
-    interrupts: Interrupts | None = None,
+    interrupts: Interrupts,
 ) -> str:
     """Drive a run to its end and return its report as JSON.
 
