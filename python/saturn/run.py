@@ -98,7 +98,8 @@ def orchestrate(
             that perform alike are reused, if they ran on the same type of device.
         checkpoint_every_s: seconds of training between two checkpoints of a task.
         stall_s: seconds of silence after which a task's workers count as hung and are restarted
-            from the last checkpoint; more than the largest model takes to build and load.
+            from the last checkpoint; more than its longest step takes. Building, loading and saving
+            are no silence.
         solver_time_limit_s: seconds for one solve.
         max_switches: how often a task may be planned to change its technique, device count or place
             in mid-run, where trials or checkpoints have shown what that costs; a plan with such

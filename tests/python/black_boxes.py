@@ -153,6 +153,14 @@ class Slow(BaseTechnique):
         task.save(model.state_dict())
 
 
+class TellsThreads(BaseTechnique):
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        train(task, batch_count)
+
+    def search(task, gpus, task_id):  # noqa: N805
+        return {"threads": torch.get_num_threads()}, 0.25
+
+
 def _child(rank: int, task: Any) -> None:
     torch.set_num_threads(1)
     if rank == 0:

@@ -46,7 +46,7 @@ impl State {
         if let Some((_, attempt)) = self.attempt_of(task)
             && attempt.strategy.is_of(key)
             && self.gang_type(&attempt.gang) == gpu_type
-            && let Some(observed_s) = self.observed_step_s(attempt)
+            && let Some(observed_s) = attempt.observed_step_s()
         {
             return Some(observed_s);
         }
@@ -59,24 +59,17 @@ impl State {
         let live = self.attempt_of(task).and_then(|(_, attempt)| {
             let gpu_type = self.gang_type(&attempt.gang);
             let trial = self.trial_of(task, &attempt.strategy.key(), gpu_type)?;
-            Some(self.observed_step_s(attempt)? / trial.tried_step_s()?)
+            Some(attempt.observed_step_s()? / trial.tried_step_s()?)
         });
         live.unwrap_or_else(|| {
-            let ratios = self.group_of(task).trials.values().filter_map(|trial| {
-                Some((trial.trained_step_s? / trial.tried_step_s()?).ln())
-            });
+            let ratios = self
+                .group_of(task)
+                .trials
+                .values()
+                .filter_map(|trial| Some((trial.trained_step_s? / trial.tried_step_s()?).ln()));
             let (sum, num) = ratios.fold((0.0, 0), |(sum, num), one| (sum + one, num + 1));
             if num == 0 { 1.0 } else { (sum / f64::from(num)).exp() }
         })
-    }
-
-    /// Seconds a step of a live attempt that has trained for long enough: up to its last step, not up
-    /// to now, since between two words nothing is known.
-    pub(crate) fn observed_step_s(&self, attempt: &Attempt) -> Option<f64> {
-        let (from_step, from_s) = attempt.started?;
-        let trained = attempt.step.saturating_sub(from_step);
-        let taken_s = attempt.stepped_s - from_s - attempt.blocked_s;
-        (trained >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then(|| taken_s / trained as f64)
     }
 
     /// Seconds from launch to the first step from where a task stands: as it last took a task of its
@@ -95,10 +88,11 @@ impl State {
     /// end; `None` where none of its group was timed.
     pub fn save_s(&self, task: TaskId) -> Option<f64> {
         self.task(task).save_s.or_else(|| {
-            let tried = self.group_of(task).trials.values().filter_map(|trial| match &trial.outcome {
-                Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
-                _ => None,
-            });
+            let tried =
+                self.group_of(task).trials.values().filter_map(|trial| match &trial.outcome {
+                    Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
+                    _ => None,
+                });
             tried.max_by(f64::total_cmp)
         })
     }
@@ -148,7 +142,8 @@ impl State {
         }
         let step_s = self.expected_step_s(attempt);
         let since_s = now_s - attempt.stepped_s;
-        let in_step_s = if step_s > 0.0 { (since_s / step_s).ceil() * step_s - since_s } else { 0.0 };
+        let in_step_s =
+            if step_s > 0.0 { (since_s / step_s).ceil() * step_s - since_s } else { 0.0 };
         in_step_s + self.save_s(attempt.task).unwrap_or(0.0)
     }
 
@@ -171,7 +166,8 @@ impl State {
     /// Seconds a step that a running attempt is expected to go on with.
     fn expected_step_s(&self, attempt: &Attempt) -> f64 {
         let gpu_type = self.gang_type(&attempt.gang);
-        self.observed_step_s(attempt)
+        attempt
+            .observed_step_s()
             .or_else(|| self.step_s(attempt.task, &attempt.strategy.key(), gpu_type))
             .unwrap_or(0.0)
     }
@@ -180,6 +176,17 @@ impl State {
         let gpu_type = self.gang_type(&attempt.gang);
         let load_s = self.load_s(attempt.task, &attempt.strategy.key(), gpu_type);
         (load_s - (now_s - attempt.launched_s)).max(0.0)
+    }
+}
+
+impl Attempt {
+    /// Seconds a step of a live attempt that has trained for long enough: up to its last step, not up
+    /// to now, since between two words nothing is known.
+    pub fn observed_step_s(&self) -> Option<f64> {
+        let (from_step, from_s) = self.started?;
+        let trained = self.step.saturating_sub(from_step);
+        let taken_s = self.stepped_s - from_s - self.blocked_s;
+        (trained >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then(|| taken_s / trained as f64)
     }
 }
 

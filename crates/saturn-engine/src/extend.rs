@@ -15,15 +15,20 @@ use crate::record::Place;
 use crate::state::State;
 
 /// The open places of the plan in force, and places behind them for those of `tasks` that have none.
-pub(crate) fn extended(state: &State, mut places: Vec<Place>, tasks: &[TaskId], now_s: f64) -> Vec<Place> {
-    let placed: BTreeSet<TaskId> = places.iter().map(|place| place.task).collect();
+pub(crate) fn extended(
+    state: &State,
+    mut places: Vec<Place>,
+    tasks: &[TaskId],
+    now_s: f64,
+) -> Vec<Place> {
+    let known: BTreeSet<TaskId> = places.iter().map(|place| place.task).collect();
     // What trains without a place goes on: it is before all others.
-    let without = tasks.iter().filter(|task| !placed.contains(task));
+    let without = tasks.iter().filter(|task| !known.contains(task));
     places.splice(0..0, without.filter_map(|task| as_it_trains(state, *task, now_s)));
-    let placed: BTreeSet<TaskId> = places.iter().map(|place| place.task).collect();
+    let known: BTreeSet<TaskId> = places.iter().map(|place| place.task).collect();
     let mut forecast = follow(state, &places, now_s);
     let mut missing: Vec<TaskId> =
-        tasks.iter().copied().filter(|task| !placed.contains(task)).collect();
+        tasks.iter().copied().filter(|task| !known.contains(task)).collect();
     missing.sort_by_key(|task| -state.task(*task).spec.wishes.priority);
     // Whoever waits for another must come behind it in the order.
     while !missing.is_empty() {

@@ -26,6 +26,8 @@ pub mod estimate;
 pub mod event;
 pub mod forecast;
 pub mod ids;
+pub mod migrate;
+pub mod observer;
 pub mod record;
 pub mod state;
 
@@ -50,6 +52,7 @@ pub use event::{
 };
 pub use forecast::{Forecast, forecast};
 pub use ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
+pub use observer::Observer;
 pub use record::{
     AttemptEnd, Place, PlanSource, Purpose, Record, RunEnd, RunPlan, StopReason, TaskEnd,
 };

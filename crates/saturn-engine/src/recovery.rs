@@ -11,19 +11,19 @@
 //!   until `max_failures` in a row without a new checkpoint. Failures that turn out to be a device's
 //!   don't count (`health`).
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
 use saturn_core::TrialOutcome;
 
 use crate::config::Level;
 use crate::engine::Engine;
-use crate::event::{FailureKind, RankFailure};
 use crate::estimate::MIN_STEPS_TO_CORRECT;
+use crate::event::{FailureKind, RankFailure};
 use crate::ids::{AttemptId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record, TaskEnd};
 use crate::state::{Attempt, TaskStatus};
 use crate::timers::Timer;
-
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// How long the cause of an echo is waited for, seconds.
 const ECHO_GRACE_S: f64 = 2.0;
@@ -106,7 +106,7 @@ impl Engine {
         let Some(attempt) = self.state.attempts.get(&id).cloned() else { return };
         let task = attempt.task;
         let saved_step = self.state.task(task).checkpoint_step;
-        let step_s = self.trained_step_s(&attempt);
+        let step_s = Self::trained_step_s(&attempt);
         let failure = match &attempt.failure {
             // A rank may fail while it tears down after the gang has done its work.
             Some(failure) if !attempt.completed => failure.clone(),
@@ -155,11 +155,11 @@ impl Engine {
     }
 
     /// Seconds a step that an attempt took, where it trained long enough to tell.
-    fn trained_step_s(&self, attempt: &Attempt) -> Option<f64> {
+    fn trained_step_s(attempt: &Attempt) -> Option<f64> {
         let (from_step, _) = attempt.started?;
         let trained = attempt.step.saturating_sub(from_step);
         (attempt.purpose == Purpose::Train && trained >= MIN_STEPS_TO_CORRECT)
-            .then(|| self.state.observed_step_s(attempt))
+            .then(|| attempt.observed_step_s())
             .flatten()
     }
 
@@ -210,9 +210,12 @@ impl Engine {
             }
             let is_done = matches!(end, TaskEnd::Done { .. });
             self.commit(Record::TaskEnded { task, end }, now_s);
-            if let Some((id, _)) = self.state.attempts.iter().find(|(_, one)| {
-                one.task == task && one.purpose == Purpose::Train
-            }) {
+            if let Some((id, _)) = self
+                .state
+                .attempts
+                .iter()
+                .find(|(_, one)| one.task == task && one.purpose == Purpose::Train)
+            {
                 self.kill(*id, now_s);
             }
             let followers = self.followers.get(&task).cloned().unwrap_or_default();
@@ -220,7 +223,8 @@ impl Engine {
                 if is_done {
                     self.queues.touch_task(&self.state, follower);
                 } else {
-                    let reason = format!("it comes after `{}`, which is not done", self.state.name(task));
+                    let reason =
+                        format!("it comes after `{}`, which is not done", self.state.name(task));
                     ending.push((follower, TaskEnd::Cancelled { reason }));
                 }
             }
@@ -242,9 +246,10 @@ impl Engine {
         let state = self.state.task(task);
         let group = self.state.group_of(task);
         let has_choice = state.steps.is_some() && self.state.choices(task).next().is_some();
-        let is_open = group.trials.iter().any(|(key, trial)| {
-            trial.attempt.is_some() || self.state.is_open(state.group, key)
-        });
+        let is_open = group
+            .trials
+            .iter()
+            .any(|(key, trial)| trial.attempt.is_some() || self.state.is_open(state.group, key));
         // Without devices nothing is known: some may come.
         if has_choice || is_open || self.state.widest.is_empty() {
             return None;
@@ -252,11 +257,11 @@ impl Engine {
         let mut error = "no technique can run it".to_owned();
         let mut traceback = String::new();
         let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let allowed = |gpus: u32| {
-            state.spec.gpu_range.as_ref().is_none_or(|range| range.contains(&gpus))
-        };
+        let allowed =
+            |gpus: u32| state.spec.gpu_range.as_ref().is_none_or(|range| range.contains(&gpus));
         let mut num_allowed = 0;
-        for (key, trial) in group.trials.iter().rev().filter(|(key, _)| allowed(key.strategy.gpus)) {
+        for (key, trial) in group.trials.iter().rev().filter(|(key, _)| allowed(key.strategy.gpus))
+        {
             num_allowed += 1;
             let reason = match &trial.outcome {
                 Some(TrialOutcome::NotApplicable { reason }) => reason.clone(),

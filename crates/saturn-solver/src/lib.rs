@@ -50,6 +50,7 @@ mod random;
 mod schedule;
 mod search;
 mod sequence;
+mod settle;
 mod small;
 mod solve;
 mod split;

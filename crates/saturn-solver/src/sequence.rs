@@ -11,7 +11,7 @@ use crate::lists::Lists;
 use crate::model::{Model, WideMode};
 use crate::options::Aim;
 use crate::random::Random;
-use crate::schedule::{Place, Schedule, Step, nodes_for};
+use crate::schedule::{Schedule, Step, nodes_for};
 use crate::timeline::place;
 
 const SQUARE: f64 = 20.0;
@@ -62,7 +62,7 @@ impl<'a> Player<'a> {
     }
 
     /// Plays the gangs in order and tells `visit` each one's place and end.
-    fn play(&mut self, sequence: &[Gang], mut visit: impl FnMut(&Gang, Option<Place>, f64, f64)) {
+    fn play(&mut self, sequence: &[Gang], mut visit: impl FnMut(&Gang, &[(usize, u32)], f64, f64)) {
         for (free, ready) in self.free.iter_mut().zip(&self.model.ready) {
             free.copy_from_slice(ready);
         }
@@ -74,7 +74,7 @@ impl<'a> Player<'a> {
                     let mode = task.modes[kind][mode];
                     let start = place(&mut self.free[node], mode.gpus as usize, mode.runtime);
                     let priced = self.prices[kind] * mode.area();
-                    visit(gang, None, start + mode.runtime, priced);
+                    visit(gang, &[(node, mode.gpus)], start + mode.runtime, priced);
                 }
                 Choice::Wide { mode, lead } => {
                     let mode = &task.wide[mode];
@@ -82,7 +82,7 @@ impl<'a> Player<'a> {
                     let end = self.place_wide(&nodes, mode);
                     let held: u32 = nodes.iter().map(|(_, gpus)| gpus).sum();
                     let priced = self.prices[mode.kind] * f64::from(held) * mode.runtime;
-                    visit(gang, Some(Place::Nodes(nodes)), end, priced);
+                    visit(gang, &nodes, end, priced);
                 }
             }
         }
@@ -135,16 +135,14 @@ impl<'a> Player<'a> {
     pub(crate) fn schedule(&mut self, sequence: &[Gang]) -> Schedule {
         let mut steps = Vec::with_capacity(sequence.len());
         let model = self.model;
-        self.play(sequence, |gang, place, _, _| {
+        self.play(sequence, |gang, parts, _, _| {
             let task = &model.tasks[gang.task];
-            let (strategy, place) = match (gang.choice, place) {
-                (Choice::Wide { mode, .. }, Some(place)) => (task.wide[mode].strategy, place),
-                (Choice::Narrow { node, mode }, _) => {
-                    (task.modes[model.nodes[node].kind][mode].strategy, Place::Node(node))
-                }
-                (Choice::Wide { .. }, None) => return,
+            let strategy = match gang.choice {
+                Choice::Wide { mode, .. } => task.wide[mode].strategy,
+                Choice::Narrow { node, mode } => task.modes[model.nodes[node].kind][mode].strategy,
             };
-            steps.push(Step { task: gang.task, strategy: strategy as usize, place });
+            let (strategy, parts) = (strategy as usize, parts.to_vec());
+            steps.push(Step { task: gang.task, strategy, parts, from: 0.0, stays: false });
         });
         steps
     }
@@ -201,9 +199,9 @@ pub(crate) fn rest_after(model: &Model, wide: &[Gang]) -> Model {
 pub(crate) fn with_lists(wide: &[Gang], lists: &Lists) -> Sequence {
     let mut sequence = wide.to_vec();
     for (node, list) in lists.iter().enumerate() {
-        sequence.extend(list.iter().map(|entry| Gang {
-            task: entry.task as usize,
-            choice: Choice::Narrow { node, mode: usize::from(entry.mode) },
+        sequence.extend(list.iter().filter_map(|entry| {
+            let choice = Choice::Narrow { node, mode: entry.mode()? };
+            Some(Gang { task: entry.task as usize, choice })
         }));
     }
     sequence

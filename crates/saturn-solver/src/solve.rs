@@ -38,9 +38,10 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     let unplaceable = problem.unplaceable();
     if unplaceable.is_empty() {
         let model = Model::new(problem);
-        if let Some(aim) = aim(problem, options.objective) {
+        if let Some(aim) = aim(problem, &model, options) {
             let bound = area_bound(&model);
-            let may_switch = split::applies(problem, options);
+            let may_switch =
+                split::applies(problem, options) && !model.has_running() && !model.has_places();
             plan.lower_bound_s = if may_switch {
                 config_lp::area_of_free_switches(&model, &bound.prices)
             } else {
@@ -80,20 +81,22 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     Ok(plan)
 }
 
-/// What the searches for plain problems make small, where `problem` is one of those: devices and
-/// runtimes are all there is to it.
-fn aim(problem: &Problem, objective: Objective) -> Option<Aim> {
+/// What the searches over lists make small, where `problem` is one for them: devices, runtimes and,
+/// where every gang fits into a node, running tasks are all there is to it.
+fn aim(problem: &Problem, model: &Model, options: &Options) -> Option<Aim> {
+    let runs_on_lists = model.is_separable() && options.backend.baseline().is_none();
     let is_plain_node =
         |node: &Node| node.available_from_s == 0.0 && node.available_until_s.is_none();
     let is_plain_task = |task: &ProblemTask| {
         let ProblemTask { release_s, after, deadline_s, only_nodes, not_nodes, running, .. } = task;
         let is_free = only_nodes.is_none() && not_nodes.is_empty() && running.is_none();
-        is_free && *release_s == 0.0 && after.is_empty() && deadline_s.is_none()
+        let may_go_on_lists = is_free || runs_on_lists;
+        may_go_on_lists && *release_s == 0.0 && after.is_empty() && deadline_s.is_none()
     };
     let is_plain = problem.deadline_s.is_none()
         && problem.cluster.nodes.iter().all(is_plain_node)
         && problem.tasks.iter().all(is_plain_task);
-    match objective {
+    match options.objective {
         Objective::Makespan if is_plain => Some(Aim::Makespan),
         Objective::Completion
             if is_plain
@@ -246,7 +249,7 @@ impl Solve<'_> {
 
     /// Takes a schedule into the plan if it is better than what is there.
     pub(crate) fn adopt(&self, plan: &mut Plan, schedule: &Schedule, pace: Pace) {
-        let assignments = assignments(self.problem, schedule, pace);
+        let assignments = assignments(self.problem, self.model, schedule, pace);
         let found = Plan::of(self.problem, self.options.objective, assignments);
         if plan.assignments.is_empty() || found.value() < plan.value() {
             plan.set_assignments(self.problem, found.assignments);

@@ -243,10 +243,7 @@ def _task(
             metrics = Metrics(spec.task_dir)
             metrics.add(message["step"], message["loss"])
             metrics.close()
-        if message["type"] == "alive":
-            reporter.alive()
-        else:
-            reporter.send(message)
+        reporter.send(message)
 
     return BlackBoxTask(
         definition,

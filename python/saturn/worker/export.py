@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from saturn.definition import TaskDefinition
@@ -30,7 +29,7 @@ def export(
     # The run's name marks a copy that isn't whole yet, so that a later attempt finds and drops it.
     scratch = save_dir / spec.task_dir.name / f".{checkpoint.name}-{spec.run_dir.name}"
     try:
-        target = _copy(checkpoint, scratch, reporter.alive)
+        target = _copy(checkpoint, scratch)
     except OSError as error:
         shutil.rmtree(scratch, ignore_errors=True)
         # `copytree` collects what befell each file.
@@ -43,7 +42,7 @@ def export(
     lift()  # training is over: what is built from here on lies in host memory
     try:
         if "transformers" in sys.modules and not directory.exists():
-            _write_huggingface(definition, target, directory, reporter.alive)
+            _write_huggingface(definition, target, directory)
     except Exception as error:
         reporter.note(
             f"the trained model can't be written for Hugging Face: {type(error).__name__}: "
@@ -51,19 +50,15 @@ def export(
         )
 
 
-def _write_huggingface(
-    definition: TaskDefinition, checkpoint: Path, directory: Path, alive: Callable[[], None]
-) -> None:
+def _write_huggingface(definition: TaskDefinition, checkpoint: Path, directory: Path) -> None:
     content = manifest.read(checkpoint)
     assert content is not None  # it was copied with the rest
-    alive()
     module = huggingface.trained_model(definition, checkpoint, content)
-    alive()
     if huggingface.is_pretrained_model(module):
         huggingface.write(module, directory)
 
 
-def _copy(checkpoint: Path, scratch: Path, alive: Callable[[], None]) -> Path:
+def _copy(checkpoint: Path, scratch: Path) -> Path:
     target = scratch.with_name(checkpoint.name)
     number = 1
     while target.exists():
@@ -73,12 +68,8 @@ def _copy(checkpoint: Path, scratch: Path, alive: Callable[[], None]) -> Path:
         number += 1
         target = scratch.with_name(f"{checkpoint.name}.{number}")
 
-    def copy(source: str, destination: str) -> None:
-        shutil.copy2(source, destination)
-        alive()
-
     shutil.rmtree(scratch, ignore_errors=True)
-    shutil.copytree(checkpoint, scratch, copy_function=copy)
+    shutil.copytree(checkpoint, scratch)
     return scratch.rename(target)
 
 

@@ -162,12 +162,11 @@ fn best_choice(
             let start = player.start_on(node, mode.gpus, ready);
             let price = instance.device_price(node) * f64::from(mode.gpus);
             let choice = Choice::Narrow { node, mode: index };
-            let lasts = facts.lead + mode.runtime;
-            offer(choice, start, lasts, until, f64::from(mode.gpus), price);
+            offer(choice, start, mode.runtime, until, f64::from(mode.gpus), price);
         }
     }
     for (index, mode) in instance.model.tasks[task].wide.iter().enumerate() {
-        let lasts = facts.lead + mode.runtime;
+        let lasts = mode.runtime;
         if !instance.has_nodes_for(task, mode) {
             continue;
         }

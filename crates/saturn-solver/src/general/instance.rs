@@ -9,9 +9,9 @@
 //! A *way* is one manner to run a task: to *stay* as it is, or a mode on a place. Every way but
 //! staying lasts the switch cost longer where the task runs already.
 
-use saturn_core::{Gang, Objective, Problem, ProblemTask};
+use saturn_core::{Objective, Problem, ProblemTask};
 
-use crate::model::{Mode, Model, WideMode};
+use crate::model::{Mode, Model, Stay, WideMode};
 
 /// A node's price and window.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,27 +24,6 @@ pub(crate) struct NodeFacts {
     pub(crate) until: f64,
 }
 
-/// What a running task may do at no cost.
-#[derive(Debug, Clone)]
-pub(crate) struct Stay {
-    pub(crate) strategy: usize,
-    pub(crate) gang: Gang,
-    pub(crate) kind: usize,
-    pub(crate) runtime: f64,
-}
-
-impl Stay {
-    /// Devices held, over all nodes.
-    pub(crate) fn held(&self) -> u32 {
-        self.parts().map(|(_, gpus)| gpus).sum()
-    }
-
-    /// Nodes with the number of devices held.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
-        self.gang.iter().map(|part| (part.node, u32::try_from(part.devices.len()).unwrap_or(0)))
-    }
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct TaskFacts {
     pub(crate) release: f64,
@@ -54,9 +33,6 @@ pub(crate) struct TaskFacts {
     pub(crate) weight: f64,
     /// When it must have ended, seconds; may be infinite.
     pub(crate) due: f64,
-    /// Seconds that every way but staying takes on top.
-    pub(crate) lead: f64,
-    pub(crate) stay: Option<Stay>,
     /// Whether staying is the only way.
     pub(crate) is_fixed: bool,
     /// The nodes that it may use, where it may not use all.
@@ -123,8 +99,7 @@ impl<'a> Instance<'a> {
                 classes.push(node);
             }
         }
-        let tasks: Vec<TaskFacts> =
-            problem.tasks.iter().map(|task| facts(problem, model, task)).collect();
+        let tasks: Vec<TaskFacts> = problem.tasks.iter().map(|task| facts(problem, task)).collect();
         let mut instance = Self { model, objective, nodes, tasks, order: Vec::new(), classes };
         instance.link(problem);
         instance.set_windows();
@@ -202,8 +177,8 @@ impl<'a> Instance<'a> {
     pub(crate) fn are_alike(&self, left: usize, right: usize) -> bool {
         let (left_modes, right_modes) = (&self.model.tasks[left], &self.model.tasks[right]);
         let (left, right) = (&self.tasks[left], &self.tasks[right]);
-        left.stay.is_none()
-            && right.stay.is_none()
+        let may_stay = left_modes.stay.is_some() || right_modes.stay.is_some();
+        !may_stay
             && left_modes.has_modes_of(right_modes)
             && (left.release, left.weight, left.due) == (right.release, right.weight, right.due)
             && left.nodes == right.nodes
@@ -228,16 +203,20 @@ impl<'a> Instance<'a> {
         of_kind.map(|node| self.model.nodes[node].gpus).sum::<u32>() >= mode.gpus
     }
 
+    /// What `task` does if it stays where it runs, where it may.
+    pub(crate) fn stay(&self, task: usize) -> Option<&Stay> {
+        self.model.tasks[task].stay.as_ref()
+    }
+
     /// Whether `task` can stay where it runs, as far as its nodes go.
     pub(crate) fn may_stay(&self, task: usize) -> bool {
-        let stay = self.tasks[task].stay.as_ref();
-        stay.is_some_and(|stay| stay.parts().all(|(node, _)| self.may_use(task, node)))
+        self.stay(task).is_some()
     }
 
     /// Tells `visit` the shape of every way of `task`, once for each class of nodes.
     pub(crate) fn each_way(&self, task: usize, mut visit: impl FnMut(Way)) {
         let facts = &self.tasks[task];
-        if let Some(stay) = facts.stay.as_ref().filter(|_| self.may_stay(task)) {
+        if let Some(stay) = self.stay(task) {
             let parts = || stay.parts().map(|(node, gpus)| (node, f64::from(gpus)));
             visit(Way {
                 kind: stay.kind,
@@ -251,13 +230,10 @@ impl<'a> Instance<'a> {
                 alone: parts().map(|(node, _)| self.nodes[node].price).sum(),
             });
         }
-        if facts.is_fixed {
-            return;
-        }
         let some = facts.nodes.as_deref().unwrap_or(&self.classes);
         for &node in some {
             for mode in self.model.modes_on(task, node) {
-                visit(self.narrow_way(task, node, mode));
+                visit(self.narrow_way(node, mode));
             }
         }
         for mode in &self.model.tasks[task].wide {
@@ -272,12 +248,12 @@ impl<'a> Instance<'a> {
         self.nodes[node].price / f64::from(self.model.nodes[node].gpus)
     }
 
-    fn narrow_way(&self, task: usize, node: usize, mode: &Mode) -> Way {
+    fn narrow_way(&self, node: usize, mode: &Mode) -> Way {
         let NodeFacts { price, from, until } = self.nodes[node];
         Way {
             kind: self.model.nodes[node].kind,
             held: mode.gpus,
-            runtime: mode.runtime + self.tasks[task].lead,
+            runtime: mode.runtime,
             from,
             until,
             share: self.device_price(node) * f64::from(mode.gpus),
@@ -299,7 +275,7 @@ impl<'a> Instance<'a> {
         Some(Way {
             kind: mode.kind,
             held: mode.held,
-            runtime: mode.runtime + self.tasks[task].lead,
+            runtime: mode.runtime,
             from: least(&|node| self.nodes[node].from),
             until: of_kind().map(|node| self.nodes[node].until).fold(0.0, f64::max),
             share: per_device * f64::from(mode.held),
@@ -326,14 +302,7 @@ impl<'a> Instance<'a> {
 /// Comparisons of times allow this much, relative, in favour of what may be possible.
 pub(crate) const SLACK: f64 = 1e-9;
 
-fn facts(problem: &Problem, model: &Model, task: &ProblemTask) -> TaskFacts {
-    let stay =
-        problem.running_gang(task).zip(task.running_strategy()).map(|(gang, strategy)| Stay {
-            strategy,
-            kind: gang.first().map_or(0, |part| model.nodes[part.node].kind),
-            runtime: task.strategies[strategy].runtime_s,
-            gang,
-        });
+fn facts(problem: &Problem, task: &ProblemTask) -> TaskFacts {
     let is_restricted = task.only_nodes.is_some() || !task.not_nodes.is_empty();
     let usable = || {
         let nodes = problem.cluster.nodes.iter().enumerate();
@@ -345,9 +314,7 @@ fn facts(problem: &Problem, model: &Model, task: &ProblemTask) -> TaskFacts {
         before: Vec::new(),
         weight: task.weight,
         due: problem.due_s(task),
-        lead: if stay.is_some() { task.switch_cost_s.unwrap_or(0.0) } else { 0.0 },
         is_fixed: task.running.as_ref().is_some_and(|running| !running.movable),
-        stay,
         nodes: is_restricted.then(usable),
         head: 0.0,
         earliest_end: f64::INFINITY,

@@ -7,7 +7,6 @@
 //! bounds of its own ([`bounds`]) and, for a few tasks, the exact program.
 
 mod anneal;
-mod assign;
 mod bounds;
 mod construct;
 mod instance;

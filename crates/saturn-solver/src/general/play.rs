@@ -129,10 +129,9 @@ impl<'a> Player<'a> {
         self.spans.iter_mut().for_each(Vec::clear);
         self.ends.fill(f64::NAN);
         (self.missed, self.completion, self.area, self.makespan) = (0.0, 0.0, 0.0, 0.0);
-        for (task, facts) in self.instance.tasks.iter().enumerate() {
-            let Some(stay) = facts.stay.as_ref().filter(|_| choices[task] == Choice::Stay) else {
-                continue;
-            };
+        for (task, choice) in choices.iter().enumerate() {
+            let stay = self.instance.stay(task).filter(|_| *choice == Choice::Stay);
+            let Some(stay) = stay else { continue };
             for (node, gpus) in stay.parts() {
                 let free = &mut self.free[node];
                 free[..gpus as usize].fill(stay.runtime);
@@ -188,13 +187,12 @@ impl<'a> Player<'a> {
     pub(crate) fn place(&mut self, task: usize, choice: Choice, visit: &mut impl FnMut(Placed)) {
         let instance = self.instance;
         let ready = self.ready(task);
-        let lead = instance.tasks[task].lead;
         match choice {
             Choice::Stay => {}
             Choice::Narrow { node, mode } => {
                 let mode = instance.model.tasks[task].modes[instance.model.nodes[node].kind][mode];
                 let start = self.start_on(node, mode.gpus, ready);
-                let lasts = lead + mode.runtime;
+                let lasts = mode.runtime;
                 let end = start + lasts;
                 take(&mut self.free[node], mode.gpus as usize, start, end);
                 self.hold(node, mode.gpus, start, end);
@@ -205,7 +203,7 @@ impl<'a> Player<'a> {
             }
             Choice::Wide { mode, lead: first } => {
                 let mode = instance.model.tasks[task].wide[mode];
-                let lasts = lead + mode.runtime;
+                let lasts = mode.runtime;
                 let parts = self.nodes_for(task, &mode, first, ready, lasts);
                 let starts = parts.iter().map(|(node, gpus)| self.start_on(*node, *gpus, ready));
                 let start = starts.fold(ready, f64::max);

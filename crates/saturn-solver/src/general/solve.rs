@@ -5,7 +5,6 @@ use std::thread;
 use saturn_core::{Objective, Plan, PlanStatus, Problem, Reason};
 
 use super::anneal::{Incumbent, Limits, search};
-use super::assign::assignments;
 use super::bounds::{Bounds, Relaxation};
 use super::instance::Instance;
 use super::plain;
@@ -19,7 +18,7 @@ use crate::milp::{self, Solution};
 use crate::model::Model;
 use crate::options::{Aim, Backend, Options};
 use crate::program::Effort;
-use crate::schedule::Pace;
+use crate::schedule::{Pace, Step, assignments};
 use crate::solve::grade;
 
 /// The share of the time for the search before anything else, and that of `milp` for its start.
@@ -204,7 +203,7 @@ impl Solve<'_> {
     fn search(&mut self, plan: &mut Plan, deadline: Deadline, threads: usize) {
         let warm = match self.warm(self.options.warm_start.as_ref()) {
             Some(genome) => vec![genome],
-            None => self.plain_starts(deadline, threads),
+            None => Vec::from_iter(self.plain_start(deadline, threads)),
         };
         let found = search(self.instance, warm, self.limits(deadline, threads));
         if let Some(Incumbent { genome, .. }) = found {
@@ -212,12 +211,12 @@ impl Solve<'_> {
         }
     }
 
-    /// Plans of the problem without most of its facts, built anew with them.
-    fn plain_starts(&self, deadline: Deadline, threads: usize) -> Vec<Genome> {
+    /// A plan of the problem without most of its facts, to be played with them.
+    fn plain_start(&self, deadline: Deadline, threads: usize) -> Option<Genome> {
         let aim = match self.options.objective {
             Objective::Makespan => Aim::Makespan,
             Objective::Completion => Aim::Completion,
-            Objective::Cost => return Vec::new(),
+            Objective::Cost => return None,
         };
         let bound = AreaBound { makespan: self.bounds.makespan, prices: self.prices.to_vec() };
         plain::start(self.instance, aim, &bound, self.options, threads, deadline, PLAIN_SEARCH)
@@ -281,7 +280,7 @@ impl Solve<'_> {
             if part.node >= self.instance.nodes.len() {
                 continue;
             }
-            let is_left = self.instance.tasks[task].stay.as_ref().is_some_and(|stay| {
+            let is_left = self.instance.stay(task).is_some_and(|stay| {
                 stay.gang == assignment.gang && stay.strategy == assignment.strategy
             });
             let wide = &self.instance.model.tasks[task].wide;
@@ -416,9 +415,22 @@ fn keeps_times(instance: &Instance, placed: &[Placed]) -> bool {
     })
 }
 
+/// Gangs with their starts, in order of them.
+fn steps(mut placed: Vec<Placed>) -> Vec<Step> {
+    placed
+        .sort_by(|left, right| left.start.total_cmp(&right.start).then(left.task.cmp(&right.task)));
+    let step = |one: Placed| {
+        let Placed { task, strategy, parts, start: from, stays, .. } = one;
+        Step { task, strategy, parts, from, stays }
+    };
+    placed.into_iter().map(step).collect()
+}
+
 /// Takes gangs into the plan if they are better than what is there.
 fn take(problem: &Problem, instance: &Instance, plan: &mut Plan, placed: Vec<Placed>) {
-    let found = Plan::of(problem, instance.objective, assignments(instance, placed));
+    let steps = steps(placed);
+    let assignments = assignments(problem, instance.model, &steps, Pace::Packed);
+    let found = Plan::of(problem, instance.objective, assignments);
     if !plan.is_usable() || found.value() < plan.value() {
         plan.set_assignments(problem, found.assignments);
     }

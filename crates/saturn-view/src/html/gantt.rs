@@ -309,6 +309,9 @@ fn tick_step(span_s: f64) -> f64 {
 }
 
 fn tick_label(at_s: f64, step_s: f64) -> String {
+    if at_s < -step_s * 1e-6 {
+        return format!("−{}", tick_label(-at_s, step_s));
+    }
     if at_s.abs() < step_s * 1e-6 {
         return "0".to_owned();
     }
@@ -351,6 +354,7 @@ mod tests {
         assert_eq!(tick_label(180.0, 60.0), "3 min");
         assert_eq!(tick_label(5400.0, 1800.0), "1:30 h");
         assert_eq!(tick_label(7200.0, 3600.0), "2 h");
+        assert_eq!(tick_label(-75.0, 15.0), "−1:15");
         assert_eq!(tick_label(259_200.0, 86_400.0), "3 d");
     }
 

@@ -26,24 +26,26 @@ pub(super) fn tiles(report: &Report) -> String {
             &duration(makespan_s),
             &against.unwrap_or_default(),
             share("main", makespan_s),
-            "from the first plan to the end of the last training attempt",
+            "from the plan with a place for every task to the end of the last training attempt",
         ));
     }
-    if let (Some(planned_s), Some(plan)) = (totals.planned_makespan_s, report.plans.first()) {
+    if let (Some(planned_s), Some(plan)) = (totals.planned_makespan_s, report.reference_plan()) {
         tiles.push(tile(
             "Planned",
             &duration(planned_s),
             &format!("{}, solved in {}", plan_status(plan.status), duration(plan.solve_s)),
             share("plan", planned_s),
-            "makespan of the first plan, by the profile",
+            "makespan of the plan with a place for every task, by the profile",
         ));
-        tiles.push(tile(
-            "Lower bound",
-            &duration(plan.lower_bound_s),
-            &format!("gap {}", percent(plan.gap)),
-            share("bound", plan.lower_bound_s),
-            "proven: by this profile no plan is shorter",
-        ));
+        tiles.extend(totals.lower_bound_s.map(|bound_s| {
+            tile(
+                "Lower bound",
+                &duration(bound_s),
+                &format!("gap {}", percent(plan.gap)),
+                share("bound", bound_s),
+                "proven: by this profile no plan is shorter",
+            )
+        }));
     }
     if let Some(current_practice_s) = totals.current_practice_s {
         // Both rest on the same measurements; what was realised does not.

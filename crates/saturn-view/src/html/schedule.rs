@@ -6,21 +6,22 @@ use crate::report::{AttemptPurpose, AttemptReport, PlanReport, Report};
 use crate::units::{count, duration};
 use crate::words::{gang_devices, technique_on, with_share};
 
-/// Planned above realised, on one scale from the first plan on; empty without a plan.
+/// Planned above realised, on one scale that is 0 at the plan with a place for every task; empty
+/// without one.
 pub(super) fn planned_and_realised(report: &Report) -> String {
-    let Some(plan) = report.plans.first() else { return String::new() };
-    let realised_end_s = report
-        .attempts
-        .iter()
-        .filter(|attempt| attempt.purpose == AttemptPurpose::Train)
-        .map(|attempt| attempt.ended_s.unwrap_or(report.now_s))
-        .fold(plan.at_s, f64::max);
+    let Some(plan) = report.reference_plan() else { return String::new() };
+    let training =
+        || report.attempts.iter().filter(|attempt| attempt.purpose == AttemptPurpose::Train);
+    let realised_end_s =
+        training().map(|attempt| attempt.ended_s.unwrap_or(report.now_s)).fold(plan.at_s, f64::max);
+    let from_s = training().map(|attempt| attempt.launched_s).fold(plan.at_s, f64::min) - plan.at_s;
     let to_s = plan.makespan_s.max(realised_end_s - plan.at_s);
+    let span_s = (from_s, to_s);
     concat([
         chart_section(
             "As planned",
-            &format!("{} by the first plan", duration(plan.makespan_s)),
-            &planned(report, plan, to_s),
+            &format!("{} by the plan with a place for every task", duration(plan.makespan_s)),
+            &planned(report, plan, span_s),
         ),
         chart_section(
             "As it went",
@@ -28,7 +29,7 @@ pub(super) fn planned_and_realised(report: &Report) -> String {
                 "{} realised; a bar's pale beginning is loading",
                 duration(realised_end_s - plan.at_s)
             ),
-            &realised(report, plan, to_s),
+            &realised(report, plan, span_s),
         ),
     ])
 }
@@ -73,7 +74,7 @@ pub(super) fn rows(report: &Report) -> Vec<Row> {
     report.devices.iter().map(row).collect()
 }
 
-fn planned(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
+fn planned(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Gantt {
     let bars = plan.tasks.iter().map(|planned| {
         let name = report.task_name(planned.task);
         let strategy = technique_on(&planned.technique, planned.gpus);
@@ -95,7 +96,7 @@ fn planned(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
             ready_s: None,
         }
     });
-    let bound = Mark {
+    let bound = (plan.lower_bound_s > 0.0).then(|| Mark {
         at_s: plan.lower_bound_s,
         label: "lower bound".to_owned(),
         tip: format!(
@@ -103,22 +104,23 @@ fn planned(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
             duration(plan.lower_bound_s)
         ),
         class: "bound",
-    };
+    });
     Gantt {
         title: format!("The plan of {}", count(plan.num_tasks(), "task")),
         rows: rows(report),
         bars: bars.collect(),
-        marks: vec![bound],
-        from_s: 0.0,
+        marks: bound.into_iter().collect(),
+        from_s,
         to_s,
     }
 }
 
-fn realised(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
+fn realised(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Gantt {
     let shown = report.attempts.iter().filter(|attempt| {
         attempt.purpose == AttemptPurpose::Train || attempt.launched_s >= plan.at_s
     });
-    let replans = report.plans.iter().skip(1).map(|replan| Mark {
+    let others = report.plans.iter().filter(|other| other.at_s > plan.at_s);
+    let replans = others.map(|replan| Mark {
         at_s: replan.at_s - plan.at_s,
         label: String::new(),
         tip: format!(
@@ -139,7 +141,7 @@ fn realised(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
         rows: rows(report),
         bars: shown.map(|attempt| attempt_bar(report, attempt, plan.at_s)).collect(),
         marks: replans.chain([end]).collect(),
-        from_s: 0.0,
+        from_s,
         to_s,
     }
 }
@@ -152,7 +154,7 @@ fn attempt_bar(report: &Report, attempt: &AttemptReport, zero_s: f64) -> Bar {
     let how = attempt.how.as_deref().unwrap_or("running");
     let class = match (attempt.purpose, how) {
         (AttemptPurpose::Trial, _) => "trial",
-        (AttemptPurpose::Train, "failed" | "killed" | "lost") => "failed",
+        (AttemptPurpose::Train, "failed" | "killed" | "lost" | "abandoned") => "failed",
         (AttemptPurpose::Train, _) => "",
     };
     let steps = match (attempt.purpose, attempt.from_step) {

@@ -11,7 +11,7 @@ const NOTABLE_ERROR: f64 = 0.15;
 
 /// Tasks, planned and realised.
 pub(super) fn tasks(report: &Report) -> String {
-    let zero_s = report.plans.first().map_or(0.0, |plan| plan.at_s);
+    let zero_s = report.reference_plan().map_or(0.0, |plan| plan.at_s);
     let rows = report.tasks.iter().enumerate().map(|(index, task)| task_row(index, task, zero_s));
     format!(
         "<div class=\"scroll\"><table><thead><tr><th>task</th><th>status</th><th>loss</th>\
@@ -30,8 +30,11 @@ fn task_row(index: usize, task: &TaskReport, zero_s: f64) -> String {
     let (class, status) = match task.status {
         TaskReportStatus::Done => ("good", "done"),
         TaskReportStatus::Failed => ("bad", "failed"),
+        TaskReportStatus::Cancelled => ("dim", "cancelled"),
         TaskReportStatus::Running => ("warn", "running"),
+        TaskReportStatus::Paused => ("warn", "paused"),
         TaskReportStatus::Waiting => ("", "waiting"),
+        TaskReportStatus::Measuring => ("", "measuring"),
     };
     let steps = match task.steps {
         Some(steps) if steps != task.step => format!("{} / {steps}", task.step),
@@ -68,9 +71,9 @@ fn task_row(index: usize, task: &TaskReport, zero_s: f64) -> String {
 
 /// The plans that were in force, and what current practice would take; empty without one.
 pub(super) fn plans(report: &Report) -> String {
-    let Some(first) = report.plans.first() else { return String::new() };
+    let Some(reference) = report.reference_plan() else { return String::new() };
     let rows = report.plans.iter().map(|plan| {
-        let at_s = plan.at_s - first.at_s;
+        let at_s = plan.at_s - reference.at_s;
         format!(
             "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td><td class=\"n\">{}</td></tr>",
@@ -84,12 +87,12 @@ pub(super) fn plans(report: &Report) -> String {
             duration(plan.solve_s),
         )
     });
-    let current_practice = first.current_practice_s.map(|seconds| {
+    let current_practice = reference.current_practice_s.map(|seconds| {
         format!(
             "<p>Current practice, all devices for one task at a time and its best technique, would take \
-             <b>{}</b> by the same profile: {:.2} × the first plan{}.</p>",
+             <b>{}</b> by the same profile: {:.2} × the plan{}.</p>",
             duration(seconds),
-            seconds / first.makespan_s.max(1e-9),
+            seconds / reference.makespan_s.max(1e-9),
             report.totals.makespan_s.map_or(String::new(), |makespan_s| format!(
                 ", {:.2} × what was realised",
                 seconds / makespan_s.max(1e-9)
@@ -109,7 +112,7 @@ pub(super) fn plans(report: &Report) -> String {
 /// Tasks that were given up, with the workers' own tracebacks; empty without any.
 pub(super) fn failures(report: &Report) -> String {
     let failed = report.tasks.iter().enumerate().filter_map(|(index, task)| {
-        let error = task.error.as_ref()?;
+        let error = task.error.as_ref().filter(|_| task.status == TaskReportStatus::Failed)?;
         let traceback = if task.traceback.trim().is_empty() {
             String::new()
         } else {

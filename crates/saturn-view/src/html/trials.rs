@@ -17,10 +17,17 @@ pub(super) fn section(report: &Report) -> String {
     concat([schedule::trials(report), measurements(report), reasons(report)])
 }
 
-/// A strategy as the table's columns are ordered: by technique as registered, then device count.
-fn columns(report: &Report) -> Vec<(usize, u32)> {
-    let columns: BTreeSet<(usize, u32)> =
-        report.trials.iter().map(|trial| (technique_index(report, trial), trial.gpus)).collect();
+/// A strategy on a type of device, as the table's columns are ordered: by type, then technique as
+/// registered, then device count.
+type Column<'a> = (&'a str, usize, u32);
+
+fn column<'a>(report: &Report, trial: &'a TrialReport) -> Column<'a> {
+    (&trial.gpu_type, technique_index(report, trial), trial.gpus)
+}
+
+fn columns(report: &Report) -> Vec<Column<'_>> {
+    let columns: BTreeSet<Column<'_>> =
+        report.trials.iter().map(|trial| column(report, trial)).collect();
     columns.into_iter().collect()
 }
 
@@ -31,9 +38,11 @@ fn technique_index(report: &Report, trial: &TrialReport) -> usize {
 
 fn measurements(report: &Report) -> String {
     let columns = columns(report);
-    let headings = columns.iter().map(|(technique, gpus)| {
+    let has_types = columns.iter().any(|(gpu_type, ..)| *gpu_type != columns[0].0);
+    let headings = columns.iter().map(|(gpu_type, technique, gpus)| {
         let name = report.techniques.get(*technique).map_or("?", String::as_str);
-        format!("<th class=\"n\">{}</th>", escape(&technique_on(name, *gpus)))
+        let on = if has_types { format!(" on {gpu_type}") } else { String::new() };
+        format!("<th class=\"n\">{}</th>", escape(&(technique_on(name, *gpus) + &on)))
     });
     let measured: BTreeSet<usize> = report.trials.iter().map(|trial| trial.task).collect();
     let rows = measured.into_iter().map(|task| row(report, task, &columns));
@@ -46,7 +55,7 @@ fn measurements(report: &Report) -> String {
     )
 }
 
-fn row(report: &Report, task: usize, columns: &[(usize, u32)]) -> String {
+fn row(report: &Report, task: usize, columns: &[Column<'_>]) -> String {
     let trials: Vec<&TrialReport> =
         report.trials.iter().filter(|trial| trial.task == task).collect();
     let fastest_s = trials
@@ -56,8 +65,8 @@ fn row(report: &Report, task: usize, columns: &[(usize, u32)]) -> String {
             _ => None,
         })
         .fold(f64::INFINITY, f64::min);
-    let cells = columns.iter().map(|column| {
-        let trial = trials.iter().find(|one| (technique_index(report, one), one.gpus) == *column);
+    let cells = columns.iter().map(|wanted| {
+        let trial = trials.iter().find(|one| column(report, one) == *wanted);
         trial.map_or_else(|| "<td class=\"n\"></td>".to_owned(), |trial| cell(trial, fastest_s))
     });
     let speaks_for = trials.first().map_or(&[][..], |trial| trial.speaks_for.as_slice());

@@ -1,5 +1,7 @@
 //! A run's report: as a file, and as a page.
 
+use saturn_core::Node;
+use saturn_engine::{NodeId, Record};
 use saturn_view::{LossPoint, Report, render_html};
 
 use crate::scripted::Script;
@@ -21,14 +23,14 @@ fn whole_run() -> Report {
     script.plan();
     script.first_training();
     script.rest();
-    let losses = [
+    let losses = vec![
         losses(400, 5.6, 2.1),
         losses(400, 5.6, 1.9),
         losses(300, 2.3, 0.05),
         losses(150, 2.3, 0.14),
         Vec::new(),
     ];
-    Report::build(&script.state, "sweep <i>&</i>", &losses)
+    Report::build(&script.state, &script.history, "sweep <i>&</i>", losses)
 }
 
 /// The report without its curves, which say nothing to a reader of a snapshot.
@@ -75,10 +77,12 @@ fn a_page_fetches_nothing_and_obeys_no_name() {
 #[test]
 fn a_run_without_a_plan_has_a_page_too() {
     let mut script = Script::new();
-    let page = render_html(&Report::build(&script.state, "just begun", &[]));
+    let page =
+        render_html(&Report::build(&script.state, &script.history, "just begun", Vec::new()));
     assert!(page.contains("unfinished"));
     script.trials();
-    let page = render_html(&Report::build(&script.state, "trials only", &[]));
+    let page =
+        render_html(&Report::build(&script.state, &script.history, "trials only", Vec::new()));
     assert!(page.contains("out of memory"));
 }
 
@@ -88,11 +92,13 @@ fn a_run_resumed_on_fewer_devices_shows_those_it_had() {
     script.trials();
     script.plan();
     script.first_training();
-    let mut cluster = script.state.config.cluster.clone();
-    cluster.nodes[0].gpus = 1;
-    script.tell(40.0, saturn_engine::Record::Resumed { cluster, device_memory_bytes: None });
-    let report = Report::build(&script.state, "shrunk", &[]);
+    let (node, spec) = (NodeId(0), Node::new("n0", 1, "cpu"));
+    script.tell(40.0, Record::Resumed { device_memory_bytes: None });
+    script.tell(40.0, Record::NodeLeft { node, reason: "it has other devices now".to_owned() });
+    script.tell(40.0, Record::NodeJoined { node, spec });
+    let report = Report::build(&script.state, &script.history, "shrunk", Vec::new());
     assert_eq!(report.devices.len(), 2);
+    assert!(report.devices[0].is_there && !report.devices[1].is_there);
     assert!(render_html(&report).contains("gpt-b8-lr3e-3"));
 }
 
