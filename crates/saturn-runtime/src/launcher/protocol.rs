@@ -7,24 +7,29 @@ use saturn_core::Knobs;
 use saturn_engine::{AttemptId, DeviceKind, TechniqueRef};
 use serde::{Deserialize, Serialize};
 
-/// To the warm parent.
+/// To a parent of ranks.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ToWarm<'a> {
-    /// Fork a rank.
-    Launch {
-        key: String,
-        spec: &'a Path,
-        rank: u32,
-        env: &'a BTreeMap<String, String>,
-        log: &'a Path,
-    },
+pub(crate) enum ToParent<'a> {
+    /// Start a rank.
+    Launch(&'a RankLaunch),
 }
 
-/// From the warm parent.
+/// A rank to start.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct RankLaunch {
+    #[serde(serialize_with = "as_key")]
+    pub(crate) key: RankKey,
+    pub(crate) spec: PathBuf,
+    pub(crate) rank: u32,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) log: PathBuf,
+}
+
+/// From a parent of ranks.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum FromWarm {
+pub(crate) enum FromParent {
     /// It has imported everything.
     Ready {
         #[serde(rename = "ready")]
@@ -32,13 +37,13 @@ pub(crate) enum FromWarm {
         /// Threads that it has: forking is safe only with one.
         threads: u32,
     },
-    /// A rank was forked.
+    /// A rank was started.
     Launched { launched: LaunchedRank },
     /// A rank has ended and was reaped.
     Exited { exited: ExitedRank },
 }
 
-/// A rank that was forked.
+/// A rank that was started.
 #[derive(Debug, Deserialize)]
 pub(crate) struct LaunchedRank {
     pub(crate) key: String,
@@ -59,8 +64,16 @@ pub(crate) struct Hello {
     pub(crate) rank: u32,
 }
 
-/// The line that asks a rank to stop at a checkpoint.
-pub(crate) const STOP_LINE: &[u8] = b"{\"type\":\"stop\"}\n";
+/// To a rank, on its socket.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case", tag = "type")]
+pub(crate) enum ToRank {
+    /// Stop at a checkpoint.
+    Stop,
+    /// Stop at a checkpoint after so many finished steps, in place of what was said before; `None` for
+    /// the task's last.
+    Until { step: Option<u64> },
+}
 
 /// What a rank finds in its `spec.json`.
 #[derive(Debug, Serialize)]
@@ -93,13 +106,15 @@ pub(crate) struct Spec<'a> {
     pub(crate) socket: &'a Path,
 }
 
-/// Names a rank of an attempt in the warm parent's lines.
-pub(crate) fn rank_key(attempt: AttemptId, rank: u32) -> String {
-    format!("{attempt}/{rank}")
+/// A rank of an attempt; `attempt/rank` in the lines of its parent.
+pub(crate) type RankKey = (AttemptId, u32);
+
+fn as_key<S: serde::Serializer>((attempt, rank): &RankKey, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{attempt}/{rank}"))
 }
 
-/// Reads a name made by [`rank_key`].
-pub(crate) fn parse_rank_key(key: &str) -> Option<(AttemptId, u32)> {
+/// Reads a key.
+pub(crate) fn parse_rank_key(key: &str) -> Option<RankKey> {
     let (attempt, rank) = key.split_once('/')?;
     Some((AttemptId(attempt.parse().ok()?), rank.parse().ok()?))
 }

@@ -1,21 +1,28 @@
 //! The socket that ranks report to: a Unix socket in a directory of this user's own.
 //!
-//! One thread accepts, one more a rank reads its lines. They only pass on what they read.
+//! One thread accepts, one more a rank reads its lines. They only pass on what they read, and wait
+//! where the driver can't follow: then the ranks' own buffers fill, not this process's memory.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use saturn_engine::{FailureKind, RankReport};
 
-use crate::driver::Input;
+use super::input::{Input, Sending};
+use super::protocol::Hello;
+use crate::clock::pause;
 use crate::error::RuntimeError;
-use crate::protocol::Hello;
+
+/// The longest line that is read, bytes.
+const MAX_LINE: u64 = 16 << 20;
+/// Wait after a connection that could not be accepted, for want of file descriptors.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// The listening socket. Gone, file and all, when dropped.
 #[derive(Debug)]
@@ -28,8 +35,8 @@ pub(crate) struct RankSocket {
 }
 
 impl RankSocket {
-    /// Listens, and sends all that ranks say to `inputs`.
-    pub(crate) fn listen(inputs: Sender<Input>) -> Result<Self, RuntimeError> {
+    /// Listens, and passes on all that ranks say.
+    pub(crate) fn listen(inputs: Sending) -> Result<Self, RuntimeError> {
         // tempfile makes directories with mode 0700.
         let dir = tempfile::Builder::new()
             .prefix("saturn-")
@@ -46,9 +53,12 @@ impl RankSocket {
                 if flag.load(Ordering::Acquire) {
                     return;
                 }
-                if let Ok(stream) = stream {
-                    let inputs = inputs.clone();
-                    std::thread::spawn(move || read_rank(stream, &inputs));
+                match stream {
+                    Ok(stream) => {
+                        let inputs = inputs.clone();
+                        std::thread::spawn(move || read_rank(stream, &inputs));
+                    }
+                    Err(_) => pause(AFTER_FAILURE),
                 }
             }
         });
@@ -72,25 +82,34 @@ impl Drop for RankSocket {
 }
 
 /// Reads one rank's lines until it hangs up. A stranger that doesn't say hello is ignored.
-fn read_rank(stream: UnixStream, inputs: &Sender<Input>) {
+fn read_rank(stream: UnixStream, inputs: &Sending) {
     let Ok(writer) = stream.try_clone() else { return };
-    let mut lines = BufReader::new(stream).lines();
-    let Some(Ok(first)) = lines.next() else { return };
-    let Ok(Hello { attempt, rank }) = serde_json::from_str(&first) else { return };
-    // Sending fails only when the driver is gone: then there is no one to tell.
+    let mut reader = BufReader::new(stream);
+    let Some(first) = read_line(&mut reader) else { return };
+    let Ok(Hello { attempt, rank }) = serde_json::from_slice(&first) else { return };
+    // Sending fails only when the launcher is gone: then there is no one to tell.
     if inputs.send(Input::Connected { attempt, rank, stream: writer }).is_err() {
         return;
     }
-    for line in lines {
-        let Ok(line) = line else { break };
-        let report = serde_json::from_str(&line).unwrap_or_else(|error| RankReport::Failed {
-            kind: FailureKind::Error,
-            error: format!("its worker sent a line that can't be read ({error}): {line:.200}"),
-            traceback: String::new(),
+    while let Some(line) = read_line(&mut reader) {
+        let report = serde_json::from_slice(&line).unwrap_or_else(|error| {
+            let line = String::from_utf8_lossy(&line);
+            RankReport::Failed {
+                kind: FailureKind::Error,
+                error: format!("its worker sent a line that can't be read ({error}): {line:.200}"),
+                traceback: String::new(),
+            }
         });
         if inputs.send(Input::Reported { attempt, rank, report }).is_err() {
             return;
         }
     }
     let _ = inputs.send(Input::HungUp { attempt, rank });
+}
+
+/// The next line, or what there is of it; `None` at the end.
+fn read_line(from: &mut impl BufRead) -> Option<Vec<u8>> {
+    let mut line = Vec::new();
+    from.take(MAX_LINE).read_until(b'\n', &mut line).ok()?;
+    (!line.is_empty()).then_some(line)
 }
