@@ -196,7 +196,7 @@ def attach(run: PathLike, *, runs_dir: PathLike = "saturn_runs") -> Run:
     Raises `InvalidInput` where there is no run.
     """
     for path in (Path(run), Path(runs_dir) / run):
-        if run_directory.is_run(path):
+        if run_directory.has_begun(path):
             return Run(path.resolve())
     raise InvalidInput(
         f"there is no run `{run}`: neither that directory nor one of that name in "

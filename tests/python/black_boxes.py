@@ -242,6 +242,13 @@ class SearchesTooFar(SearchesThrough):
         return [next(batches) for _ in range(1000)]
 
 
+class NeedsSpace(BaseTechnique):
+    """Finds the disk full."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        raise OSError(28, "No space left on device")
+
+
 class SavesEachBatch(BaseTechnique):
     """Dies at its fifth batch."""
 

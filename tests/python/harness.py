@@ -226,6 +226,7 @@ class Runtime:
 
     def __init__(self, run_dir: Path, warm: Warm | None) -> None:
         self.run_dir = run_dir
+        (run_dir / "journal.db").touch()  # where there is none, nothing has begun
         self.warm = warm
         self._gangs: dict[int, Gang] = {}
         self._reading: dict[int, int] = {}
@@ -263,6 +264,7 @@ class Runtime:
         device_memory_bytes: int | None = None,
         cold: bool = False,
         env: dict[str, str] | None = None,
+        log: Path | None = None,
     ) -> Gang:
         Runtime._attempts += 1
         attempt = Runtime._attempts
@@ -303,7 +305,7 @@ class Runtime:
         spec_path = directory / "spec.json"
         spec_path.write_text(json.dumps(spec))
         keys = [f"{attempt}/{rank}" for rank in range(ranks)]
-        logs = [directory / f"rank-{rank}.log" for rank in range(ranks)]
+        logs = [log or directory / f"rank-{rank}.log" for rank in range(ranks)]
         gang = Gang(self, keys, ranks, logs, [])
         self._gangs[attempt] = gang
         self._reading[attempt] = 0

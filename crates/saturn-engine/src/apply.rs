@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use saturn_core::{Node, StrategyKey, TrialOutcome};
+use saturn_core::{Node, Strategy, StrategyKey, TrialOutcome};
 
 use crate::config::{TaskSpec, Wishes};
 use crate::event::FailureKind;
@@ -76,18 +76,7 @@ impl State {
                 self.apply_checkpoint(*attempt, *step, (*save_s, *blocked_s), now_s);
             }
             Record::Tried { group, gpu_type, strategy, outcome } => {
-                let Some(group) = self.group_by_key.get(group).copied() else { return };
-                let key = TrialKey { strategy: strategy.key(), gpu_type: gpu_type.clone() };
-                let trial = self.groups[group]
-                    .trials
-                    .entry(key)
-                    .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
-                trial.strategy = strategy.clone();
-                trial.outcome = Some(outcome.clone());
-                trial.reused = false;
-                self.close_trial(group, &strategy.key(), gpu_type);
-                self.learn_from_trial(group, outcome);
-                self.version += 1;
+                self.apply_tried(group, gpu_type, strategy, outcome);
             }
             Record::Planned { plan } => {
                 let mut plan = plan.clone();
@@ -122,6 +111,27 @@ impl State {
             Record::Interrupted { at_once } => self.interrupted = Some(*at_once),
             Record::RunEnded { end } => self.ended = Some(*end),
         }
+    }
+
+    fn apply_tried(
+        &mut self,
+        group: &str,
+        gpu_type: &str,
+        strategy: &Strategy,
+        outcome: &TrialOutcome,
+    ) {
+        let Some(group) = self.group_by_key.get(group).copied() else { return };
+        let key = TrialKey { strategy: strategy.key(), gpu_type: gpu_type.to_owned() };
+        let trial = self.groups[group]
+            .trials
+            .entry(key)
+            .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
+        trial.strategy = strategy.clone();
+        trial.outcome = Some(outcome.clone());
+        trial.reused = false;
+        self.close_trial(group, &strategy.key(), gpu_type);
+        self.learn_from_trial(group, outcome);
+        self.version += 1;
     }
 
     /// A change of a task on which plans rest.
@@ -247,8 +257,9 @@ impl State {
         self.take_over_measured(group, spec);
         self.want_trials_for(id);
         // What the group's trials have found holds for it too.
-        let outcomes = self.groups[group].trials.values().filter_map(|one| one.outcome.as_ref());
-        if let Some(batches) = outcomes.filter_map(batches_per_epoch).next() {
+        let mut outcomes =
+            self.groups[group].trials.values().filter_map(|one| one.outcome.as_ref());
+        if let Some(batches) = outcomes.find_map(batches_per_epoch) {
             self.tasks[id.0].learn_steps(batches);
         }
     }

@@ -209,14 +209,10 @@ impl Engine {
                 continue;
             }
             let is_done = matches!(end, TaskEnd::Done { .. });
+            let attempt = self.state.attempt_of(task).map(|(id, _)| id);
             self.commit(Record::TaskEnded { task, end }, now_s);
-            if let Some((id, _)) = self
-                .state
-                .attempts
-                .iter()
-                .find(|(_, one)| one.task == task && one.purpose == Purpose::Train)
-            {
-                self.kill(*id, now_s);
+            if let Some(id) = attempt {
+                self.kill(id, now_s);
             }
             let followers = self.followers.get(&task).cloned().unwrap_or_default();
             for follower in followers {

@@ -331,6 +331,11 @@ impl Model {
         })
     }
 
+    /// Whether every task has a mode, or stays.
+    pub(crate) fn has_modes(&self) -> bool {
+        self.tasks.iter().all(|task| task.shapes().next().is_some())
+    }
+
     /// Whether some task may not use all nodes.
     pub(crate) fn has_places(&self) -> bool {
         self.tasks.iter().any(|task| task.places.is_some())

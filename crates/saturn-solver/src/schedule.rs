@@ -7,7 +7,7 @@
 
 use saturn_core::{Assignment, Gang, Placement, Problem, WHOLE};
 
-use crate::model::{Model, Stay, WideMode};
+use crate::model::{Model, Stay};
 
 /// One gang of a schedule.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,22 +42,8 @@ pub(crate) type Schedule = Vec<Step>;
 /// A device and when it falls free.
 type Device = (f64, u32);
 
-/// Whether gangs may share a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// A gang starts when enough devices are free.
-    Packed,
-    /// A gang starts when its nodes are wholly free.
-    OneAtATime,
-}
-
 /// The assignments of a schedule, by start. Gangs that stay may stand anywhere in it.
-pub(crate) fn assignments(
-    problem: &Problem,
-    model: &Model,
-    schedule: &[Step],
-    pace: Pace,
-) -> Vec<Assignment> {
+pub(crate) fn assignments(problem: &Problem, model: &Model, schedule: &[Step]) -> Vec<Assignment> {
     let mut free: Vec<Vec<Device>> = problem
         .cluster
         .nodes
@@ -77,10 +63,7 @@ pub(crate) fn assignments(
     }
     for step in others {
         let Step { task, strategy, parts, from, .. } = step;
-        let first = |(node, gpus): &(usize, u32)| match pace {
-            Pace::Packed => free[*node].get(*gpus as usize - 1),
-            Pace::OneAtATime => free[*node].last(),
-        };
+        let first = |(node, gpus): &(usize, u32)| free[*node].get(*gpus as usize - 1);
         let firsts = parts.iter().filter_map(first);
         let start_s = firsts.map(|(time, _)| *time).fold(*from, f64::max);
         let mut gang: Gang = parts
@@ -127,57 +110,4 @@ fn hold(free: &mut Vec<Device>, devices: &[u32], end: f64) {
     free.retain(|(_, device)| devices.binary_search(device).is_err());
     let at = free.partition_point(|(time, _)| *time <= end);
     free.splice(at..at, devices.iter().map(|device| (end, *device)));
-}
-
-/// The nodes that would let a wide gang start first, with the devices taken on each.
-///
-/// `free` holds the ascending free times of each node's devices. Whole nodes by the time at which
-/// they are wholly free; those that turn out superfluous are dropped; with `pack` the last is the
-/// node that can spare the rest first. `lead`, if of the kind, comes before all others: the first
-/// nodes to fall free are not always the best.
-pub(crate) fn nodes_for(
-    model: &Model,
-    free: &[Vec<f64>],
-    mode: &WideMode,
-    lead: Option<usize>,
-) -> Vec<(usize, u32)> {
-    let whole_free = |node: usize| {
-        let is_lead = lead == Some(node);
-        if is_lead { -1.0 } else { free[node].last().copied().unwrap_or(0.0) }
-    };
-    let mut nodes: Vec<usize> =
-        (0..model.nodes.len()).filter(|node| model.nodes[*node].kind == mode.kind).collect();
-    nodes.sort_by(|left, right| whole_free(*left).total_cmp(&whole_free(*right)));
-    let mut chosen: Vec<usize> = Vec::new();
-    let mut held = 0;
-    for &node in &nodes {
-        if held >= mode.gpus {
-            break;
-        }
-        chosen.push(node);
-        held += model.nodes[node].gpus;
-    }
-    chosen.retain(|node| {
-        let is_superfluous = held - model.nodes[*node].gpus >= mode.gpus;
-        if is_superfluous {
-            held -= model.nodes[*node].gpus;
-        }
-        !is_superfluous
-    });
-    if !mode.pack || held == mode.gpus {
-        return chosen.into_iter().map(|node| (node, model.nodes[node].gpus)).collect();
-    }
-    let Some(last) = chosen.pop() else { return Vec::new() };
-    let rest = mode.gpus - (held - model.nodes[last].gpus);
-    let spare = nodes
-        .into_iter()
-        .filter(|node| !chosen.contains(node) && model.nodes[*node].gpus >= rest)
-        .min_by(|left, right| {
-            free[*left][rest as usize - 1].total_cmp(&free[*right][rest as usize - 1])
-        })
-        .unwrap_or(last);
-    let mut parts: Vec<(usize, u32)> =
-        chosen.into_iter().map(|node| (node, model.nodes[node].gpus)).collect();
-    parts.push((spare, rest));
-    parts
 }

@@ -106,7 +106,7 @@ impl Transcript {
             Record::Closed => {
                 vec![self.line(now_s, "close", "no more tasks will come: the run ends with these")]
             }
-            Record::Wished { task, wishes } => vec![self.wished(state, *task, wishes, now_s)],
+            Record::Wished { task, .. } => vec![self.wished(state, *task, now_s)],
             Record::Paused { task } => vec![self.paused(state, *task, now_s)],
             Record::Unpaused { task } => {
                 let text = format!("{}  is taken up again", self.name(state, *task));

@@ -52,7 +52,8 @@ pub(crate) fn gang_devices(gang: &Gang) -> Vec<(usize, u32)> {
     saturn_engine::devices(gang).map(|device| (device.node.0, device.device)).collect()
 }
 
-fn id_ranges(ids: &[u32]) -> String {
+/// Ids with runs of them shortened: `0, 2-5`.
+pub(crate) fn id_ranges(ids: &[u32]) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &id in ids {
         match ranges.last_mut() {

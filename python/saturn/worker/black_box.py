@@ -128,7 +128,7 @@ def _trial(
             setup_s += first_s - began
     except Exception as error:
         failure = describe(error)
-        if failure.kind in ("task", "out_of_memory", "not_applicable"):
+        if failure.kind in ("task", "out_of_memory", "no_space", "not_applicable"):
             raise
         reporter.send(
             {

@@ -25,11 +25,12 @@ def export(
 
     What goes wrong is told to the person watching, and fails nothing: the task is trained.
     """
-    checkpoint = spec.checkpoints_dir / manifest.step_dir_name(step)
+    checkpoint = manifest.of_step(spec.checkpoints_dir, step)
+    name = manifest.step_dir_name(step)
     # The run's name marks a copy that isn't whole yet, so that a later attempt finds and drops it.
-    scratch = save_dir / spec.task_dir.name / f".{checkpoint.name}-{spec.run_dir.name}"
+    scratch = save_dir / spec.task_dir.name / f".{name}-{spec.run_dir.name}"
     try:
-        target = _copy(checkpoint, scratch)
+        target = _copy(checkpoint, scratch, name)
     except OSError as error:
         shutil.rmtree(scratch, ignore_errors=True)
         # `copytree` collects what befell each file.
@@ -58,15 +59,15 @@ def _write_huggingface(definition: TaskDefinition, checkpoint: Path, directory: 
         huggingface.write(module, directory)
 
 
-def _copy(checkpoint: Path, scratch: Path) -> Path:
-    target = scratch.with_name(checkpoint.name)
+def _copy(checkpoint: Path, scratch: Path, name: str) -> Path:
+    target = scratch.with_name(name)
     number = 1
     while target.exists():
         # The manifest has the digest of every file: where it is the same, so is all the rest.
         if _manifest(target) == _manifest(checkpoint):
             return target
         number += 1
-        target = scratch.with_name(f"{checkpoint.name}.{number}")
+        target = scratch.with_name(f"{name}.{number}")
 
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(checkpoint, scratch)

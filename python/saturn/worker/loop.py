@@ -180,6 +180,7 @@ class _Observer:
         self._first = True
         self._told = 0.0
         self._warned = False
+        self._told_metrics = False
 
     def started(self, step: int, laps: Laps) -> None:
         self._reporter.send(
@@ -188,6 +189,12 @@ class _Observer:
 
     def stepped(self, step: int, loss: float, step_s: float) -> None:
         self._metrics.add(step, loss)
+        if self._metrics.failure is not None and not self._told_metrics:
+            self._told_metrics = True
+            self._reporter.note(
+                f"the losses from step {step} on can't be written: {self._metrics.failure}; they "
+                "are kept until they can, and training goes on"
+            )
         if not math.isfinite(loss) and not self._warned:
             self._warned = True
             self._reporter.note(f"the loss is {loss} at step {step}")

@@ -19,7 +19,7 @@ import torch
 
 from saturn import definition as definitions
 from saturn.definition import TaskDefinition
-from saturn.worker import black_box, device_memory, load_technique
+from saturn.worker import black_box, device_memory, load_technique, output
 from saturn.worker import spec as specs
 from saturn.worker.failure import TaskError, describe
 from saturn.worker.gang import Gang
@@ -32,6 +32,7 @@ from saturn.worker.trial import trial
 
 def run(spec_path: str, rank: int) -> int:
     """Live the life of `rank`; returns the exit code, 0, or does not return."""
+    output.never_fail()
     faulthandler.enable()  # a crash in native code leaves its stack in the log
     spec = specs.load(spec_path)
     reporter = Reporter(

@@ -149,7 +149,7 @@ class _Measurement:
         except Exception as error:
             failure = describe(error)
             lift()  # what is left to do must not fail for lack of memory
-            if failure.kind == "task":
+            if failure.kind in ("task", "no_space"):
                 raise  # no knob helps there
             if failure.kind == "not_applicable":
                 return {"outcome": "not_applicable", "reason": failure.error}

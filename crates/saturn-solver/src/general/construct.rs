@@ -47,8 +47,11 @@ pub(crate) fn construct(
     stays: bool,
 ) -> Option<Genome> {
     let instance = player.instance;
-    let mut genome =
-        Genome { order: Vec::new(), choices: vec![Choice::Stay; instance.tasks.len()] };
+    let mut genome = Genome {
+        order: Vec::new(),
+        choices: vec![Choice::Stay; instance.tasks.len()],
+        backfills: true,
+    };
     let is_left = |task: usize| {
         let facts = &instance.tasks[task];
         facts.is_fixed || stays && instance.may_stay(task)
@@ -60,7 +63,7 @@ pub(crate) fn construct(
             *choice = Choice::Wide { mode: 0, lead: None };
         }
     }
-    player.begin(&genome.choices, |_| {});
+    player.begin(&genome.choices);
     let mut num_waits: Vec<usize> = instance.tasks.iter().map(|task| task.after.len()).collect();
     let release = |task: usize, num_waits: &mut Vec<usize>, open: &mut Vec<usize>| {
         for &other in &instance.tasks[task].before {
@@ -97,7 +100,7 @@ pub(crate) fn construct(
         let choice = best_choice(player, task, recipe, allows)?;
         genome.choices[task] = choice;
         genome.order.push(task);
-        player.place(task, choice, &mut |_| {});
+        player.place(task, choice);
         release(task, &mut num_waits, &mut open);
     }
     Some(genome)
@@ -105,7 +108,7 @@ pub(crate) fn construct(
 
 /// When the first of these tasks could start, if any device would do.
 fn soonest(player: &Player, open: &[usize]) -> f64 {
-    let free = player.free.iter().filter_map(|free| free.first().copied());
+    let free = player.calendars.iter().map(|calendar| calendar.free_for_good(1));
     let ready = open.iter().map(|task| player.ready(*task)).fold(f64::INFINITY, f64::min);
     ready.max(free.fold(f64::INFINITY, f64::min))
 }
@@ -130,7 +133,7 @@ fn rank(instance: &Instance, task: usize, rule: Rule) -> f64 {
 }
 
 /// The choice that adds least, in the light of what is placed.
-fn best_choice(
+pub(super) fn best_choice(
     player: &mut Player,
     task: usize,
     recipe: Recipe,
@@ -159,7 +162,7 @@ fn best_choice(
     for node in instance.nodes_of(task) {
         let until = instance.nodes[node].until;
         for (index, mode) in instance.model.modes_on(task, node).iter().enumerate() {
-            let start = player.start_on(node, mode.gpus, ready);
+            let start = player.start_on(node, mode.gpus, ready, mode.runtime);
             let price = instance.device_price(node) * f64::from(mode.gpus);
             let choice = Choice::Narrow { node, mode: index };
             offer(choice, start, mode.runtime, until, f64::from(mode.gpus), price);
@@ -171,8 +174,7 @@ fn best_choice(
             continue;
         }
         let parts = player.nodes_for(task, mode, None, ready, lasts);
-        let starts = parts.iter().map(|(node, gpus)| player.start_on(*node, *gpus, ready));
-        let start = starts.fold(ready, f64::max);
+        let start = player.start_on_all(&parts, ready, lasts);
         let until = parts.iter().map(|(node, _)| instance.nodes[*node].until);
         let until = until.fold(f64::INFINITY, f64::min);
         let held: f64 = parts.iter().map(|(_, gpus)| f64::from(*gpus)).sum();

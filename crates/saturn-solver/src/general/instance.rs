@@ -74,12 +74,21 @@ pub(crate) struct Instance<'a> {
     pub(crate) tasks: Vec<TaskFacts>,
     /// Every task after those that it waits for.
     pub(crate) order: Vec<usize>,
+    /// What a second of a device of each node is worth in the search, 1 on average: otherwise work
+    /// would flow from slow nodes, where it is many seconds, to fast ones, where it is few.
+    pub(crate) worth: Vec<f64>,
     /// For each set of nodes that are alike, the first.
     classes: Vec<usize>,
 }
 
 impl<'a> Instance<'a> {
-    pub(crate) fn new(problem: &Problem, model: &'a Model, objective: Objective) -> Self {
+    /// `prices` are those of the area bound.
+    pub(crate) fn new(
+        problem: &Problem,
+        model: &'a Model,
+        objective: Objective,
+        prices: &[f64],
+    ) -> Self {
         let nodes: Vec<NodeFacts> = problem
             .cluster
             .nodes
@@ -100,7 +109,9 @@ impl<'a> Instance<'a> {
             }
         }
         let tasks: Vec<TaskFacts> = problem.tasks.iter().map(|task| facts(problem, task)).collect();
-        let mut instance = Self { model, objective, nodes, tasks, order: Vec::new(), classes };
+        let worth = model.nodes.iter().map(|node| prices[node.kind]).collect();
+        let mut instance =
+            Self { model, objective, nodes, tasks, order: Vec::new(), worth, classes };
         instance.link(problem);
         instance.set_windows();
         instance
@@ -167,6 +178,14 @@ impl<'a> Instance<'a> {
         }
     }
 
+    /// Whether there is something to wait for, or to be in time for.
+    pub(crate) fn has_times(&self) -> bool {
+        let has_window = |node: &NodeFacts| node.from > 0.0 || node.until.is_finite();
+        let is_timed =
+            |task: &TaskFacts| task.release > 0.0 || !task.after.is_empty() || task.due.is_finite();
+        self.nodes.iter().any(has_window) || self.tasks.iter().any(is_timed)
+    }
+
     /// Whether `task` starts only after `other` has ended, by way of others too.
     pub(crate) fn waits_for(&self, task: usize, other: usize) -> bool {
         let after = &self.tasks[task].after;
@@ -191,10 +210,6 @@ impl<'a> Instance<'a> {
         let some = self.tasks[task].nodes.as_ref();
         let all = if some.is_some() { 0 } else { self.nodes.len() };
         (0..all).chain(some.into_iter().flatten().copied())
-    }
-
-    pub(crate) fn may_use(&self, task: usize, node: usize) -> bool {
-        self.tasks[task].nodes.as_ref().is_none_or(|nodes| nodes.binary_search(&node).is_ok())
     }
 
     /// Whether the nodes that `task` may use have enough devices for a wide mode.

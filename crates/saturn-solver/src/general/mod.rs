@@ -15,6 +15,7 @@ mod play;
 mod replay;
 mod solve;
 mod wait;
+mod warm;
 mod wide;
 mod yardsticks;
 

@@ -8,7 +8,7 @@
 use saturn_core::WHOLE;
 
 use super::pieces::{Piece, Player, settle_shares};
-use crate::error::SolveError;
+use crate::clock::Deadline;
 use crate::program::{Effort, Outcome, Program};
 
 /// The smallest share that a piece may have.
@@ -18,12 +18,12 @@ const TIME_LIMIT_S: f64 = 1.0;
 
 /// The pieces with the best shares for their structure, in the order of their new starts; `None`
 /// where HiGHS has no answer.
-pub(crate) fn polish(player: &Player, pieces: &[Piece]) -> Result<Option<Vec<Piece>>, SolveError> {
+pub(crate) fn polish(player: &Player, pieces: &[Piece], deadline: Deadline) -> Option<Vec<Piece>> {
     let placed = player.trace(pieces);
     // Times in units of the makespan.
     let unit = placed.iter().map(|one| one.end).fold(0.0, f64::max);
     if unit <= 0.0 {
-        return Ok(None);
+        return None;
     }
     let mut num_pieces = vec![0usize; player.model.tasks.len()];
     for piece in pieces {
@@ -62,8 +62,8 @@ pub(crate) fn polish(player: &Player, pieces: &[Piece]) -> Result<Option<Vec<Pie
             program.equal(WHOLE, &terms);
         }
     }
-    let solved = program.solve(Effort::seconds(TIME_LIMIT_S))?;
-    let Outcome::Known { columns: Some(columns), .. } = solved else { return Ok(None) };
+    let solved = program.solve(Effort::until(deadline.within(TIME_LIMIT_S)));
+    let Outcome::Known { columns: Some(columns), .. } = solved else { return None };
     let (starts, shares) = columns[1..].split_at(pieces.len());
     let mut order: Vec<usize> = (0..pieces.len()).collect();
     order.sort_by(|left, right| starts[*left].total_cmp(&starts[*right]));
@@ -72,5 +72,5 @@ pub(crate) fn polish(player: &Player, pieces: &[Piece]) -> Result<Option<Vec<Pie
         .map(|index| Piece { share: shares[index].clamp(LEAST_SHARE, WHOLE), ..pieces[index] })
         .collect();
     settle_shares(&mut polished, player.model.tasks.len());
-    Ok(Some(polished))
+    Some(polished)
 }

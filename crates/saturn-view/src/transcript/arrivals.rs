@@ -119,7 +119,9 @@ impl Transcript {
             techniques.join(", "),
         );
         let mut lines = vec![self.line(now_s, &self.paint.bold("begin"), &workload)];
-        lines.extend(to_measure(state).map(|text| more(&text)));
+        // Some of it may have been run by the time that it is told.
+        let (_, num_to_run) = TrialCounts::of(state).progress();
+        lines.extend(to_measure(state, num_to_run).map(|text| more(&text)));
         lines
     }
 
@@ -176,7 +178,8 @@ impl Transcript {
         let has_trained = history.attempts.values().any(|one| one.purpose == Purpose::Train);
         let trials = TrialCounts::of(state);
         if changes.is_empty() && (trials.open > 0 || !has_trained) {
-            lines.extend(to_measure(state).map(|text| more(&text)));
+            let num_to_run = trials.open + trials.running;
+            lines.extend(to_measure(state, num_to_run).map(|text| more(&text)));
         }
         lines
     }
@@ -267,9 +270,8 @@ fn what_holds(state: &State) -> String {
 
 /// `28 trials to run: 4 tasks are measured and speak for 12; 3 known from an earlier search`. `None`
 /// where there is none.
-fn to_measure(state: &State) -> Option<String> {
+fn to_measure(state: &State, num_to_run: usize) -> Option<String> {
     let trials = TrialCounts::of(state);
-    let num_to_run = trials.open + trials.running;
     if num_to_run + trials.reused == 0 {
         return None;
     }

@@ -2,7 +2,7 @@
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Gang, Placement};
-use saturn_engine::{NodeId, State, TaskId, TaskStatus, Wishes};
+use saturn_engine::{NodeId, State, TaskId, TaskStatus};
 
 use super::Transcript;
 use super::arrivals::wishes;
@@ -35,20 +35,10 @@ impl Transcript {
         self.line(now_s, "back", &text)
     }
 
-    pub(super) fn wished(
-        &self,
-        state: &State,
-        task: TaskId,
-        wished: &Wishes,
-        now_s: f64,
-    ) -> String {
+    pub(super) fn wished(&self, state: &State, task: TaskId, now_s: f64) -> String {
         let all = wishes(state, task);
-        let all = all.strip_prefix(", ").unwrap_or("nothing of its time any more");
-        // A priority that went back to 0 is a wish too.
-        let priority =
-            if wished.priority == 0 && all.starts_with("nothing") { ", priority 0" } else { "" };
-        let text = format!("{}  is wished: {all}{priority}", self.name(state, task));
-        self.line(now_s, "wish", &text)
+        let all = all.strip_prefix(", ").unwrap_or("at any time, no priority");
+        self.line(now_s, "wish", &format!("{}  {all}", self.name(state, task)))
     }
 
     pub(super) fn paused(&self, state: &State, task: TaskId, now_s: f64) -> String {

@@ -5,8 +5,12 @@ mod console;
 #[cfg(test)]
 mod live;
 #[cfg(test)]
+mod open_world;
+#[cfg(test)]
 mod plans;
 #[cfg(test)]
 mod report;
 #[cfg(test)]
 mod scripted;
+#[cfg(test)]
+mod status;

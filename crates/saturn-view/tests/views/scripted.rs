@@ -74,8 +74,7 @@ pub(crate) struct Script {
 
 impl Script {
     /// A run that has begun, with nodes and tasks.
-    pub(crate) fn of(nodes: &[Node], tasks: &[TaskSpec]) -> Self {
-        let config = config();
+    pub(crate) fn of(config: RunConfig, nodes: &[Node], tasks: &[TaskSpec]) -> Self {
         let mut script = Self {
             state: State::new(config.clone()),
             history: History::default(),
@@ -94,7 +93,7 @@ impl Script {
 
     /// Five tasks and nothing more, on two CPU slots.
     pub(crate) fn new() -> Self {
-        let mut script = Self::of(&[Node::new("n0", 2, "cpu")], &tasks());
+        let mut script = Self::of(config(), &[Node::new("n0", 2, "cpu")], &tasks());
         script.tell(0.0, Record::Closed);
         script
     }
@@ -119,9 +118,19 @@ impl Script {
         strategy: Strategy,
         devices: &[u32],
     ) -> AttemptId {
+        self.launch_on(now_s, task, purpose, strategy, gang(devices))
+    }
+
+    pub(crate) fn launch_on(
+        &mut self,
+        now_s: f64,
+        task: usize,
+        purpose: Purpose,
+        strategy: Strategy,
+        gang: Gang,
+    ) -> AttemptId {
         let attempt = AttemptId(self.next_attempt);
         self.next_attempt += 1;
-        let gang = gang(devices);
         let (task, until_step) = (TaskId(task), None);
         let launched = Record::Launched { attempt, task, purpose, strategy, gang, until_step };
         self.tell(now_s, launched);
@@ -139,7 +148,11 @@ impl Script {
         let strategy = self.state.groups[group].trials[key].strategy.clone();
         let devices: Vec<u32> = (0..strategy.gpus).collect();
         let task = self.state.groups[group].tasks[0];
-        self.launch(now_s, task.0, Purpose::Trial, strategy, &devices)
+        let mut nodes = self.state.present_nodes();
+        let node = nodes.find(|node| self.state.gpu_type(*node) == key.gpu_type).unwrap().0;
+        drop(nodes);
+        let gang = vec![Placement { node, devices }];
+        self.launch_on(now_s, task.0, Purpose::Trial, strategy, gang)
     }
 
     /// All trials, from 1 s to 17 s, and the task that can't run given up.
@@ -184,6 +197,7 @@ impl Script {
             },
             (name, technique) => TrialOutcome::Measured {
                 step_s: if name.starts_with("gpt") { 0.05 } else { 0.03 } / speed
+                    * if key.gpu_type == "H100" { 0.6 } else { 1.0 }
                     * if technique == "fsdp" { 1.2 } else { 1.0 },
                 setup_s: 0.5,
                 checkpoint_s: Some(0.4),
