@@ -35,7 +35,10 @@ pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
     } else {
         format!("those in `{RUNS_DIR}` are {names}")
     };
-    Err(fail(Exit::BadInput, format!("no run at `{}`: it has no journal.db; {hint}", named.display())))
+    Err(fail(
+        Exit::BadInput,
+        format!("no run at `{}`: it has no journal.db; {hint}", named.display()),
+    ))
 }
 
 /// The run of that path or name, or the newest; then it says which that is.
@@ -68,9 +71,7 @@ pub(crate) fn all_in(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
 /// When a run began, as far as the file system tells.
 pub(crate) fn begun(run: &Path) -> SystemTime {
     let journal = run.join("journal.db").metadata();
-    journal
-        .and_then(|of| of.created().or_else(|_| of.modified()))
-        .unwrap_or(SystemTime::UNIX_EPOCH)
+    journal.and_then(|of| of.created().or_else(|_| of.modified())).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 fn is_run(path: &Path) -> bool {
@@ -79,7 +80,8 @@ fn is_run(path: &Path) -> bool {
 
 fn listed(runs: &[PathBuf]) -> String {
     let names = runs.iter().filter_map(|path| path.file_name());
-    let mut names: Vec<String> = names.map(|name| format!("`{}`", name.to_string_lossy())).collect();
+    let mut names: Vec<String> =
+        names.map(|name| format!("`{}`", name.to_string_lossy())).collect();
     if names.len() > MAX_LISTED {
         let rest = names.len() - MAX_LISTED;
         names.truncate(MAX_LISTED);

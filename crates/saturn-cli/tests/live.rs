@@ -143,7 +143,10 @@ fn a_run_in_progress_is_shown_and_steered() {
     let listed = place.json(&["runs", "saturn_runs", "--json"]);
     assert_eq!(listed["version"], 1);
     let it = &listed["runs"][0];
-    assert_eq!((&it["name"], &it["state"], &it["pid"]), (&json!("it"), &json!("running"), &json!(pid)));
+    assert_eq!(
+        (&it["name"], &it["state"], &it["pid"]),
+        (&json!("it"), &json!("running"), &json!(pid))
+    );
     assert_eq!((&it["tasks"], &it["next"]), (&json!(3), &json!("saturn status it")));
 
     // Pausing: an answer means that it is in the journal.
@@ -290,7 +293,8 @@ fn signals_that_were_ignored_from_the_start_stay_so() {
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$0\" resume it", env!("CARGO_BIN_EXE_saturn")]);
     let piped = || Stdio::piped();
-    let child = command.current_dir(place.0.path()).stdout(piped()).stderr(piped()).spawn().unwrap();
+    let child =
+        command.current_dir(place.0.path()).stdout(piped()).stderr(piped()).spawn().unwrap();
     until(|| place.run_dir("it").join("control.sock").exists());
     send(&child, "HUP");
     until(|| place.stage("it", "a") == "done");
@@ -309,7 +313,10 @@ fn runs_that_are_damaged_and_places_without_any() {
     assert_eq!(code, 2);
     assert!(error.contains("failed to read `elsewhere`"), "{error}");
     let (code, _, error) = place.saturn(&["status"]);
-    assert_eq!((code, error.as_str()), (2, "error: there is no run in `saturn_runs`; name the directory of one\n"));
+    assert_eq!(
+        (code, error.as_str()),
+        (2, "error: there is no run in `saturn_runs`; name the directory of one\n")
+    );
 
     let broken = place.run_dir("broken");
     std::fs::create_dir_all(&broken).unwrap();

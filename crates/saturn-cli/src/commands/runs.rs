@@ -77,9 +77,7 @@ fn listed(path: &Path) -> Listed {
     let driver = control::driver_of(path);
     let (standing, tasks) = match saturn_runtime::read(path) {
         Ok((state, _)) => (standing(&state, driver), Tasks::of(&state)),
-        Err(error) => {
-            (Standing::Damaged(saturn_runtime::with_causes(&error)), Tasks::default())
-        }
+        Err(error) => (Standing::Damaged(saturn_runtime::with_causes(&error)), Tasks::default()),
     };
     let is_by_name = path.parent() == Some(Path::new(RUNS_DIR));
     let shown = if is_by_name { name.clone() } else { path.to_string_lossy().into_owned() };
@@ -120,9 +118,8 @@ impl Standing {
 
 impl Tasks {
     fn of(state: &State) -> Self {
-        let number = |stage: Stage| {
-            state.task_ids().filter(|task| state.stage(*task) == stage).count()
-        };
+        let number =
+            |stage: Stage| state.task_ids().filter(|task| state.stage(*task) == stage).count();
         Self {
             all: state.tasks.len(),
             done: number(Stage::Done),
@@ -201,7 +198,10 @@ fn unix_s(time: std::time::SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long ago a run began is a matter of the present")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long ago a run began is a matter of the present"
+)]
 fn now_unix_s() -> u64 {
     unix_s(std::time::SystemTime::now())
 }
