@@ -117,7 +117,8 @@ class Run:
 
     def deadline(self, name: str, deadline: float | None) -> None:
         """Give a task another deadline, seconds on the run's clock; None takes it away."""
-        self._wish(name, deadline_s=checked_deadline(deadline))
+        checked = checked_deadline(deadline)
+        self._wish(name, **({"no_deadline": True} if checked is None else {"deadline_s": checked}))
 
     def release(self, name: str, release: float) -> None:
         """Let a task train from this time on the run's clock on, seconds; 0: from now on."""

@@ -137,7 +137,7 @@ COMMANDS: list[tuple[Callable[[saturn.Run], None], dict[str, Any]]] = [
     (lambda run: run.unpause("a"), {"command": "unpause", "task": "a"}),
     (lambda run: run.priority("a", -2), {"command": "wish", "task": "a", "priority": -2}),
     (lambda run: run.deadline("a", 5), {"command": "wish", "task": "a", "deadline_s": 5.0}),
-    (lambda run: run.deadline("a", None), {"command": "wish", "task": "a", "deadline_s": None}),
+    (lambda run: run.deadline("a", None), {"command": "wish", "task": "a", "no_deadline": True}),
     (lambda run: run.release("a", 0), {"command": "wish", "task": "a", "release_s": 0.0}),
     (lambda run: run.after("a", ["b"]), {"command": "wish", "task": "a", "after": ["b"]}),
     (

@@ -39,8 +39,8 @@ fn run(
     let interrupts = interrupts.get().clone();
     let outcome = py
         .detach(|| {
-            let watcher = Watcher { console, is_interrupted: &mut || interrupts.take() };
-            saturn_runtime::start(request, watcher)
+            let mut is_interrupted = || interrupts.take();
+            saturn_runtime::start(request, Watcher::new(console, &mut is_interrupted))
         })
         .map_err(|error| to_python(py, &error))?;
     Ok(outcome.report.to_json())

@@ -1,7 +1,5 @@
 //! `saturn explain`.
 
-use saturn_view::explanation_text;
-
 use super::run_failed;
 use crate::args::ExplainArgs;
 use crate::exit::{Exit, fail, print_data, print_json};
@@ -25,7 +23,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Exit {
         return Exit::Ok;
     }
     let screen = Screen::stdout();
-    let text = explanation_text(&explanation, screen.size().0, screen.paint);
+    let text = explanation.text(screen.size().0, screen.paint);
     print_data(&format!("{}\n", text.trim_end()));
     Exit::Ok
 }

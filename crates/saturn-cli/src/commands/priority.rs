@@ -12,6 +12,7 @@ pub(crate) fn run(args: &PriorityArgs) -> Exit {
             task: args.task.clone(),
             priority: Some(args.priority),
             deadline_s: None,
+            no_deadline: false,
             release_s: None,
             after: None,
         },
