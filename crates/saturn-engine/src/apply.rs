@@ -309,7 +309,7 @@ impl State {
         };
         let Some(task_state) = self.tasks.get_mut(task.0) else { return };
         let step = task_state.checkpoint_step;
-        if *purpose == Purpose::Train {
+        if *purpose == Purpose::Train && !matches!(task_state.status, TaskStatus::Ended(_)) {
             task_state.status = TaskStatus::Running(*id);
             task_state.num_attempts += 1;
         }

@@ -131,36 +131,35 @@ impl State {
         if num_steps == 0 && attempt.saved_step == Some(until) {
             return 0.0;
         }
+        if num_steps == 0 && attempt.step < self.target(attempt) {
+            // It is beyond that already, and stops as soon as it can.
+            return (self.stop_of(attempt, now_s).1 - now_s).max(0.0);
+        }
         (train_s + save_s - (now_s - attempt.stepped_s)).max(0.0)
     }
 
-    /// Seconds that a running attempt needs to stop at a checkpoint: the rest of its present step,
-    /// and the save.
-    pub fn stop_s(&self, attempt: &Attempt, now_s: f64) -> f64 {
-        if attempt.started.is_none() {
-            return self.load_left_s(attempt, now_s);
-        }
+    /// Finished steps at which a running attempt stops that was asked to at `asked_s`, and when it
+    /// has: at the end of its present step, and after the checkpoint there. One that loads trains a
+    /// step first.
+    pub fn stop_of(&self, attempt: &Attempt, asked_s: f64) -> (u64, f64) {
         let step_s = self.expected_step_s(attempt);
-        let since_s = now_s - attempt.stepped_s;
-        let in_step_s =
-            if step_s > 0.0 { (since_s / step_s).ceil() * step_s - since_s } else { 0.0 };
-        in_step_s + self.save_s(attempt.task).unwrap_or(0.0)
+        let save_s = self.save_s(attempt.task).unwrap_or(0.0);
+        let left = self.target(attempt).saturating_sub(attempt.step);
+        let (more, from_s) = if attempt.started.is_none() {
+            (1, attempt.launched_s + self.load_s_of(attempt))
+        } else {
+            (
+                steps_begun((asked_s - attempt.stepped_s) / step_s.max(f64::MIN_POSITIVE)),
+                attempt.stepped_s,
+            )
+        };
+        let more = more.min(left);
+        (attempt.step + more, from_s + more as f64 * step_s + save_s)
     }
 
-    /// Finished steps at which a running attempt would stop if it were asked to now.
-    pub(crate) fn stop_step(&self, attempt: &Attempt, now_s: f64) -> u64 {
-        let step_s = self.expected_step_s(attempt);
-        if attempt.started.is_none() || step_s <= 0.0 {
-            return attempt.step;
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a number of steps"
-        )]
-        let more = ((now_s - attempt.stepped_s) / step_s).ceil().max(0.0) as u64;
-        let all = attempt.until_step.or(self.task(attempt.task).steps).unwrap_or(u64::MAX);
-        attempt.step.saturating_add(more).min(all)
+    /// Finished steps at which a running attempt ends by itself.
+    pub(crate) fn target(&self, attempt: &Attempt) -> u64 {
+        attempt.until_step.or(self.task(attempt.task).steps).unwrap_or(u64::MAX)
     }
 
     /// Seconds a step that a running attempt is expected to go on with.
@@ -173,10 +172,25 @@ impl State {
     }
 
     fn load_left_s(&self, attempt: &Attempt, now_s: f64) -> f64 {
-        let gpu_type = self.gang_type(&attempt.gang);
-        let load_s = self.load_s(attempt.task, &attempt.strategy.key(), gpu_type);
-        (load_s - (now_s - attempt.launched_s)).max(0.0)
+        (self.load_s_of(attempt) - (now_s - attempt.launched_s)).max(0.0)
     }
+
+    fn load_s_of(&self, attempt: &Attempt) -> f64 {
+        let gpu_type = self.gang_type(&attempt.gang);
+        self.load_s(attempt.task, &attempt.strategy.key(), gpu_type)
+    }
+}
+
+/// Whole steps that so many steps' time has begun. A moment this close to the end of one is that end.
+fn steps_begun(steps: f64) -> u64 {
+    const AT_END: f64 = 1e-7;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of steps"
+    )]
+    let begun = (steps - AT_END).ceil().max(0.0) as u64;
+    begun
 }
 
 impl Attempt {

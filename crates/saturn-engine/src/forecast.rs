@@ -68,8 +68,14 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
     }
     for (index, place) in places.iter().enumerate() {
         let step = reached.get(&place.task).copied().unwrap_or(state.task(place.task).step);
-        let is_present = forecast.places[index].is_some();
-        if is_present || is_over(state, place) || place.is_done_at(step) || step == u64::MAX {
+        if forecast.places[index].is_some() || is_over(state, place) {
+            continue;
+        }
+        if place.is_done_at(step) || step == u64::MAX {
+            // Nothing is left to do there by then.
+            let done_s = forecast.tasks.get(&place.task).map(|(_, end_s)| *end_s);
+            let done_s = done_s.or(free_again.get(&place.task).copied()).unwrap_or(now_s);
+            forecast.places[index] = Some((done_s, done_s));
             continue;
         }
         let start_s = forecast.start_of(state, place, &free_again, now_s);
@@ -102,8 +108,11 @@ pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, us
     live.filter_map(|(id, attempt)| {
         let index = *first_of.get(&attempt.task)?;
         let place = &places[index];
+        // What has come to its last step ends there, whatever it is told.
+        let is_ending = attempt.started.is_some() && attempt.step >= state.target(attempt);
         let stays = place.strategy == attempt.strategy
             && place.gang == attempt.gang
+            && (!is_ending || place.until_step == attempt.until_step)
             && devices(&place.gang).all(|device| first.get(&device) == Some(&index));
         stays.then_some((*id, index))
     })
@@ -137,9 +146,17 @@ impl Forecast {
             return now_s;
         }
         let asked_s = attempt.stopping.map_or(now_s, |(_, asked_s)| asked_s);
-        reached.insert(attempt.task, state.stop_step(attempt, asked_s));
-        self.moved.push(id);
-        (asked_s + state.stop_s(attempt, asked_s)).max(now_s)
+        let (step, end_s) = state.stop_of(attempt, asked_s);
+        let end_s = end_s.max(now_s);
+        if state.task(attempt.task).steps.is_some_and(|steps| step >= steps) {
+            // It is done before it could stop.
+            reached.insert(attempt.task, u64::MAX);
+            self.note(attempt.task, (attempt.launched_s, end_s));
+        } else {
+            reached.insert(attempt.task, step);
+            self.moved.push(id);
+        }
+        end_s
     }
 
     fn start_of(

@@ -66,7 +66,10 @@ impl Claims {
     }
 
     /// Takes the device of that name, or says who holds it.
-    pub(crate) fn claim(&mut self, device: &str) -> Result<Result<(), Option<Holder>>, RuntimeError> {
+    pub(crate) fn claim(
+        &mut self,
+        device: &str,
+    ) -> Result<Result<(), Option<Holder>>, RuntimeError> {
         let path = self.directory.join(format!("{device}.lock"));
         let mut file = OpenOptions::new()
             .create(true)
@@ -84,7 +87,9 @@ impl Claims {
                 let _ = file.read_to_string(&mut text);
                 return Ok(Err(serde_json::from_str(&text).ok()));
             }
-            Err(TryLockError::Error(error)) => return Err(RuntimeError::file("lock", &path)(error)),
+            Err(TryLockError::Error(error)) => {
+                return Err(RuntimeError::file("lock", &path)(error));
+            }
         }
         let me = serde_json::to_vec(&self.me).map_err(std::io::Error::other);
         me.and_then(|me| {
@@ -135,10 +140,7 @@ mod tests {
         let mut two = Claims::new(Some(&locks), Path::new("/runs/two")).unwrap();
         assert_eq!(one.claim("core-0").unwrap(), Ok(()));
         let holder = two.claim("core-0").unwrap().unwrap_err().unwrap();
-        assert_eq!(
-            holder.to_string(),
-            format!("process {} (run `/runs/one`)", std::process::id())
-        );
+        assert_eq!(holder.to_string(), format!("process {} (run `/runs/one`)", std::process::id()));
         assert_eq!(two.claim("core-1").unwrap(), Ok(()));
         drop(one);
         assert_eq!(two.claim("core-0").unwrap(), Ok(()));

@@ -126,17 +126,13 @@ impl Machine {
             let why = format!("but this machine has {} GPUs", gpus.len());
             return Err(RuntimeError::Devices { asked, why });
         }
-        let wanted = gpus.iter().map(|gpu| {
-            (gpu.uuid.clone(), Device::Gpu(gpu.uuid.clone()), gpu.gpu_type.clone())
-        });
+        let wanted = gpus
+            .iter()
+            .map(|gpu| (gpu.uuid.clone(), Device::Gpu(gpu.uuid.clone()), gpu.gpu_type.clone()));
         Taken::claim(wanted, asked, claims)?.checked(asked, "GPUs")
     }
 
-    fn claim_slots(
-        &self,
-        asked: Option<u32>,
-        claims: &mut Claims,
-    ) -> Result<Taken, RuntimeError> {
+    fn claim_slots(&self, asked: Option<u32>, claims: &mut Claims) -> Result<Taken, RuntimeError> {
         let wanted = self
             .cores
             .iter()
@@ -280,9 +276,8 @@ impl Pool {
 
     /// A device of a node, by its number there.
     pub(crate) fn device(&self, node: &Node, number: u32) -> Option<&Device> {
-        let same = |one: &&PoolNode| {
-            one.node.name == node.name && one.node.gpu_type == node.gpu_type
-        };
+        let same =
+            |one: &&PoolNode| one.node.name == node.name && one.node.gpu_type == node.gpu_type;
         self.nodes.iter().find(same)?.devices.get(number as usize)
     }
 

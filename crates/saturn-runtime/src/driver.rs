@@ -159,7 +159,9 @@ impl<L: Launcher> Driver<'_, L> {
         // Each of the few who send waits for an answer: this ends.
         while let Ok(input) = self.inputs.try_recv() {
             match input {
-                Input::Solved { request, answer } => self.tell(Event::Solved { request, answer })?,
+                Input::Solved { request, answer } => {
+                    self.tell(Event::Solved { request, answer })?
+                }
                 Input::Asked { command, reply } => {
                     let answer = self.obey(command)?;
                     // Whoever asked may have gone.
@@ -198,8 +200,9 @@ impl<L: Launcher> Driver<'_, L> {
 
     /// Gives the engine an event, stores what it decides, and does it.
     fn tell(&mut self, event: Event) -> Result<(), RuntimeError> {
-        if let Event::Reported { attempt, report: RankReport::Progress { step, loss, step_s }, .. } =
-            &event
+        if let Event::Reported {
+            attempt, report: RankReport::Progress { step, loss, step_s }, ..
+        } = &event
             && self.engine.state().attempts.contains_key(attempt)
         {
             let at_s = self.clock.now_s();

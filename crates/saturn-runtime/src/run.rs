@@ -106,8 +106,7 @@ pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, Runti
     }
     let journal = Journal::create(&run.journal(), &settings, &records, disk.clone())?;
     let fresh = State::new(engine.state().config.clone());
-    let followers =
-        Followers::of(&fresh, History::default(), watcher.console, watcher.observers);
+    let followers = Followers::of(&fresh, History::default(), watcher.console, watcher.observers);
     followers.records(records, 0.0);
     let opened = Opened { run, engine, journal, settings, pool, disk, actions };
     drive(opened, followers, watcher.is_interrupted, None)
@@ -234,9 +233,8 @@ fn finish(
         let text = format!("processes that were killed and live on: {}", pids.join(", "));
         followers.note(&text, state.now_s);
     }
-    let text = |path: &Option<PathBuf>| {
-        path.as_ref().map(|path| path.to_string_lossy().into_owned())
-    };
+    let text =
+        |path: &Option<PathBuf>| path.as_ref().map(|path| path.to_string_lossy().into_owned());
     followers.finish(Results {
         run_dir: run.to_string_lossy().into_owned(),
         report: text(&written.page),

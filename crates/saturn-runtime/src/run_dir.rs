@@ -52,7 +52,10 @@ impl RunDir {
                     return Err(RuntimeError::file("lock", self.workers_lock())(error));
                 }
                 Err(TryLockError::WouldBlock) if is_past(until) => {
-                    return Err(RuntimeError::WorkersAlive { path: self.path.clone(), pids: Vec::new() });
+                    return Err(RuntimeError::WorkersAlive {
+                        path: self.path.clone(),
+                        pids: Vec::new(),
+                    });
                 }
                 Err(TryLockError::WouldBlock) => pause(Duration::from_millis(50)),
             }

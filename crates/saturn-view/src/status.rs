@@ -181,14 +181,13 @@ pub fn status(state: &State, history: &History, now_s: f64) -> Status {
 
 fn task(state: &State, history: &History, expected: &Expected, id: TaskId) -> TaskStatus {
     let task = state.task(id);
-    let stage = state.stage(id);
     let way = way_of(state, history, id);
     let live = state.attempt_of(id);
     let wishes = &task.spec.wishes;
     let times = expected.times(id).filter(|_| !state.has_ended(id));
     TaskStatus {
         name: task.spec.name.clone(),
-        stage: stage.word().to_owned(),
+        stage: state.stage(id).word().to_owned(),
         step: task.step,
         steps: task.steps,
         loss: task.loss,

@@ -54,7 +54,8 @@ fn head(status: &Status, paint: Paint) -> Vec<String> {
     let (num_known, num_all) = status.trials.progress();
     if status.trials.open + status.trials.running > 0 {
         let running = status.trials.running;
-        lines.push(format!("{num_known} of {}, {running} running", count(num_all, "trial")));
+        let running = if running > 0 { format!(", {running} running") } else { String::new() };
+        lines.push(format!("{num_known} of {}{running}", count(num_all, "trial")));
     }
     if let Some(end_s) = status.expected_end_s {
         let band = status.expected_end_band_s.map(band_words).unwrap_or_default();

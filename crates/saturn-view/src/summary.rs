@@ -78,13 +78,14 @@ fn training_lines(
     paint: Paint,
 ) -> Vec<String> {
     let counts = TaskCounts::of(state);
-    let mut others = String::new();
+    let mut others = Vec::new();
     if counts.failed > 0 {
-        others += &format!(", {}", paint.bad(&format!("{} failed", counts.failed)));
+        others.push(format!(", {}", paint.bad(&format!("{} failed", counts.failed))));
     }
     if counts.cancelled > 0 {
-        others += &format!(", {} cancelled", counts.cancelled);
+        others.push(format!(", {} cancelled", counts.cancelled));
     }
+    let others = others.concat();
     let done = format!("{} of {} done", counts.done, count(counts.all, "task"));
     if is_interrupted {
         return vec![format!("{}{others}", paint.warn(&format!("interrupted: {done}")))];

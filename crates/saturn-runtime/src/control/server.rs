@@ -49,7 +49,8 @@ impl ControlSocket {
             }
             _ => {}
         }
-        let listener = UnixListener::bind(&short).map_err(RuntimeError::file("listen on", &path))?;
+        let listener =
+            UnixListener::bind(&short).map_err(RuntimeError::file("listen on", &path))?;
         std::fs::set_permissions(&short, PermissionsExt::from_mode(0o600))
             .map_err(RuntimeError::file("protect", &path))?;
         let is_closing = Arc::new(AtomicBool::new(false));

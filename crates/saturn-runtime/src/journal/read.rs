@@ -72,9 +72,8 @@ impl Contents {
         let failed = |source| RuntimeError::Journal { path: path.to_owned(), source };
         // One view of the file from here on, whatever is appended meanwhile.
         let snapshot = connection.unchecked_transaction().map_err(failed)?;
-        let version: i64 = snapshot
-            .pragma_query_value(None, "user_version", |row| row.get(0))
-            .map_err(failed)?;
+        let version: i64 =
+            snapshot.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
         if version == 0 {
             let run = path.parent().unwrap_or(path).to_owned();
             let reason = "its journal is empty: the run never began".to_owned();
@@ -85,9 +84,8 @@ impl Contents {
                 "its version is {version}; this program reads 1 to {VERSION}"
             )));
         }
-        let check: String = snapshot
-            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-            .map_err(failed)?;
+        let check: String =
+            snapshot.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
         if check != "ok" {
             return Err(damaged(check));
         }

@@ -5,155 +5,147 @@ use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-use saturn_core::Strategy;
-use saturn_engine::{AttemptId, Purpose, RunConfig, TaskId, TechniqueRef};
+use saturn_engine::{LaunchOrder, Purpose, TechniqueRef};
 
-use crate::devices::Pool;
+use super::protocol::{RankLaunch, Spec};
+use super::strays;
+use crate::devices::{Device, Pool};
+use crate::disk::Disk;
 use crate::error::RuntimeError;
-use crate::protocol::Spec;
-use crate::run_dir::RunDir;
 
 /// How much of a dead rank's log is kept as its last words, bytes: more than a stack of every thread,
 /// which may follow what it died of.
 const LAST_WORDS_BYTES: u64 = 16_000;
 
-/// One launch: everything that its ranks are told.
+/// What all launches of a run have in common.
 #[derive(Debug)]
-pub(crate) struct LaunchFiles {
-    pub(crate) spec: PathBuf,
-    pub(crate) num_ranks: u32,
-    directory: PathBuf,
-    gpus: u32,
-    task: String,
-    attempt: AttemptId,
-    visible: Vec<String>,
-    port: u16,
+pub(crate) struct Place {
+    pub(crate) run_dir: PathBuf,
+    pub(crate) run_id: String,
+    pub(crate) socket: PathBuf,
+    pub(crate) pool: Pool,
+    pub(crate) disk: Disk,
 }
 
-/// What an attempt is to do.
-#[derive(Debug)]
-pub(crate) struct Order<'a> {
-    pub(crate) attempt: AttemptId,
-    pub(crate) task: TaskId,
-    pub(crate) purpose: Purpose,
-    pub(crate) strategy: &'a Strategy,
-    pub(crate) devices: Vec<u32>,
-    pub(crate) steps: Option<u64>,
-    pub(crate) until_step: Option<u64>,
-}
+impl Place {
+    /// The directory of an attempt.
+    pub(crate) fn attempt_dir(&self, order: &LaunchOrder) -> PathBuf {
+        let attempts = self.run_dir.join(&order.spec.dir).join("attempts");
+        attempts.join(order.attempt.to_string())
+    }
 
-impl LaunchFiles {
-    /// Writes the spec of an attempt into a fresh directory of its own.
-    pub(crate) fn write(
-        run: &RunDir,
-        config: &RunConfig,
-        pool: &Pool,
-        socket: &Path,
-        order: &Order<'_>,
-    ) -> Result<Self, RuntimeError> {
-        let task = &config.tasks[order.task.0];
-        let task_dir = run.path().join(&task.dir);
-        let directory = attempt_dir(run.path(), config, order.task, order.attempt);
-        std::fs::create_dir_all(&directory).map_err(RuntimeError::file("create", &directory))?;
-        let strategy = order.strategy;
-        let technique =
-            config.technique(&strategy.technique).ok_or_else(|| RuntimeError::Request {
-                reason: format!("technique `{}` is not in the run", strategy.technique),
-            })?;
-        // A relative path is within the run directory.
-        let pickle = technique.pickle.as_ref().map(|pickle| run.path().join(pickle));
-        let technique = TechniqueRef {
-            pickle: pickle.map(|path| path.to_string_lossy().into_owned()),
-            ..technique.clone()
-        };
-        let num_ranks = config.num_ranks(strategy);
-        let (cores, visible) = match pool {
-            Pool::Cpu { slots, .. } => {
-                let cores = order.devices.iter().map(|device| vec![slots[*device as usize]]);
-                (Some(cores.collect()), Vec::new())
-            }
-            Pool::Cuda { uuids, .. } => {
-                let uuids = order.devices.iter().map(|device| uuids[*device as usize].clone());
-                (None, uuids.collect())
-            }
-        };
+    /// Writes the spec of an attempt into a fresh directory of its own; its ranks come back, ready to
+    /// be started.
+    pub(crate) fn write(&self, order: &LaunchOrder) -> Result<Vec<RankLaunch>, RuntimeError> {
+        let directory = self.attempt_dir(order);
+        self.disk.make_directory(&directory)?;
+        let devices = self.devices(order)?;
+        let spec = directory.join("spec.json");
+        let json = serde_json::to_vec_pretty(&self.spec(order, &directory, &devices))
+            .map_err(|error| RuntimeError::file("write", &spec)(error.into()))?;
+        self.disk.write(&spec, &json)?;
+        let common = self.environment(order, &devices);
+        let launches = (0..order.num_ranks).map(|rank| {
+            let mut env = common.clone();
+            env.insert("RANK".to_owned(), rank.to_string());
+            env.insert("LOCAL_RANK".to_owned(), rank.to_string());
+            let log = rank_log(&directory, rank);
+            RankLaunch { key: (order.attempt, rank), spec: spec.clone(), rank, env, log }
+        });
+        Ok(launches.collect())
+    }
+
+    /// The devices of a gang, with their numbers.
+    fn devices(&self, order: &LaunchOrder) -> Result<Vec<(u32, Device)>, RuntimeError> {
+        let numbered = order
+            .parts
+            .iter()
+            .flat_map(|part| part.devices.iter().map(move |number| (&part.node, *number)));
+        numbered
+            .map(|(node, number)| match self.pool.device(node, number) {
+                Some(device) => Ok((number, device.clone())),
+                None => Err(RuntimeError::Request {
+                    reason: format!("this machine has no device {number} of `{}`", node.name),
+                }),
+            })
+            .collect()
+    }
+
+    fn spec<'a>(
+        &'a self,
+        order: &'a LaunchOrder,
+        directory: &Path,
+        devices: &[(u32, Device)],
+    ) -> Spec<'a> {
         let is_training = order.purpose == Purpose::Train;
-        let spec = Spec {
+        let cores: Vec<Vec<usize>> = devices
+            .iter()
+            .filter_map(|(_, device)| match device {
+                Device::Core(core) => Some(vec![*core]),
+                Device::Gpu(_) => None,
+            })
+            .collect();
+        // A relative path is within the run directory.
+        let pickle = order.technique.pickle.as_ref().map(|pickle| self.run_dir.join(pickle));
+        Spec {
             version: 1,
             kind: if is_training { "train" } else { "trial" },
-            run_dir: run.path(),
-            task: &task.name,
-            task_dir,
+            run_dir: &self.run_dir,
+            task: &order.spec.name,
+            task_dir: self.run_dir.join(&order.spec.dir),
             attempt: order.attempt,
-            technique: &technique,
-            gpus: strategy.gpus,
-            knobs: is_training.then_some(&strategy.knobs),
-            world_size: num_ranks,
-            device_kind: pool.kind(),
-            devices: order.devices.clone(),
-            device_memory_bytes: config.device_memory_bytes,
-            cores,
+            technique: TechniqueRef {
+                pickle: pickle.map(|path| path.to_string_lossy().into_owned()),
+                ..order.technique.clone()
+            },
+            gpus: order.strategy.gpus,
+            knobs: is_training.then_some(&order.strategy.knobs),
+            world_size: order.num_ranks,
+            device_kind: self.pool.kind(),
+            devices: devices.iter().map(|(number, _)| *number).collect(),
+            device_memory_bytes: order.device_memory_bytes,
+            cores: (!cores.is_empty()).then_some(cores),
             steps: order.steps,
             stop_at_step: order.until_step,
-            warmup_steps: config.policy.warmup_steps,
-            timed_steps: config.policy.timed_steps,
-            checkpoint_every_s: config.policy.checkpoint_every_s,
+            warmup_steps: order.warmup_steps,
+            timed_steps: order.timed_steps,
+            checkpoint_every_s: order.checkpoint_every_s,
             rendezvous: directory.join("rendezvous"),
-            socket,
-        };
-        let path = directory.join("spec.json");
-        let json = serde_json::to_vec_pretty(&spec)
-            .map_err(|error| RuntimeError::file("write", &path)(error.into()))?;
-        std::fs::write(&path, json).map_err(RuntimeError::file("write", &path))?;
-        Ok(Self {
-            spec: path,
-            num_ranks,
-            directory,
-            gpus: strategy.gpus,
-            task: task.name.clone(),
-            attempt: order.attempt,
-            visible,
-            port: free_port(),
-        })
+            socket: &self.socket,
+        }
     }
 
-    /// Where a rank's output goes.
-    pub(crate) fn log(&self, rank: u32) -> PathBuf {
-        rank_log(&self.directory, rank)
-    }
-
-    /// What torchrun's users expect in a rank's environment, and what is ours.
-    pub(crate) fn environment(&self, rank: u32) -> BTreeMap<String, String> {
-        let mut environment: BTreeMap<String, String> = [
-            ("RANK", rank.to_string()),
-            ("LOCAL_RANK", rank.to_string()),
-            ("WORLD_SIZE", self.num_ranks.to_string()),
-            ("LOCAL_WORLD_SIZE", self.num_ranks.to_string()),
+    /// What torchrun's users expect in the environment of every rank, and what is ours.
+    fn environment(
+        &self,
+        order: &LaunchOrder,
+        devices: &[(u32, Device)],
+    ) -> BTreeMap<String, String> {
+        let visible: Vec<&str> = devices
+            .iter()
+            .filter_map(|(_, device)| match device {
+                Device::Gpu(uuid) => Some(uuid.as_str()),
+                Device::Core(_) => None,
+            })
+            .collect();
+        // A black-box process may use a thread for each of its slots.
+        let num_threads = if order.num_ranks == 1 { order.strategy.gpus } else { 1 };
+        [
+            ("WORLD_SIZE", order.num_ranks.to_string()),
+            ("LOCAL_WORLD_SIZE", order.num_ranks.to_string()),
             ("MASTER_ADDR", "127.0.0.1".to_owned()),
-            ("MASTER_PORT", self.port.to_string()),
+            ("MASTER_PORT", free_port().to_string()),
             ("GLOO_SOCKET_IFNAME", "lo".to_owned()),
-            ("CUDA_VISIBLE_DEVICES", self.visible.join(",")),
-            ("SATURN_TASK", self.task.clone()),
-            ("SATURN_ATTEMPT", self.attempt.to_string()),
+            ("CUDA_VISIBLE_DEVICES", visible.join(",")),
+            ("OMP_NUM_THREADS", num_threads.to_string()),
+            ("SATURN_TASK", order.spec.name.clone()),
+            ("SATURN_ATTEMPT", order.attempt.to_string()),
+            (strays::VARIABLE, strays::mark(&self.run_id, order.attempt)),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
-        .collect();
-        // A black-box process may use a thread for each of its slots.
-        let num_threads = if self.num_ranks == 1 { self.gpus } else { 1 };
-        environment.insert("OMP_NUM_THREADS".to_owned(), num_threads.to_string());
-        environment
+        .collect()
     }
-}
-
-/// The directory of an attempt.
-pub(crate) fn attempt_dir(
-    run: &Path,
-    config: &RunConfig,
-    task: TaskId,
-    attempt: AttemptId,
-) -> PathBuf {
-    run.join(&config.tasks[task.0].dir).join("attempts").join(attempt.to_string())
 }
 
 fn rank_log(attempt_dir: &Path, rank: u32) -> PathBuf {

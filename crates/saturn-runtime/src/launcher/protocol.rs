@@ -85,7 +85,7 @@ pub(crate) struct Spec<'a> {
     pub(crate) task: &'a str,
     pub(crate) task_dir: PathBuf,
     pub(crate) attempt: AttemptId,
-    pub(crate) technique: &'a TechniqueRef,
+    pub(crate) technique: TechniqueRef,
     pub(crate) gpus: u32,
     /// `None` in a trial: the technique chooses.
     pub(crate) knobs: Option<&'a Knobs>,

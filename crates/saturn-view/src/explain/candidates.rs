@@ -77,7 +77,7 @@ fn time_s(state: &State, task: TaskId, key: &TrialKey, now_s: f64) -> Option<f64
     if attempt.strategy.is_of(&key.strategy) && state.gang_type(&attempt.gang) == key.gpu_type {
         return Some(state.time_left_s(attempt, None, now_s));
     }
-    let stop_s = state.stop_s(attempt, now_s);
+    let stop_s = state.stop_of(attempt, now_s).1 - now_s;
     Some(stop_s + state.time_under_s(task, strategy, &key.gpu_type)?)
 }
 
@@ -101,7 +101,8 @@ fn candidate(
         _ if is_chosen => (Code::Chosen, chosen_words(state, task)),
         (Some(why), _, _) => why,
         (None, Some((chosen, chosen_s)), Some(time_s)) => {
-            compared((time_s, gpus), (chosen_s, chosen.strategy.gpus))
+            let is_other_type = chosen.gpu_type != key.gpu_type;
+            compared((time_s, gpus), (chosen_s, chosen.strategy.gpus), is_other_type)
         }
         (None, ..) => (Code::NotTried, "not compared: its task has no strategy yet".to_owned()),
     };
@@ -129,7 +130,11 @@ fn chosen_words(state: &State, task: TaskId) -> String {
 }
 
 /// What a candidate loses by, against what the task has: time and devices of each.
-fn compared((time_s, gpus): (f64, u32), (chosen_s, chosen_gpus): (f64, u32)) -> (Code, String) {
+fn compared(
+    (time_s, gpus): (f64, u32),
+    (chosen_s, chosen_gpus): (f64, u32),
+    is_other_type: bool,
+) -> (Code, String) {
     let (area, chosen_area) = (time_s * f64::from(gpus), chosen_s * f64::from(chosen_gpus));
     let is_slower = time_s >= chosen_s * (1.0 - ALIKE);
     let is_dearer = area >= chosen_area * (1.0 - ALIKE);
@@ -137,6 +142,7 @@ fn compared((time_s, gpus): (f64, u32), (chosen_s, chosen_gpus): (f64, u32)) -> 
         (true, true) => Code::Worse,
         (true, false) => Code::Longer,
         (false, true) => Code::MoreDeviceTime,
+        (false, false) if is_other_type => Code::OtherType,
         (false, false) => Code::BetterNow,
     };
     let by = |value: f64, of: f64| signed_percent(value / of.max(1e-9) - 1.0);
@@ -145,7 +151,8 @@ fn compared((time_s, gpus): (f64, u32), (chosen_s, chosen_gpus): (f64, u32)) -> 
     let time = format!("{seconds} ({})", by(time_s, chosen_s));
     let area = format!("{} of the devices' time", by(area, chosen_area));
     let sentence = match code {
-        Code::BetterNow => format!("{time}, {area}, by what is known now; a next plan may take it"),
+        Code::BetterNow => format!("{time}, {area}; a next plan may take it"),
+        Code::OtherType => format!("{time}, but on devices of another type"),
         _ => format!("{time}, {area}"),
     };
     (code, sentence)

@@ -63,6 +63,7 @@ codes! {
     Longer "longer" "it takes longer, for less of the devices' time",
     MoreDeviceTime "more_device_time" "it takes less long, for more of the devices' time",
     BetterNow "better_now" "by what is known now it takes less of both; the next plan may choose it",
+    OtherType "other_type" "it takes less of both, on devices of another type",
     NotApplicable "not_applicable" "its technique says that it can't run the task",
     OutOfMemory "out_of_memory" "its trial ran out of memory",
     TrialFailed "trial_failed" "its trial failed",

@@ -62,7 +62,7 @@ fn told(state: &State, history: &History, Move { from, to }: Move<'_>) -> Option
     let (was, is) = (place(from), place(to));
     let plan = (code == Code::MovedReplan).then(|| plan_of(history, at_s)).flatten();
     let promised_gain_s = plan.and_then(|plan| Some(plan.instead_of_s? - plan.makespan_s));
-    let gain = plan.and_then(promised).map(|words| format!("; {words}")).unwrap_or_default();
+    let gain = plan.and_then(promised).map(|words| format!(", which {words}")).unwrap_or_default();
     let stood_still_s = to.launched_s - at_s;
     let sentence = format!(
         "{was} → {is}: {why}{gain}; it went on {} after it was to stop.",
@@ -77,11 +77,11 @@ fn plan_of(history: &History, at_s: f64) -> Option<&RunPlan> {
     history.plans.get(after.checked_sub(1)?)
 }
 
-/// `it promised the run's end after 15 s more instead of 17 s (−11.1 %)`.
+/// `promised the end of all tasks after 15 s more instead of 17 s (−11.1 %)`.
 pub(super) fn promised(plan: &RunPlan) -> Option<String> {
     let instead_s = plan.instead_of_s.filter(|instead_s| *instead_s > 0.0)?;
     Some(format!(
-        "that promised the end of all tasks after {} more instead of {} ({})",
+        "promised the end of all tasks after {} more instead of {} ({})",
         duration(plan.makespan_s),
         duration(instead_s),
         signed_percent(plan.makespan_s / instead_s - 1.0)

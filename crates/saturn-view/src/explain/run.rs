@@ -19,9 +19,9 @@ pub(super) fn reasons(
     now_s: f64,
 ) -> Vec<Reason> {
     let mut reasons = vec![stands(state, expected)];
-    if state.ended.is_none() && state.config.mode == Mode::Orchestrate {
-        reasons.push(plan(state, history));
-        reasons.extend(replans(history, now_s));
+    if state.config.mode == Mode::Orchestrate {
+        reasons.extend(plan(state, history));
+        reasons.extend(replans(state, history, now_s));
     }
     reasons.extend(pool(state, history));
     reasons
@@ -83,12 +83,13 @@ fn until_end(until_s: Option<f64>) -> String {
 }
 
 /// Why this plan, and what is proven of it.
-fn plan(state: &State, history: &History) -> Reason {
-    let (Some(plan), Some(_)) = (&state.plan, history.plans.last()) else {
-        return Reason::new(Code::PlanNone, "No plan has been made: nothing can be planned yet.");
+fn plan(state: &State, history: &History) -> Option<Reason> {
+    let Some(plan) = history.plans.last() else {
+        let text = "No plan has been made: nothing can be planned yet.";
+        return state.ended.is_none().then(|| Reason::new(Code::PlanNone, text));
     };
     let at = clock(plan.at_s);
-    match &plan.source {
+    Some(match &plan.source {
         PlanSource::Solver => {
             let text = format!("The plan of {at} is the solver's: {}.", proven(plan));
             Reason::new(Code::PlanSolved, text)
@@ -105,7 +106,7 @@ fn plan(state: &State, history: &History) -> Reason {
             );
             Reason::new(Code::PlanExtended, text)
         }
-    }
+    })
 }
 
 fn proven(plan: &RunPlan) -> String {
@@ -123,14 +124,19 @@ fn tasks(plan: &RunPlan) -> String {
 }
 
 /// What the last new plan promised to gain, and what introspection and solver gave since.
-fn replans(history: &History, now_s: f64) -> Vec<Reason> {
+fn replans(state: &State, history: &History, now_s: f64) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let last_s = history.plans.last().map_or(0.0, |plan| plan.at_s);
     let gained = history.plans.iter().rev().find_map(|plan| Some((plan, promised(plan)?)));
     if let Some((plan, promised)) = gained {
+        // What came of it can be told of the last plan alone: a later one changed what it promised.
+        let is_last = plan.at_s >= last_s && state.ended == Some(RunEnd::Complete);
+        let ended_s = last_end_s(history).filter(|_| is_last).map(|ended_s| ended_s - plan.at_s);
+        let realised = ended_s.map(|took_s| format!("; they ended after {}", duration(took_s)));
         let text = format!(
-            "The last new plan for the same tasks came at {}: {promised}.",
-            clock(plan.at_s)
+            "The last new plan for the same tasks, at {}, {promised}{}.",
+            clock(plan.at_s),
+            realised.unwrap_or_default()
         );
         reasons.push(Reason::new(Code::ReplanGain, text));
     }
@@ -149,6 +155,12 @@ fn replans(history: &History, now_s: f64) -> Vec<Reason> {
         reasons.push(Reason::new(Code::SolverFailed, text));
     }
     reasons
+}
+
+/// When the last training attempt ended.
+fn last_end_s(history: &History) -> Option<f64> {
+    let training = history.attempts.values().filter(|one| one.purpose == Purpose::Train);
+    training.filter_map(|one| Some(one.ended.as_ref()?.at_s)).max_by(f64::total_cmp)
 }
 
 /// Devices and nodes that are not used.

@@ -50,12 +50,12 @@ fn ended(state: &State, history: &History, task: TaskId, end: &TaskEnd) -> Reaso
             let error = first_line(error);
             let failure = last_attempt(history, task).and_then(failure_of);
             let (code, why) = match failure {
-                None => (Code::FailedNoStrategy, String::new()),
-                Some(FailureKind::Task) => (Code::FailedOwnCode, " in its own code".to_owned()),
-                // Its last strategy was excluded too, and none was left.
-                Some(
+                // Its last strategy was excluded, and none is left; or none could ever run it.
+                None
+                | Some(
                     FailureKind::OutOfMemory | FailureKind::NotApplicable | FailureKind::Killed,
                 ) => (Code::FailedNoStrategy, String::new()),
+                Some(FailureKind::Task) => (Code::FailedOwnCode, " in its own code".to_owned()),
                 Some(kind) => {
                     let most = state.config.policy.max_failures;
                     let kind = words::failure_kind(kind);
@@ -180,8 +180,12 @@ fn predecessors(state: &State, expected: &Expected, task: TaskId) -> Option<Reas
     let until_s =
         ends.collect::<Option<Vec<f64>>>().map(|ends| ends.into_iter().fold(0.0, f64::max));
     let before: Vec<String> = before.iter().map(|one| state.name(*one).to_owned()).collect();
-    let text =
-        format!("{} comes after {}, not done{}.", state.name(task), names(&before), until(until_s));
+    let verb = if before.len() == 1 { "is" } else { "are" };
+    let when = match until_s {
+        Some(until_s) => format!("done at about {}", clock(until_s)),
+        None => "not done".to_owned(),
+    };
+    let text = format!("{} comes after {}, which {verb} {when}.", state.name(task), names(&before));
     Some(Reason::new(Code::WaitsPredecessor, text).about(before).until(until_s))
 }
 
@@ -285,7 +289,7 @@ fn at_place(state: &State, expected: &Expected, place: &Place, is_only: bool) ->
     let on = words::on_devices(&state.cluster, &place.gang);
     let holders: BTreeSet<_> =
         devices(&place.gang).filter_map(|device| state.device(device)?.held_by).collect();
-    let mut ends: Vec<Option<f64>> = Vec::new();
+    let mut leaving: Vec<Option<f64>> = Vec::new();
     let mut others: BTreeMap<TaskId, &str> = BTreeMap::new();
     for attempt in holders.iter().filter_map(|id| state.attempts.get(id)) {
         let (what, end_s) = match attempt.purpose {
@@ -294,15 +298,15 @@ fn at_place(state: &State, expected: &Expected, place: &Place, is_only: bool) ->
             Purpose::Train => ("trains", expected.times(attempt.task).map(|(_, end_s)| end_s)),
         };
         others.insert(attempt.task, what);
-        ends.push(end_s);
+        leaving.push(end_s);
     }
     if !others.is_empty() {
-        let until_s = ends.into_iter().collect::<Option<Vec<f64>>>();
+        let until_s = leaving.into_iter().collect::<Option<Vec<f64>>>();
         let until_s = until_s.map(|ends| ends.into_iter().fold(0.0, f64::max));
         let who: Vec<String> =
             others.iter().map(|(other, what)| format!("{} {what}", state.name(*other))).collect();
         let text = format!(
-            "{name} waits to train under {strategy} on {on}, where {} there{}.",
+            "{name} waits to train under {strategy} on {on}, where {}{}.",
             names(&who),
             until(until_s)
         );

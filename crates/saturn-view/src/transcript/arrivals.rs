@@ -134,6 +134,7 @@ impl Transcript {
             [task] => wishes(state, *task),
             _ => String::new(),
         };
+        let wishes = if wishes.is_empty() { wishes } else { format!(", {wishes}") };
         let groups: BTreeSet<usize> = tasks.iter().map(|task| state.task(*task).group).collect();
         let trials = groups.iter().flat_map(|group| state.groups[*group].trials.values());
         let num_unknown = trials.filter(|trial| trial.outcome.is_none()).count();
@@ -295,7 +296,7 @@ fn to_measure(state: &State, num_to_run: usize) -> Option<String> {
     Some(format!("{} to run{alike}{reused}", count(num_to_run, "trial")))
 }
 
-/// `, not before 1:00, after base`: what is wished of a task's time; empty where nothing is.
+/// `not before 1:00, after base`: what is wished of a task's time; empty where nothing is.
 pub(super) fn wishes(state: &State, task: TaskId) -> String {
     let wishes = &state.task(task).spec.wishes;
     let mut parts = Vec::new();
@@ -313,5 +314,5 @@ pub(super) fn wishes(state: &State, task: TaskId) -> String {
     if !after.is_empty() {
         parts.push(format!("after {}", listed(&after)));
     }
-    parts.iter().map(|part| format!(", {part}")).collect()
+    parts.join(", ")
 }

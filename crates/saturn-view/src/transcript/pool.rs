@@ -37,7 +37,7 @@ impl Transcript {
 
     pub(super) fn wished(&self, state: &State, task: TaskId, now_s: f64) -> String {
         let all = wishes(state, task);
-        let all = all.strip_prefix(", ").unwrap_or("at any time, no priority");
+        let all = if all.is_empty() { "at any time, no priority" } else { &all };
         self.line(now_s, "wish", &format!("{}  {all}", self.name(state, task)))
     }
 

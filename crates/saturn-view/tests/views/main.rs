@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod console;
 #[cfg(test)]
+mod explain;
+#[cfg(test)]
 mod live;
 #[cfg(test)]
 mod open_world;
