@@ -50,13 +50,33 @@ def create(runs_dir: str | os.PathLike[str], name: str | None, verb: str) -> Pat
 
 
 def write_tasks(run_dir: Path, tasks: Sequence[Task], pickles: Sequence[bytes]) -> list[str]:
-    """Write the pickled tasks; returns their directories, within the run directory."""
-    directories = [f"tasks/{slug(task.name, index)}" for index, task in enumerate(tasks)]
+    """Write the pickled tasks; returns their directories, within the run directory.
+
+    The run may be in progress and have tasks already, or leavings of some that it never took.
+    """
+    durable.make_directory(run_dir / "tasks")
+    first = sum(1 for _ in (run_dir / "tasks").iterdir())
+    directories = [
+        f"tasks/{_fresh_directory(run_dir / 'tasks', task.name, index)}"
+        for index, task in enumerate(tasks, first)
+    ]
     _write(
         run_dir,
         {f"{path}/task.pkl": data for path, data in zip(directories, pickles, strict=True)},
     )
     return directories
+
+
+def _fresh_directory(parent: Path, name: str, index: int) -> str:
+    path = parent / slug(name, index)
+    while True:
+        try:
+            path.mkdir()
+        except FileExistsError:
+            path = parent / f"_task-{index}"
+            index += 1
+        else:
+            return path.name
 
 
 def write_techniques(run_dir: Path, entries: Sequence[Entry]) -> list[dict[str, Any]]:

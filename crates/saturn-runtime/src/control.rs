@@ -18,6 +18,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use saturn_engine::Command;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -139,6 +141,13 @@ pub fn ask(run_dir: &Path, request: &Request) -> Result<Reply, ControlError> {
         connect(run_dir).map_err(|_| ControlError::NotDriven { path: run_dir.to_owned() })?;
     exchange(stream, request)
         .map_err(|source| ControlError::NoAnswer { path: run_dir.to_owned(), source })
+}
+
+/// The process that drives a run and takes commands; `None` where none does.
+pub fn driver_of(run_dir: &Path) -> Option<i32> {
+    let stream = connect(run_dir).ok()?;
+    // Of the process that listens.
+    getsockopt(&stream, PeerCredentials).ok().map(|peer| peer.pid())
 }
 
 fn exchange(mut stream: UnixStream, request: &Request) -> io::Result<Reply> {

@@ -12,6 +12,18 @@ pub enum RuntimeError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The run can't be asked that.
+    #[error("{reason}")]
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// The process that drives a run answers in words of another version.
+    #[error("the process that drives the run is of another version of Saturn: {reason}")]
+    Answer {
+        /// What is not understood.
+        reason: String,
+    },
     /// A device count that can't be had.
     #[error("`devices` is {asked}, {why}")]
     Devices {
@@ -131,7 +143,10 @@ impl RuntimeError {
 
     /// Whether what the user gave is wrong, rather than the machine.
     pub fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Request { .. } | Self::Devices { .. } | Self::NoRun { .. })
+        matches!(
+            self,
+            Self::Request { .. } | Self::Refused { .. } | Self::Devices { .. } | Self::NoRun { .. }
+        )
     }
 
     /// Whether the disk is full, or the user's share of it.

@@ -37,7 +37,7 @@ mod solve;
 
 pub use disk::{Disk, Operation};
 pub use error::{RuntimeError, with_causes};
-pub use reports::{Reported, explain, report, status};
+pub use reports::{Reported, explain, read, report, status};
 pub use request::RunRequest;
 pub use run::{DeviceMemory, Outcome, ResumeOptions, Watcher, resume, start};
 pub use solve::{PlanError, Solved, Stopwatch, solve_file};

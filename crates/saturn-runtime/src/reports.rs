@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use saturn_core::{Profile, Trial};
 use saturn_engine::{State, TaskId};
-use saturn_view::{History, Report};
+use saturn_view::{Explanation, History, Report, Status};
 use serde_json::Value;
 
 use crate::control::{self, Query, Reply, Request};
@@ -18,16 +18,21 @@ use crate::error::{RuntimeError, with_causes};
 use crate::journal::Contents;
 use crate::run_dir::journal_of;
 
-/// How every task of a run stands: `saturn_view::Status` as JSON.
-pub fn status(run_dir: &Path) -> Result<Value, RuntimeError> {
-    let reply = ask_or_read(run_dir, Query::Status)?;
-    Ok(reply.status.unwrap_or_default())
+/// How every task of a run stands.
+pub fn status(run_dir: &Path) -> Result<Status, RuntimeError> {
+    read_back(ask_or_read(run_dir, Query::Status)?.status)
 }
 
-/// Why a task, or the run as a whole, is as it is: `saturn_view::Explanation` as JSON.
-pub fn explain(run_dir: &Path, task: Option<&str>) -> Result<Value, RuntimeError> {
-    let reply = ask_or_read(run_dir, Query::Explain { task: task.map(str::to_owned) })?;
-    Ok(reply.explanation.unwrap_or_default())
+/// Why a task, or the run as a whole, is as it is.
+pub fn explain(run_dir: &Path, task: Option<&str>) -> Result<Explanation, RuntimeError> {
+    let query = Query::Explain { task: task.map(str::to_owned) };
+    read_back(ask_or_read(run_dir, query)?.explanation)
+}
+
+/// What a reply holds; the process that gave it may be of another version of Saturn.
+fn read_back<T: serde::de::DeserializeOwned>(value: Option<Value>) -> Result<T, RuntimeError> {
+    serde_json::from_value(value.unwrap_or_default())
+        .map_err(|error| RuntimeError::Answer { reason: error.to_string() })
 }
 
 /// A run's report, and what could not be written of it.
@@ -59,13 +64,13 @@ fn ask_or_read(run_dir: &Path, query: Query) -> Result<Reply, RuntimeError> {
         }
     };
     match reply.error {
-        Some(reason) if !reply.ok => Err(RuntimeError::Request { reason }),
+        Some(reason) if !reply.ok => Err(RuntimeError::Refused { reason }),
         _ => Ok(reply),
     }
 }
 
 /// A run from its journal, which stays untouched.
-pub(crate) fn read(run_dir: &Path) -> Result<(State, History), RuntimeError> {
+pub fn read(run_dir: &Path) -> Result<(State, History), RuntimeError> {
     let journal = journal_of(run_dir);
     let contents = Contents::read(&journal)?;
     saturn_view::replay(contents.records).ok_or_else(|| RuntimeError::Damaged {

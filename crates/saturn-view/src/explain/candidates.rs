@@ -5,7 +5,7 @@
 
 use saturn_core::{StrategyKey, TrialOutcome};
 use saturn_engine::{State, TaskId, TrialKey, TrialState};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Code;
 use crate::history::History;
@@ -17,7 +17,7 @@ use crate::words::first_line;
 const ALIKE: f64 = 0.001;
 
 /// A strategy of a task.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     /// Technique.
     pub technique: String,

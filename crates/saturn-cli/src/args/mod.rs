@@ -1,5 +1,7 @@
 //! The command line.
 
+mod live;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -7,6 +9,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use saturn_solver::{Backend, Objective};
 
+pub(crate) use self::live::{
+    CloseArgs, ExplainArgs, LogsArgs, PriorityArgs, RunsArgs, StatusArgs, StopArgs, TakeBackArgs,
+    TaskArgs,
+};
 use crate::size::Size;
 
 /// Trains many large models on one pool of GPUs: measures, plans, runs and re-plans them together.
@@ -25,6 +31,28 @@ pub(crate) enum Command {
     Resume(ResumeArgs),
     /// Write a run's report anew, also while it is in progress.
     Report(ReportArgs),
+    /// List runs: which are in progress, how far they are, how to go on.
+    Runs(RunsArgs),
+    /// Show where a run and its tasks stand, and when each is expected to end.
+    Status(StatusArgs),
+    /// Say why a task, or the run, is where it is.
+    Explain(ExplainArgs),
+    /// Print what a task's workers wrote.
+    Logs(LogsArgs),
+    /// End a task that is not wanted any more, and those that come after it.
+    Cancel(TaskArgs),
+    /// Stop a task at a checkpoint until it is unpaused; others use its devices.
+    Pause(TaskArgs),
+    /// Take a paused task up again, from its checkpoint.
+    Unpause(TaskArgs),
+    /// Have a task end sooner than others, or later.
+    Priority(PriorityArgs),
+    /// Use devices again that were set aside.
+    TakeBack(TakeBackArgs),
+    /// Say that no more tasks will come: the run ends when all of its own have.
+    Close(CloseArgs),
+    /// Stop a run at checkpoints; `saturn resume` goes on with it.
+    Stop(StopArgs),
 }
 
 /// `saturn plan`.
@@ -62,15 +90,19 @@ pub(crate) struct PlanArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 all tasks done, 1 a task failed, 2 no such run, 5 the machine \
-                  failed, 130 interrupted again."
+                  failed, 130 stopped again."
 )]
 pub(crate) struct ResumeArgs {
-    /// Run directory, such as `saturn_runs/sweep`.
+    /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,
     /// What each device may hold from here on, such as 600MB or 2GiB; `none` lifts the limit.
     /// Without it, what it could hold before.
     #[arg(long, value_name = "SIZE")]
     pub(crate) device_memory: Option<Size>,
+    /// Go on although the machine is not what the run was on: what is not known for its devices is
+    /// measured anew.
+    #[arg(long)]
+    pub(crate) allow_other_hardware: bool,
     /// Print the report as JSON at the end.
     #[arg(long)]
     pub(crate) json: bool,
@@ -80,7 +112,7 @@ pub(crate) struct ResumeArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit codes: 0 written, 2 no such run, 5 the machine failed.")]
 pub(crate) struct ReportArgs {
-    /// Run directory, such as `saturn_runs/sweep`.
+    /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,
     /// Print the report as JSON.
     #[arg(long)]
