@@ -104,7 +104,11 @@ impl Watch {
         }
         let mut what = "the state is not its journal's".to_owned();
         if live.tasks != folded.tasks {
-            what = format!("tasks are {:?}, by the journal {:?}", live.tasks, folded.tasks);
+            let pairs = live.tasks.iter().zip(&folded.tasks);
+            for (live, folded) in pairs.filter(|(live, folded)| live != folded) {
+                let (live, folded) = (format!("{live:?}"), format!("{folded:?}"));
+                what = format!("a task is {}, by the journal {}", differing(&live, &folded), differing(&folded, &live));
+            }
         } else if live.attempts != folded.attempts {
             what = format!("attempts are {:?}, by the journal {:?}", live.attempts, folded.attempts);
         } else if live.nodes != folded.nodes {
@@ -119,9 +123,9 @@ fn durable(state: &State) -> State {
     let mut state = state.clone();
     for task in &mut state.tasks {
         task.loss = None;
-        if matches!(task.status, TaskStatus::Running(_)) {
-            task.step = 0;
-        }
+    }
+    for attempt in state.attempts.values() {
+        state.tasks[attempt.task.0].step = 0;
     }
     for attempt in state.attempts.values_mut() {
         *attempt = Attempt {
@@ -139,6 +143,12 @@ fn durable(state: &State) -> State {
         };
     }
     state
+}
+
+/// What follows where two texts differ.
+fn differing(text: &str, other: &str) -> String {
+    let same = text.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
+    text.chars().skip(same.saturating_sub(30)).take(60).collect()
 }
 
 fn broken(rule: &'static str, what: String) -> Result<(), Violation> {

@@ -185,7 +185,10 @@ impl Simulation {
                     self.world.set_bad(DeviceId { node, device }, is_bad);
                 }
             }
-            Deed::OldWord(attempt) => self.world.word_from_the_past(attempt),
+            Deed::OldWord(attempt) if self.is_past(attempt) => {
+                self.world.word_from_the_past(attempt);
+            }
+            Deed::OldWord(_) => {}
             Deed::Calm(nodes) => self.calm(nodes),
         }
     }
@@ -226,8 +229,13 @@ impl Simulation {
     pub fn deliver(&mut self, event: Event) {
         let now_s = self.world.now_s();
         self.num_events += 1;
-        if !self.is_moving(now_s) || self.driver_dies(Fault::DriverDies) {
+        if !self.is_moving(now_s) {
             return;
+        }
+        // A person whose words were lost with the driver says them again.
+        let asked = if let Event::Command { command } = &event { Some(command.clone()) } else { None };
+        if self.driver_dies(Fault::DriverDies) {
+            return self.ask_again(asked);
         }
         let is_routine = matches!(
             event,
@@ -240,9 +248,25 @@ impl Simulation {
         if let Some(event) = told.filter(|_| !(is_routine && is_nothing)) {
             self.world.history.add(now_s, || Fact::Told(event));
         }
+        if !is_nothing && self.driver_dies(Fault::DriverDiesBeforeJournal) {
+            return self.ask_again(asked);
+        }
         self.take(decision);
         if !is_nothing && self.violations.is_empty() {
             self.look();
+        }
+    }
+
+    fn is_past(&self, attempt: AttemptId) -> bool {
+        let was = |(record, _): &(Record, f64)| {
+            matches!(record, Record::Ended { attempt: of, .. } if *of == attempt)
+        };
+        self.journal.iter().any(was) && self.world.processes().all(|(id, ..)| id != attempt)
+    }
+
+    fn ask_again(&mut self, asked: Option<Command>) {
+        if let Some(command) = asked {
+            self.script.add(self.world.now_s(), Deed::Ask(command));
         }
     }
 
@@ -283,10 +307,6 @@ impl Simulation {
 
     fn take(&mut self, decision: Decision) {
         let Decision { records, actions, refusal } = decision;
-        let is_something = !records.is_empty() || !actions.is_empty();
-        if is_something && self.driver_dies(Fault::DriverDiesBeforeJournal) {
-            return;
-        }
         let now_s = self.world.now_s();
         for record in records {
             self.world.stored(&record);

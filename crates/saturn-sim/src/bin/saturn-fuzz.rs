@@ -63,5 +63,8 @@ fn replay(seed: u64) -> ExitCode {
     let end = simulation.run(MAX_S);
     println!("{}", story::whole(&simulation));
     println!("{end:?} {:?}", simulation.violations);
+    if end.is_none() {
+        println!("{:#?}", simulation.engine);
+    }
     if simulation.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -107,10 +107,6 @@ impl Books {
         self.violations.push(Violation { rule, what });
     }
 
-    pub(super) fn task_named(&self, name: &str) -> Option<&TaskBook> {
-        self.tasks.iter().find(|task| task.name == name)
-    }
-
     /// Whether a gang is what its strategy needs, on devices that may be used.
     pub(super) fn is_sound(&self, gang: &Gang, strategy: &Strategy) -> bool {
         let all: BTreeSet<DeviceId> = devices(gang).collect();
@@ -119,7 +115,9 @@ impl Books {
             .filter_map(|part| self.nodes.get(part.node))
             .map(|(_, gpu_type, _)| gpu_type.as_str())
             .collect();
-        all.len() == strategy.gpus as usize
+        // A gang across nodes was never measured.
+        gang.len() == 1
+            && all.len() == strategy.gpus as usize
             && devices(gang).count() == all.len()
             && types.len() == 1
             && all.iter().all(|device| {
