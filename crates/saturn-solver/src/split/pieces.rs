@@ -164,8 +164,7 @@ impl<'a> Player<'a> {
                 before.is_none() && start == 0.0 && self.is_there(piece, stay, &taken)
             });
             let has_begun = before.is_some() || stay.is_some();
-            let lost =
-                if has_begun && !is_there { self.switch_costs[piece.task] } else { 0.0 };
+            let lost = if has_begun && !is_there { self.switch_costs[piece.task] } else { 0.0 };
             let end = start + (piece.work() + lost);
             let at = free.partition_point(|(time, ..)| *time <= end);
             let back = taken.iter().map(|(_, device, _)| (end, *device, Some(index)));
@@ -182,12 +181,7 @@ impl<'a> Player<'a> {
     }
 
     /// Whether a piece that takes these devices goes on as its task runs, be it by chance.
-    fn is_there(
-        &self,
-        piece: &Piece,
-        stay: &Stay,
-        taken: &[(f64, u32, Option<usize>)],
-    ) -> bool {
+    fn is_there(&self, piece: &Piece, stay: &Stay, taken: &[(f64, u32, Option<usize>)]) -> bool {
         let own = stay.gang.first().map_or(&[][..], |part| &part.devices);
         let is_own = taken.iter().all(|(_, device, _)| own.contains(device));
         stay.home() == Some(piece.node)
@@ -212,15 +206,13 @@ impl<'a> Player<'a> {
         let mut assignments: Vec<Assignment> = pieces
             .iter()
             .zip(self.trace(pieces))
-            .map(|(piece, placed)| {
-                Assignment {
-                    task: piece.task,
-                    strategy: self.strategy(piece),
-                    gang: vec![Placement { node: piece.node, devices: placed.devices }],
-                    share: piece.share,
-                    start_s: placed.start,
-                    end_s: placed.end,
-                }
+            .map(|(piece, placed)| Assignment {
+                task: piece.task,
+                strategy: self.strategy(piece),
+                gang: vec![Placement { node: piece.node, devices: placed.devices }],
+                share: piece.share,
+                start_s: placed.start,
+                end_s: placed.end,
             })
             .collect();
         assignments.sort_by(|left, right| {
