@@ -44,6 +44,11 @@ impl Place {
         Self(TempDir::new().unwrap())
     }
 
+    /// Devices are this place's own: tests run side by side.
+    fn locks(&self) -> PathBuf {
+        self.0.path().join("locks")
+    }
+
     fn run_dir(&self, name: &str) -> PathBuf {
         self.0.path().join("saturn_runs").join(name)
     }
@@ -64,7 +69,7 @@ impl Place {
         let python =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../saturn-runtime/tests/fake_python.py");
         let request = json!({
-            "version": 1, "run_dir": run_dir, "mode": "orchestrate", "keep_open": true,
+            "version": 1, "locks_dir": self.locks(), "run_dir": run_dir, "mode": "orchestrate", "keep_open": true,
             "python": python.canonicalize().unwrap(), "python_path": [], "cwd": self.0.path(),
             "preload": [], "devices": 1, "interval_s": 1000.0, "checkpoint_every_s": 1.0,
             "solver_time_limit_s": 0.2, "seed": 0, "warmup_steps": 1, "timed_steps": 3,
@@ -77,7 +82,7 @@ impl Place {
         let driver = std::thread::spawn(move || {
             let console = Console::new(false, Some(Box::new(|_| {})), |_| None);
             let mut is_interrupted = || is_stopped.swap(false, Ordering::Relaxed);
-            let watcher = Watcher { console, is_interrupted: &mut is_interrupted };
+            let watcher = Watcher::new(console, &mut is_interrupted);
             saturn_runtime::start(request, watcher).unwrap()
         });
         let run = Run { stop, driver: Some(driver) };
