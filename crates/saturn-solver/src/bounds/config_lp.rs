@@ -251,9 +251,8 @@ fn staying(
 ) -> Option<Choice> {
     let stay = model.tasks[task].stay.as_ref()?;
     let home = stay.home()?;
-    let is_like = |node: &usize| {
-        *node == home || nodes.len() == 1 && model.nodes[*node] == model.nodes[home]
-    };
+    let is_like =
+        |node: &usize| *node == home || nodes.len() == 1 && model.nodes[*node] == model.nodes[home];
     let node = nodes.iter().position(is_like)?;
     let gpus = stay.held() as usize;
     Some(Choice { node, gpus, offset: gpus * strides[node], rate: unit_s / stay.runtime })

@@ -119,7 +119,9 @@ impl Rest {
         }
         let is_wide: Vec<bool> = {
             let mut is_wide = vec![false; instance.tasks.len()];
-            wide.iter().for_each(|(task, _)| is_wide[*task] = true);
+            for (task, _) in wide {
+                is_wide[*task] = true;
+            }
             is_wide
         };
         for (index, task) in model.tasks.iter_mut().enumerate() {
@@ -160,7 +162,9 @@ impl Rest {
                 let start = place(&mut free, usize::from(entry.gpus), runtime);
                 choices[task] = match entry.mode() {
                     None => Choice::Stay,
-                    Some(mode) => Choice::Narrow { node, mode: unhurried(instance, &model, task, node, mode) },
+                    Some(mode) => {
+                        Choice::Narrow { node, mode: unhurried(instance, &model, task, node, mode) }
+                    }
                 };
                 listed[task] = Some(Listed { start, runtime });
             }
@@ -222,7 +226,8 @@ fn keys(instance: &Instance, listed: &[Option<Listed>]) -> Vec<f64> {
     let key = |(task, one): (usize, &Option<Listed>)| {
         let start = one.map_or(0.0, |one| one.start);
         let facts = &instance.tasks[task];
-        let latest = if facts.before.is_empty() { start } else { end - tails[task] - runtime(task) };
+        let latest =
+            if facts.before.is_empty() { start } else { end - tails[task] - runtime(task) };
         start.min(latest).max(facts.head)
     };
     listed.iter().enumerate().map(key).collect()

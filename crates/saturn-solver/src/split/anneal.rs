@@ -188,8 +188,8 @@ impl<'a> Region<'a> {
         let Piece { task, share, .. } = self.scratch[at];
         let stay = self.model().tasks[task].stay.as_ref()?;
         let mut pieces = self.scratch.iter();
-        let is_free = stay.home() == Some(node)
-            && !pieces.any(|piece| piece.task == task && piece.stays());
+        let is_free =
+            stay.home() == Some(node) && !pieces.any(|piece| piece.task == task && piece.stays());
         if is_free { Piece::staying(task, stay, share) } else { None }
     }
 

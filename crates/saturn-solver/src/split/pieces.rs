@@ -153,19 +153,17 @@ impl<'a> Player<'a> {
             let stay = self.model.tasks[piece.task].stay.as_ref();
             let own = |stay: &Stay| stay.gang.first().map(|part| part.devices.clone());
             let start = free[piece.gpus - 1].0.max(ended);
-            let taken: Vec<_> = match stay.filter(|_| piece.stays()).and_then(own) {
-                Some(own) => free.extract_if(.., |(_, id, _)| own.contains(id)).collect(),
-                None => {
-                    let beyond = free.partition_point(|(time, ..)| *time <= start);
-                    free.drain(beyond - piece.gpus..beyond).collect()
-                }
+            let taken: Vec<_> = if let Some(own) = stay.filter(|_| piece.stays()).and_then(own) {
+                free.extract_if(.., |(_, id, _)| own.contains(id)).collect()
+            } else {
+                let beyond = free.partition_point(|(time, ..)| *time <= start);
+                free.drain(beyond - piece.gpus..beyond).collect()
             };
             let is_there = stay.is_some_and(|stay| {
                 before.is_none() && start == 0.0 && self.is_there(piece, stay, &taken)
             });
             let has_begun = before.is_some() || stay.is_some();
-            let lost =
-                if has_begun && !is_there { self.switch_costs[piece.task] } else { 0.0 };
+            let lost = if has_begun && !is_there { self.switch_costs[piece.task] } else { 0.0 };
             let end = start + (piece.work() + lost);
             let at = free.partition_point(|(time, ..)| *time <= end);
             let back = taken.iter().map(|(_, device, _)| (end, *device, Some(index)));
@@ -182,12 +180,7 @@ impl<'a> Player<'a> {
     }
 
     /// Whether a piece that takes these devices goes on as its task runs, be it by chance.
-    fn is_there(
-        &self,
-        piece: &Piece,
-        stay: &Stay,
-        taken: &[(f64, u32, Option<usize>)],
-    ) -> bool {
+    fn is_there(&self, piece: &Piece, stay: &Stay, taken: &[(f64, u32, Option<usize>)]) -> bool {
         let own = stay.gang.first().map_or(&[][..], |part| &part.devices);
         let is_own = taken.iter().all(|(_, device, _)| own.contains(device));
         stay.home() == Some(piece.node)
@@ -198,13 +191,14 @@ impl<'a> Player<'a> {
 
     fn strategy(&self, piece: &Piece) -> usize {
         let task = &self.model.tasks[piece.task];
-        match task.stay.as_ref().filter(|_| piece.stays()) {
-            Some(stay) => stay.strategy,
-            None => {
+        let stay = task.stay.as_ref().filter(|_| piece.stays());
+        stay.map_or_else(
+            || {
                 let kind = self.model.nodes[piece.node].kind;
                 task.modes[kind][piece.mode].strategy as usize
-            }
-        }
+            },
+            |stay| stay.strategy,
+        )
     }
 
     /// The assignments of all pieces, by start.
@@ -212,15 +206,13 @@ impl<'a> Player<'a> {
         let mut assignments: Vec<Assignment> = pieces
             .iter()
             .zip(self.trace(pieces))
-            .map(|(piece, placed)| {
-                Assignment {
-                    task: piece.task,
-                    strategy: self.strategy(piece),
-                    gang: vec![Placement { node: piece.node, devices: placed.devices }],
-                    share: piece.share,
-                    start_s: placed.start,
-                    end_s: placed.end,
-                }
+            .map(|(piece, placed)| Assignment {
+                task: piece.task,
+                strategy: self.strategy(piece),
+                gang: vec![Placement { node: piece.node, devices: placed.devices }],
+                share: piece.share,
+                start_s: placed.start,
+                end_s: placed.end,
             })
             .collect();
         assignments.sort_by(|left, right| {
