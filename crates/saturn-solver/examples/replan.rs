@@ -3,20 +3,23 @@
 //! `benches/solver` runs.
 //!
 //! usage: replan [--seed N] [--time-limit SECONDS] [--objective O] [--max-switches N]
-//!        [--write FOLDER] FILE…
+//!        [--write FOLDER] [--cpu] FILE…
 //!
 //! Meanwhile every task has turned out to be faster or slower than thought, by 15% on average. Beside
 //! each stands the plan in force, and the same problem where nothing runs and staying has no price,
-//! whose bound holds for it too. `--write` leaves both problems in a folder.
+//! whose bound holds for it too. `--write` leaves both problems in a folder; `--cpu`
+//! counts what the process uses of its cores, over its threads, in place of time on the wall.
 
-#![expect(clippy::disallowed_methods, reason = "measuring takes a clock")]
+#[path = "clock/mod.rs"]
+mod clock;
 
 use std::error::Error;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use saturn_core::{Assignment, HeldDevices, Plan, Problem, ProblemTask, Running};
-use saturn_solver::{Clock, FrozenClock, Options, solve};
+use saturn_solver::{FrozenClock, Options, solve};
+
+use clock::BenchClock;
 
 /// Seconds that moving a running task costs.
 const SWITCH_COST_S: f64 = 60.0;
@@ -24,14 +27,6 @@ const SWITCH_COST_S: f64 = 60.0;
 const WRONG: f64 = 0.15;
 /// Moves of the search for the plan that is in force.
 const FIRST_MOVES: u64 = 4_000_000;
-
-struct WallClock(Instant);
-
-impl Clock for WallClock {
-    fn elapsed_s(&self) -> f64 {
-        self.0.elapsed().as_secs_f64()
-    }
-}
 
 /// Numbers from 0 to 1, the same for equal seeds (splitmix64).
 struct Random(u64);
@@ -53,7 +48,7 @@ impl Random {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut options = Options { time_limit_s: 1.0, ..Options::default() };
-    let (mut seed, mut folder) = (0, None);
+    let (mut seed, mut folder, mut is_cpu) = (0, None, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("`{argument}` takes a value"));
@@ -62,8 +57,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--time-limit" => options.time_limit_s = value()?.parse()?,
             "--objective" => options.objective = value()?.parse()?,
             "--max-switches" => options.max_switches = value()?.parse()?,
+            "--cpu" => is_cpu = true,
             "--write" => folder = Some(PathBuf::from(value()?)),
-            file => replan(file, &options, seed, folder.as_ref())?,
+            file => replan(file, &options, seed, folder.as_ref(), is_cpu)?,
         }
     }
     Ok(())
@@ -74,6 +70,7 @@ fn replan(
     options: &Options,
     seed: u64,
     folder: Option<&PathBuf>,
+    is_cpu: bool,
 ) -> Result<(), Box<dyn Error>> {
     let old = Problem::from_json(&std::fs::read_to_string(file)?)?;
     // Moves, not seconds: equal seeds make equal problems.
@@ -92,9 +89,9 @@ fn replan(
         std::fs::write(folder.join("free.json"), serde_json::to_string(&free)?)?;
     }
     let in_force = in_force(&old, &plan, &new, now_s);
-    let cold = planned(&new, options, None)?;
-    let warm = planned(&new, options, Some(in_force.clone()))?;
-    let free = planned(&free, options, None)?;
+    let cold = planned(&new, options, None, is_cpu)?;
+    let warm = planned(&new, options, Some(in_force.clone()), is_cpu)?;
+    let free = planned(&free, options, None, is_cpu)?;
     let num_running = new.tasks.iter().filter(|task| task.running.is_some()).count();
     println!(
         "{}",
@@ -197,7 +194,8 @@ fn planned(
     problem: &Problem,
     options: &Options,
     warm_start: Option<Plan>,
+    is_cpu: bool,
 ) -> Result<Plan, Box<dyn Error>> {
     let options = Options { warm_start, ..options.clone() };
-    Ok(solve(problem, &options, &WallClock(Instant::now()))?)
+    Ok(solve(problem, &options, &BenchClock::new(is_cpu, options.threads))?)
 }

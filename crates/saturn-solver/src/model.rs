@@ -183,7 +183,7 @@ impl Model {
         let places = self.places(task, nodes);
         let by_kind = |kind: usize| {
             let widest = self.widest_of(kind, places.as_deref());
-            self.narrow_modes(kinds[kind], &task.strategies, widest)
+            Self::narrow_modes(kinds[kind], &task.strategies, widest)
         };
         let mut modes: Vec<Vec<Mode>> = (0..self.num_kinds).map(by_kind).collect();
         let mut wide: Vec<WideMode> = (0..self.num_kinds)
@@ -195,7 +195,9 @@ impl Model {
         let switch_cost = task.switch_cost_s.unwrap_or(0.0);
         if running.movable {
             modes.iter_mut().flatten().for_each(|mode| mode.runtime += switch_cost);
-            wide.iter_mut().for_each(|mode| mode.runtime += switch_cost);
+            for mode in &mut wide {
+                mode.runtime += switch_cost;
+            }
         } else {
             modes.iter_mut().for_each(Vec::clear);
             wide.clear();
@@ -244,7 +246,7 @@ impl Model {
         Some(Stay { strategy, gang, kind, runtime: task.strategies[strategy].runtime_s })
     }
 
-    fn narrow_modes(&self, name: &str, strategies: &[Candidate], widest: u32) -> Vec<Mode> {
+    fn narrow_modes(name: &str, strategies: &[Candidate], widest: u32) -> Vec<Mode> {
         let mut modes: Vec<Mode> = (0u32..)
             .zip(strategies)
             .filter(|(_, one)| holds_on(one, name) && one.gpus <= widest)

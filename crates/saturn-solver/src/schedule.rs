@@ -77,13 +77,11 @@ pub(crate) fn assignments(problem: &Problem, model: &Model, schedule: &[Step]) -
         // Moved to where it is, it isn't moved.
         let is_there =
             |stay: &&Stay| start_s == 0.0 && stay.strategy == *strategy && stay.gang == gang;
-        let end_s = match model.tasks[*task].stay.as_ref().filter(is_there) {
-            Some(stay) => stay.runtime,
-            None => {
-                let runtime_s = problem.tasks[*task].strategies[*strategy].runtime_s;
-                start_s + (runtime_s + model.tasks[*task].switch_cost)
-            }
-        };
+        let spec = &model.tasks[*task];
+        let end_s = spec.stay.as_ref().filter(is_there).map_or_else(
+            || start_s + (problem.tasks[*task].strategies[*strategy].runtime_s + spec.switch_cost),
+            |stay| stay.runtime,
+        );
         for part in &gang {
             hold(&mut free[part.node], &part.devices, end_s);
         }

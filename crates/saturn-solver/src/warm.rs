@@ -35,7 +35,9 @@ pub(crate) fn lists(problem: &Problem, model: &Model, plan: &Plan) -> Option<Lis
             lists[home].push(Entry::staying(index, stay));
         }
     }
-    lists.iter_mut().for_each(|list| stays_first(list));
+    for list in &mut lists {
+        stays_first(list);
+    }
     append_rest(model, &mut lists, &is_placed)?;
     Some(lists)
 }

@@ -119,7 +119,9 @@ impl Rest {
         }
         let is_wide: Vec<bool> = {
             let mut is_wide = vec![false; instance.tasks.len()];
-            wide.iter().for_each(|(task, _)| is_wide[*task] = true);
+            for (task, _) in wide {
+                is_wide[*task] = true;
+            }
             is_wide
         };
         for (index, task) in model.tasks.iter_mut().enumerate() {

@@ -37,7 +37,9 @@ pub(super) fn genome(problem: &Problem, instance: &Instance, plan: &Plan) -> Opt
     let unknown = Choice::Wide { mode: 0, lead: None };
     let mut choices: Vec<Choice> = given.iter().map(|choice| choice.unwrap_or(unknown)).collect();
     player.begin(&choices);
-    order.iter().for_each(|task| player.place(*task, choices[*task]));
+    for &task in &order {
+        player.place(task, choices[task]);
+    }
     let recipe = Recipe { rule: Rule::Head, target: 0.0, thrift: 1.0, is_prompt: false };
     for &task in instance.order.iter().filter(|task| given[**task].is_none()) {
         choices[task] = best_choice(&player, task, recipe, &|_, _| true)?;

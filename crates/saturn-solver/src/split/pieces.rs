@@ -153,12 +153,11 @@ impl<'a> Player<'a> {
             let stay = self.model.tasks[piece.task].stay.as_ref();
             let own = |stay: &Stay| stay.gang.first().map(|part| part.devices.clone());
             let start = free[piece.gpus - 1].0.max(ended);
-            let taken: Vec<_> = match stay.filter(|_| piece.stays()).and_then(own) {
-                Some(own) => free.extract_if(.., |(_, id, _)| own.contains(id)).collect(),
-                None => {
-                    let beyond = free.partition_point(|(time, ..)| *time <= start);
-                    free.drain(beyond - piece.gpus..beyond).collect()
-                }
+            let taken: Vec<_> = if let Some(own) = stay.filter(|_| piece.stays()).and_then(own) {
+                free.extract_if(.., |(_, id, _)| own.contains(id)).collect()
+            } else {
+                let beyond = free.partition_point(|(time, ..)| *time <= start);
+                free.drain(beyond - piece.gpus..beyond).collect()
             };
             let is_there = stay.is_some_and(|stay| {
                 before.is_none() && start == 0.0 && self.is_there(piece, stay, &taken)
@@ -192,13 +191,14 @@ impl<'a> Player<'a> {
 
     fn strategy(&self, piece: &Piece) -> usize {
         let task = &self.model.tasks[piece.task];
-        match task.stay.as_ref().filter(|_| piece.stays()) {
-            Some(stay) => stay.strategy,
-            None => {
+        let stay = task.stay.as_ref().filter(|_| piece.stays());
+        stay.map_or_else(
+            || {
                 let kind = self.model.nodes[piece.node].kind;
                 task.modes[kind][piece.mode].strategy as usize
-            }
-        }
+            },
+            |stay| stay.strategy,
+        )
     }
 
     /// The assignments of all pieces, by start.
