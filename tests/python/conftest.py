@@ -34,5 +34,7 @@ def run(tmp_path: Path, warm: Warm) -> Iterator[Runtime]:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A Saturn home of the test's own, and a library without memory of other tests."""
     monkeypatch.setenv("SATURN_HOME", str(tmp_path / "home"))
+    # Runs that others start on this machine hold devices of their own.
+    monkeypatch.setenv("SATURN_LOCKS_DIR", str(tmp_path / "locks"))
     monkeypatch.setattr(library, "_registered", {})
     yield tmp_path / "home"

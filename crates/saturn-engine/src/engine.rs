@@ -113,7 +113,7 @@ impl Engine {
             }
             Event::Reported { attempt, rank, report } => {
                 if !self.reported(attempt, rank, report, now_s) {
-                    return Decision::default();
+                    return std::mem::take(&mut self.decision);
                 }
             }
             Event::NodeJoined { spec } => self.node_joined(spec, now_s),
@@ -342,7 +342,10 @@ impl Engine {
             .present_nodes()
             .map(|node| self.state.cluster.nodes[node.0].clone())
             .filter(|node| {
-                !cluster.nodes.iter().any(|one| one.name == node.name && one.gpu_type == node.gpu_type)
+                !cluster
+                    .nodes
+                    .iter()
+                    .any(|one| one.name == node.name && one.gpu_type == node.gpu_type)
             })
             .map(|node| node.name)
             .collect();
@@ -418,7 +421,7 @@ impl Engine {
         }
     }
 
-    /// Takes in what a rank says; whether it is more than a sign of life.
+    /// Takes in what a rank says; whether anything else may be set going by it.
     fn reported(&mut self, id: AttemptId, rank: u32, report: RankReport, now_s: f64) -> bool {
         let Some(attempt) = self.state.attempts.get_mut(&id) else { return false };
         attempt.heard_s = now_s;

@@ -46,7 +46,7 @@ impl State {
         if let Some((_, attempt)) = self.attempt_of(task)
             && attempt.strategy.is_of(key)
             && self.gang_type(&attempt.gang) == gpu_type
-            && let Some(observed_s) = self.observed_step_s(attempt)
+            && let Some(observed_s) = attempt.observed_step_s()
         {
             return Some(observed_s);
         }
@@ -59,24 +59,17 @@ impl State {
         let live = self.attempt_of(task).and_then(|(_, attempt)| {
             let gpu_type = self.gang_type(&attempt.gang);
             let trial = self.trial_of(task, &attempt.strategy.key(), gpu_type)?;
-            Some(self.observed_step_s(attempt)? / trial.tried_step_s()?)
+            Some(attempt.observed_step_s()? / trial.tried_step_s()?)
         });
         live.unwrap_or_else(|| {
-            let ratios = self.group_of(task).trials.values().filter_map(|trial| {
-                Some((trial.trained_step_s? / trial.tried_step_s()?).ln())
-            });
+            let ratios = self
+                .group_of(task)
+                .trials
+                .values()
+                .filter_map(|trial| Some((trial.trained_step_s? / trial.tried_step_s()?).ln()));
             let (sum, num) = ratios.fold((0.0, 0), |(sum, num), one| (sum + one, num + 1));
             if num == 0 { 1.0 } else { (sum / f64::from(num)).exp() }
         })
-    }
-
-    /// Seconds a step of a live attempt that has trained for long enough: up to its last step, not up
-    /// to now, since between two words nothing is known.
-    pub(crate) fn observed_step_s(&self, attempt: &Attempt) -> Option<f64> {
-        let (from_step, from_s) = attempt.started?;
-        let trained = attempt.step.saturating_sub(from_step);
-        let taken_s = attempt.stepped_s - from_s - attempt.blocked_s;
-        (trained >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then(|| taken_s / trained as f64)
     }
 
     /// Seconds from launch to the first step from where a task stands: as it last took a task of its
@@ -95,10 +88,11 @@ impl State {
     /// end; `None` where none of its group was timed.
     pub fn save_s(&self, task: TaskId) -> Option<f64> {
         self.task(task).save_s.or_else(|| {
-            let tried = self.group_of(task).trials.values().filter_map(|trial| match &trial.outcome {
-                Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
-                _ => None,
-            });
+            let tried =
+                self.group_of(task).trials.values().filter_map(|trial| match &trial.outcome {
+                    Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
+                    _ => None,
+                });
             tried.max_by(f64::total_cmp)
         })
     }
@@ -137,49 +131,79 @@ impl State {
         if num_steps == 0 && attempt.saved_step == Some(until) {
             return 0.0;
         }
+        if num_steps == 0 && attempt.step < self.target(attempt) {
+            // It is beyond that already, and stops as soon as it can.
+            return (self.stop_of(attempt, now_s).1 - now_s).max(0.0);
+        }
         (train_s + save_s - (now_s - attempt.stepped_s)).max(0.0)
     }
 
-    /// Seconds that a running attempt needs to stop at a checkpoint: the rest of its present step,
-    /// and the save.
-    pub fn stop_s(&self, attempt: &Attempt, now_s: f64) -> f64 {
-        if attempt.started.is_none() {
-            return self.load_left_s(attempt, now_s);
-        }
+    /// Finished steps at which a running attempt stops that was asked to at `asked_s`, and when it
+    /// has: at the end of its present step, and after the checkpoint there. One that loads trains a
+    /// step first.
+    pub fn stop_of(&self, attempt: &Attempt, asked_s: f64) -> (u64, f64) {
         let step_s = self.expected_step_s(attempt);
-        let since_s = now_s - attempt.stepped_s;
-        let in_step_s = if step_s > 0.0 { (since_s / step_s).ceil() * step_s - since_s } else { 0.0 };
-        in_step_s + self.save_s(attempt.task).unwrap_or(0.0)
+        let save_s = self.save_s(attempt.task).unwrap_or(0.0);
+        let left = self.target(attempt).saturating_sub(attempt.step);
+        let (more, from_s) = match attempt.started {
+            None => (1, attempt.launched_s + self.load_s_of(attempt)),
+            // It was asked while it loaded.
+            Some((from_step, from_s)) if asked_s < from_s => {
+                (u64::from(attempt.step == from_step), attempt.stepped_s)
+            }
+            Some(_) => {
+                let since_s = asked_s - attempt.stepped_s;
+                (steps_begun(since_s / step_s.max(f64::MIN_POSITIVE)), attempt.stepped_s)
+            }
+        };
+        let more = more.min(left);
+        (attempt.step + more, from_s + more as f64 * step_s + save_s)
     }
 
-    /// Finished steps at which a running attempt would stop if it were asked to now.
-    pub(crate) fn stop_step(&self, attempt: &Attempt, now_s: f64) -> u64 {
-        let step_s = self.expected_step_s(attempt);
-        if attempt.started.is_none() || step_s <= 0.0 {
-            return attempt.step;
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a number of steps"
-        )]
-        let more = ((now_s - attempt.stepped_s) / step_s).ceil().max(0.0) as u64;
-        let all = attempt.until_step.or(self.task(attempt.task).steps).unwrap_or(u64::MAX);
-        attempt.step.saturating_add(more).min(all)
+    /// Finished steps at which a running attempt ends by itself.
+    pub(crate) fn target(&self, attempt: &Attempt) -> u64 {
+        attempt.until_step.or(self.task(attempt.task).steps).unwrap_or(u64::MAX)
     }
 
     /// Seconds a step that a running attempt is expected to go on with.
     fn expected_step_s(&self, attempt: &Attempt) -> f64 {
         let gpu_type = self.gang_type(&attempt.gang);
-        self.observed_step_s(attempt)
+        attempt
+            .observed_step_s()
             .or_else(|| self.step_s(attempt.task, &attempt.strategy.key(), gpu_type))
             .unwrap_or(0.0)
     }
 
     fn load_left_s(&self, attempt: &Attempt, now_s: f64) -> f64 {
+        (self.load_s_of(attempt) - (now_s - attempt.launched_s)).max(0.0)
+    }
+
+    fn load_s_of(&self, attempt: &Attempt) -> f64 {
         let gpu_type = self.gang_type(&attempt.gang);
-        let load_s = self.load_s(attempt.task, &attempt.strategy.key(), gpu_type);
-        (load_s - (now_s - attempt.launched_s)).max(0.0)
+        self.load_s(attempt.task, &attempt.strategy.key(), gpu_type)
+    }
+}
+
+/// Whole steps that so many steps' time has begun. A moment this close to the end of one is that end.
+fn steps_begun(steps: f64) -> u64 {
+    const AT_END: f64 = 1e-7;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of steps"
+    )]
+    let begun = (steps - AT_END).ceil().max(0.0) as u64;
+    begun
+}
+
+impl Attempt {
+    /// Seconds a step of a live attempt that has trained for long enough: up to its last step, not up
+    /// to now, since between two words nothing is known.
+    pub fn observed_step_s(&self) -> Option<f64> {
+        let (from_step, from_s) = self.started?;
+        let trained = self.step.saturating_sub(from_step);
+        let taken_s = self.stepped_s - from_s - self.blocked_s;
+        (trained >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then(|| taken_s / trained as f64)
     }
 }
 

@@ -46,18 +46,16 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
     let mut reached: BTreeMap<TaskId, u64> = BTreeMap::new();
     let staying = staying(state, places);
     for (id, attempt) in &state.attempts {
-        let Some(end_s) = (match staying.get(id) {
+        let end_s = match staying.get(id) {
             Some(index) => {
                 let until = places[*index].until_step;
                 let end_s = now_s + state.time_left_s(attempt, until, now_s);
                 forecast.places[*index] = Some((attempt.launched_s, end_s));
                 reached.insert(attempt.task, until.unwrap_or(u64::MAX));
                 forecast.note(attempt.task, (attempt.launched_s, end_s));
-                Some(end_s)
+                end_s
             }
             None => forecast.end_of_leaving(state, (*id, attempt), &mut reached, now_s),
-        }) else {
-            continue;
         };
         forecast.hold(&attempt.gang, end_s);
     }
@@ -70,8 +68,14 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
     }
     for (index, place) in places.iter().enumerate() {
         let step = reached.get(&place.task).copied().unwrap_or(state.task(place.task).step);
-        let is_present = forecast.places[index].is_some();
-        if is_present || is_over(state, place) || place.is_done_at(step) || step == u64::MAX {
+        if forecast.places[index].is_some() || is_over(state, place) {
+            continue;
+        }
+        if place.is_done_at(step) || step == u64::MAX {
+            // Nothing is left to do there by then.
+            let done_s = forecast.tasks.get(&place.task).map(|(_, end_s)| *end_s);
+            let done_s = done_s.or(free_again.get(&place.task).copied()).unwrap_or(now_s);
+            forecast.places[index] = Some((done_s, done_s));
             continue;
         }
         let start_s = forecast.start_of(state, place, &free_again, now_s);
@@ -104,8 +108,11 @@ pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, us
     live.filter_map(|(id, attempt)| {
         let index = *first_of.get(&attempt.task)?;
         let place = &places[index];
+        // What has come to its last step ends there, whatever it is told.
+        let is_ending = attempt.started.is_some() && attempt.step >= state.target(attempt);
         let stays = place.strategy == attempt.strategy
             && place.gang == attempt.gang
+            && (!is_ending || place.until_step == attempt.until_step)
             && devices(&place.gang).all(|device| first.get(&device) == Some(&index));
         stays.then_some((*id, index))
     })
@@ -127,21 +134,29 @@ impl Forecast {
     }
 
     /// When an attempt that does not stay is gone: a trial or a dying one soon, a training one once
-    /// it has stopped at a checkpoint. `None` of a task that has no place any more and is left alone.
+    /// it has stopped at a checkpoint.
     fn end_of_leaving(
         &mut self,
         state: &State,
         (id, attempt): (AttemptId, &Attempt),
         reached: &mut BTreeMap<TaskId, u64>,
         now_s: f64,
-    ) -> Option<f64> {
+    ) -> f64 {
         if attempt.purpose == Purpose::Trial || attempt.is_dying() {
-            return Some(now_s);
+            return now_s;
         }
         let asked_s = attempt.stopping.map_or(now_s, |(_, asked_s)| asked_s);
-        reached.insert(attempt.task, state.stop_step(attempt, asked_s));
-        self.moved.push(id);
-        Some((asked_s + state.stop_s(attempt, asked_s)).max(now_s))
+        let (step, end_s) = state.stop_of(attempt, asked_s);
+        let end_s = end_s.max(now_s);
+        if state.task(attempt.task).steps.is_some_and(|steps| step >= steps) {
+            // It is done before it could stop.
+            reached.insert(attempt.task, u64::MAX);
+            self.note(attempt.task, (attempt.launched_s, end_s));
+        } else {
+            reached.insert(attempt.task, step);
+            self.moved.push(id);
+        }
+        end_s
     }
 
     fn start_of(

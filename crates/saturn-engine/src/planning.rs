@@ -110,8 +110,7 @@ impl Engine {
         if !may || state.num_open_tasks == 0 {
             return;
         }
-        let has_changed =
-            state.version != self.planning.asked_version || self.planning.must_ask;
+        let has_changed = state.version != self.planning.asked_version || self.planning.must_ask;
         let interval_s = self.planning.asked_s + state.config.policy.interval_s;
         let due_s = if has_changed { self.planning.rest_until_s } else { interval_s };
         if due_s > now_s {
@@ -184,7 +183,8 @@ impl Engine {
                 self.choose(Some((&answer, places)), &remaining, None, now_s);
             }
             Err(reason) => {
-                let has_deadlines = remaining.problem.tasks.iter().any(|task| task.deadline_s.is_some());
+                let has_deadlines =
+                    remaining.problem.tasks.iter().any(|task| task.deadline_s.is_some());
                 self.not_solved(&reason, has_deadlines, now_s);
                 self.choose(None, &remaining, Some(reason), now_s);
             }
@@ -230,6 +230,7 @@ impl Engine {
             .filter(|places| is_followable(state, places))
             .map(|places| Rival::new(state, places, objective, now_s))
             .min_by(|a, b| a.value.total_cmp(&b.value));
+        let best_s = best.as_ref().map(|best| best.forecast.end_s - now_s);
         let min_gain = self.state.config.policy.min_gain;
         let better = best.filter(|best| {
             let is_moving = best.forecast.moved.len() > standing.forecast.moved.len();
@@ -239,7 +240,7 @@ impl Engine {
             standing.value - best.value > needed * standing.value
         });
         let instead_of_s =
-            (self.state.plan.is_some() && is_complete).then(|| standing.forecast.end_s - now_s);
+            (self.state.plan.is_some() && is_complete).then_some(standing.forecast.end_s - now_s);
         match (better, solved) {
             (Some(best), Some((answer, _))) => {
                 let plan = best.into_plan(Some(answer), PlanSource::Solver, now_s);
@@ -255,9 +256,9 @@ impl Engine {
                 let plan = standing.into_plan(solved.map(|(answer, _)| answer), source, now_s);
                 self.adopt(plan, now_s);
             }
-            (None, Some((answer, _))) => {
+            (None, Some(_)) => {
                 let time_left_s = standing.forecast.end_s - now_s;
-                let best_s = answer.plan.makespan_s;
+                let best_s = best_s.unwrap_or(time_left_s);
                 self.commit(Record::PlanKept { time_left_s, best_s }, now_s);
             }
             (_, None) => {}
@@ -302,8 +303,7 @@ impl Rival {
             }
         }
         let makespan_s = (forecast.end_s - now_s).max(0.0);
-        let lower_bound_s =
-            answer.map_or(0.0, |answer| answer.plan.lower_bound_s).min(makespan_s);
+        let lower_bound_s = answer.map_or(0.0, |answer| answer.plan.lower_bound_s).min(makespan_s);
         let is_optimal = lower_bound_s > 0.0 && makespan_s <= lower_bound_s * (1.0 + 1e-6);
         RunPlan {
             at_s: now_s,
@@ -423,9 +423,11 @@ fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
     for place in places.iter().filter(|place| place.start_s <= AT_ONCE_S) {
         let Some((_, attempt)) = state.attempt_of(place.task) else { continue };
         let same_nodes = place.gang.len() == attempt.gang.len()
-            && place.gang.iter().zip(&attempt.gang).all(|(a, b)| {
-                a.node == b.node && a.devices.len() == b.devices.len()
-            });
+            && place
+                .gang
+                .iter()
+                .zip(&attempt.gang)
+                .all(|(a, b)| a.node == b.node && a.devices.len() == b.devices.len());
         if attempt.strategy == place.strategy && same_nodes {
             for (from, to) in devices(&place.gang).zip(devices(&attempt.gang)) {
                 renamed.insert(from, to);
@@ -435,12 +437,12 @@ fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
     }
     let nodes: BTreeSet<NodeId> = renamed.keys().map(|one| one.node).collect();
     for node in nodes {
-        let all: Vec<_> = state
-            .usable_devices(node)
-            .map(|device| DeviceId { node, device })
-            .collect();
-        let free_targets: Vec<_> = all.iter().filter(|one| !targets.contains(one)).copied().collect();
-        let sources: Vec<_> = all.iter().filter(|one| !renamed.contains_key(one)).copied().collect();
+        let all: Vec<_> =
+            state.usable_devices(node).map(|device| DeviceId { node, device }).collect();
+        let free_targets: Vec<_> =
+            all.iter().filter(|one| !targets.contains(one)).copied().collect();
+        let sources: Vec<_> =
+            all.iter().filter(|one| !renamed.contains_key(one)).copied().collect();
         renamed.extend(sources.into_iter().zip(free_targets));
     }
     for place in &mut places {

@@ -11,19 +11,19 @@
 //!   until `max_failures` in a row without a new checkpoint. Failures that turn out to be a device's
 //!   don't count (`health`).
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
 use saturn_core::TrialOutcome;
 
 use crate::config::Level;
 use crate::engine::Engine;
-use crate::event::{FailureKind, RankFailure};
 use crate::estimate::MIN_STEPS_TO_CORRECT;
+use crate::event::{FailureKind, RankFailure};
 use crate::ids::{AttemptId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record, TaskEnd};
 use crate::state::{Attempt, TaskStatus};
 use crate::timers::Timer;
-
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// How long the cause of an echo is waited for, seconds.
 const ECHO_GRACE_S: f64 = 2.0;
@@ -106,7 +106,7 @@ impl Engine {
         let Some(attempt) = self.state.attempts.get(&id).cloned() else { return };
         let task = attempt.task;
         let saved_step = self.state.task(task).checkpoint_step;
-        let step_s = self.trained_step_s(&attempt);
+        let step_s = Self::trained_step_s(&attempt);
         let failure = match &attempt.failure {
             // A rank may fail while it tears down after the gang has done its work.
             Some(failure) if !attempt.completed => failure.clone(),
@@ -120,15 +120,13 @@ impl Engine {
         };
         let end = AttemptEnd::Failed { failure: failure.clone() };
         self.commit(Record::Ended { attempt: id, end, step: saved_step, step_s }, now_s);
-        if failure.kind.may_be_machines_fault() {
-            self.judge(&attempt, now_s);
-        }
+        let is_absolved = failure.kind.may_be_machines_fault() && self.judge(&attempt, now_s);
         if self.state.has_ended(task) {
             return;
         }
         match attempt.purpose {
             Purpose::Trial => self.trial_failed(&attempt, failure, now_s),
-            Purpose::Train => self.recover(&attempt, &failure, now_s),
+            Purpose::Train => self.recover(&attempt, &failure, !is_absolved, now_s),
         }
     }
 
@@ -155,19 +153,27 @@ impl Engine {
     }
 
     /// Seconds a step that an attempt took, where it trained long enough to tell.
-    fn trained_step_s(&self, attempt: &Attempt) -> Option<f64> {
+    fn trained_step_s(attempt: &Attempt) -> Option<f64> {
         let (from_step, _) = attempt.started?;
         let trained = attempt.step.saturating_sub(from_step);
         (attempt.purpose == Purpose::Train && trained >= MIN_STEPS_TO_CORRECT)
-            .then(|| self.state.observed_step_s(attempt))
+            .then(|| attempt.observed_step_s())
             .flatten()
     }
 
-    pub(crate) fn recover(&mut self, attempt: &Attempt, failure: &RankFailure, now_s: f64) {
+    /// Has a failed task tried again, as it was or otherwise, or gives it up. `counts`: whether the
+    /// failure is its own.
+    pub(crate) fn recover(
+        &mut self,
+        attempt: &Attempt,
+        failure: &RankFailure,
+        counts: bool,
+        now_s: f64,
+    ) {
         let task = attempt.task;
         let has_trained = attempt.started.is_some_and(|(from, _)| attempt.step > from);
         let key = attempt.strategy.key();
-        let failures = self.state.task(task).failures + 1;
+        let failures = self.state.task(task).failures + u32::from(counts);
         let may_retry = failures < self.state.config.policy.max_failures;
         let was_killed_before = self.was_killed.get(&task) == Some(&key);
         match failure.kind {
@@ -186,10 +192,11 @@ impl Engine {
             }
             FailureKind::Task if !has_trained => self.give_up(task, failure, now_s),
             _ if may_retry => {
-                let doublings = i32::try_from(failures - 1).unwrap_or(i32::MAX).min(10);
+                let doublings =
+                    i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX).min(10);
                 let wait_s = self.state.config.policy.backoff_s * 2.0_f64.powi(doublings);
                 let not_before_s = now_s + wait_s;
-                self.commit(Record::Retrying { task, not_before_s, counts: true }, now_s);
+                self.commit(Record::Retrying { task, not_before_s, counts }, now_s);
             }
             _ => self.give_up(task, failure, now_s),
         }
@@ -209,18 +216,18 @@ impl Engine {
                 continue;
             }
             let is_done = matches!(end, TaskEnd::Done { .. });
+            let attempt = self.state.attempt_of(task).map(|(id, _)| id);
             self.commit(Record::TaskEnded { task, end }, now_s);
-            if let Some((id, _)) = self.state.attempts.iter().find(|(_, one)| {
-                one.task == task && one.purpose == Purpose::Train
-            }) {
-                self.kill(*id, now_s);
+            if let Some(id) = attempt {
+                self.kill(id, now_s);
             }
             let followers = self.followers.get(&task).cloned().unwrap_or_default();
             for follower in followers {
                 if is_done {
                     self.queues.touch_task(&self.state, follower);
                 } else {
-                    let reason = format!("it comes after `{}`, which is not done", self.state.name(task));
+                    let reason =
+                        format!("it comes after `{}`, which is not done", self.state.name(task));
                     ending.push((follower, TaskEnd::Cancelled { reason }));
                 }
             }
@@ -242,9 +249,10 @@ impl Engine {
         let state = self.state.task(task);
         let group = self.state.group_of(task);
         let has_choice = state.steps.is_some() && self.state.choices(task).next().is_some();
-        let is_open = group.trials.iter().any(|(key, trial)| {
-            trial.attempt.is_some() || self.state.is_open(state.group, key)
-        });
+        let is_open = group
+            .trials
+            .iter()
+            .any(|(key, trial)| trial.attempt.is_some() || self.state.is_open(state.group, key));
         // Without devices nothing is known: some may come.
         if has_choice || is_open || self.state.widest.is_empty() {
             return None;
@@ -252,11 +260,11 @@ impl Engine {
         let mut error = "no technique can run it".to_owned();
         let mut traceback = String::new();
         let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let allowed = |gpus: u32| {
-            state.spec.gpu_range.as_ref().is_none_or(|range| range.contains(&gpus))
-        };
+        let allowed =
+            |gpus: u32| state.spec.gpu_range.as_ref().is_none_or(|range| range.contains(&gpus));
         let mut num_allowed = 0;
-        for (key, trial) in group.trials.iter().rev().filter(|(key, _)| allowed(key.strategy.gpus)) {
+        for (key, trial) in group.trials.iter().rev().filter(|(key, _)| allowed(key.strategy.gpus))
+        {
             num_allowed += 1;
             let reason = match &trial.outcome {
                 Some(TrialOutcome::NotApplicable { reason }) => reason.clone(),

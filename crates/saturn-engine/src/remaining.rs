@@ -60,8 +60,9 @@ impl State {
             if self.attempt_of(task).is_some() {
                 return true;
             }
-            let awaits =
-                *awaits.entry(state.group).or_insert_with(|| self.awaits_trials(state.group, &rooms));
+            let awaits = *awaits
+                .entry(state.group)
+                .or_insert_with(|| self.awaits_trials(state.group, &rooms));
             !awaits && state.steps.is_some() && self.fits_pool(task)
         };
         self.task_ids().filter(|task| is_plannable(*task)).collect()
@@ -120,6 +121,10 @@ impl Remaining {
         let mut options = Vec::new();
         for choice in state.choices(id) {
             let strategy = &choice.trial.strategy;
+            // A gang across nodes was never measured: what no node can hold now is no option.
+            if self.widest(choice.gpu_type) < strategy.gpus {
+                continue;
+            }
             let stays = attempt.filter(|attempt| {
                 attempt.strategy == *strategy && state.gang_type(&attempt.gang) == choice.gpu_type
             });
@@ -166,6 +171,12 @@ impl Remaining {
         self.tasks.push(RemainingTask { id, strategies, step: task.step });
     }
 
+    /// The most devices of a type that one node of the problem has.
+    fn widest(&self, gpu_type: &str) -> u32 {
+        let nodes = self.problem.cluster.nodes.iter().filter(|node| node.gpu_type == gpu_type);
+        nodes.map(|node| node.gpus).max().unwrap_or(0)
+    }
+
     /// How a task runs, in the problem's words; `None` where it runs as the problem can't say.
     fn running(&self, state: &State, attempt: &Attempt, options: &[Candidate]) -> Option<Running> {
         let gpu_type = state.gang_type(&attempt.gang);
@@ -209,7 +220,8 @@ impl Remaining {
         while self.problem.tasks.iter().any(|task| !task.after.is_empty()) {
             let known: BTreeSet<&str> =
                 self.problem.tasks.iter().map(|task| task.name.as_str()).collect();
-            let is_open = |task: &ProblemTask| task.after.iter().all(|name| known.contains(name.as_str()));
+            let is_open =
+                |task: &ProblemTask| task.after.iter().all(|name| known.contains(name.as_str()));
             let Some(closed) = self.problem.tasks.iter().position(|task| !is_open(task)) else {
                 return;
             };
@@ -234,9 +246,10 @@ impl Remaining {
             .map(|part| {
                 let node = self.nodes.iter().position(|(id, _)| id.0 == part.node)?;
                 let usable = &self.nodes[node].1;
-                let devices = part.devices.iter().map(|device| {
-                    u32::try_from(usable.iter().position(|one| one == device)?).ok()
-                });
+                let devices = part
+                    .devices
+                    .iter()
+                    .map(|device| u32::try_from(usable.iter().position(|one| one == device)?).ok());
                 Some(Placement { node, devices: devices.collect::<Option<_>>()? })
             })
             .collect()
@@ -269,8 +282,7 @@ impl Remaining {
             });
             reached[index] = until;
         }
-        (!assignments.is_empty())
-            .then(|| Plan { assignments, ..Plan::none(self.objective) })
+        (!assignments.is_empty()).then(|| Plan { assignments, ..Plan::none(self.objective) })
     }
 }
 

@@ -12,7 +12,7 @@ mod stands;
 
 use saturn_core::names::escape_terminal;
 use saturn_engine::{State, TaskId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use candidates::Candidate;
 pub use code::Code;
@@ -30,17 +30,17 @@ const VERSION: u32 = 1;
 const MAX_SHOWN: usize = 12;
 
 /// A reason.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
     /// Which, for scripts.
     pub code: Code,
     /// The same for people.
     pub sentence: String,
     /// Names of the tasks that it is about, besides the one that is explained.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<String>,
     /// Until when it holds, as expected, seconds on the run's clock.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_s: Option<f64>,
 }
 
@@ -59,7 +59,7 @@ impl Reason {
 }
 
 /// Why a task, or the run, is as it is. All times are seconds on the run's clock.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// 1.
     pub version: u32,

@@ -8,7 +8,7 @@ use saturn_engine::{
     AttemptId, DeviceId, DeviceKind, Mode, NodeId, Purpose, Stage, State, StopReason, TaskEnd,
     TaskId, TaskStatus as EngineStatus, devices,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::expect::{Band, Expected};
 use crate::history::History;
@@ -19,7 +19,7 @@ use crate::report::RunStatus;
 const VERSION: u32 = 1;
 
 /// Devices of one node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DevicesOn {
     /// Name of the node.
     pub node: String,
@@ -28,7 +28,7 @@ pub struct DevicesOn {
 }
 
 /// A device that is not used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAside {
     /// Name of its node.
     pub node: String,
@@ -39,7 +39,7 @@ pub struct SetAside {
 }
 
 /// The pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
     /// What its devices are.
     pub device_kind: DeviceKind,
@@ -54,7 +54,7 @@ pub struct PoolStatus {
 }
 
 /// A trial that runs.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunningTrial {
     /// Name of the task that is measured.
     pub task: String,
@@ -69,12 +69,12 @@ pub struct RunningTrial {
 }
 
 /// Where a task stands.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskStatus {
     /// Its name.
     pub name: String,
     /// `measuring`, `waiting`, `running`, `paused`, `done`, `failed` or `cancelled`.
-    pub stage: &'static str,
+    pub stage: String,
     /// Finished steps.
     pub step: u64,
     /// Steps in all; null until they are known.
@@ -120,7 +120,7 @@ pub struct TaskStatus {
 }
 
 /// Where a run stands. All times are seconds on its clock.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// 1.
     pub version: u32,
@@ -187,7 +187,7 @@ fn task(state: &State, history: &History, expected: &Expected, id: TaskId) -> Ta
     let times = expected.times(id).filter(|_| !state.has_ended(id));
     TaskStatus {
         name: task.spec.name.clone(),
-        stage: state.stage(id).word(),
+        stage: state.stage(id).word().to_owned(),
         step: task.step,
         steps: task.steps,
         loss: task.loss,

@@ -120,7 +120,7 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
     }
     let mut lines = table.without_empty_columns().lines(width, paint, |row, column, cell| {
         let (index, task) = tasks[row];
-        match (column, task.stage) {
+        match (column, task.stage.as_str()) {
             (0, _) => paint.task(index, cell),
             (1, "done") => paint.good(cell),
             (1, "failed") => paint.bad(cell),
@@ -141,13 +141,13 @@ fn rank(task: &TaskStatus) -> usize {
 
 /// `running 60 %`.
 fn state_words(task: &TaskStatus) -> String {
-    let is_open = matches!(task.stage, "running" | "waiting" | "paused");
+    let is_open = matches!(task.stage.as_str(), "running" | "waiting" | "paused");
     match task.steps {
         Some(steps) if is_open && (task.step > 0 || task.stage == "running") => {
             let share = task.step as f64 / steps.max(1) as f64;
             format!("{} {:.0}%", task.stage, (share * 100.0).floor())
         }
-        _ => task.stage.to_owned(),
+        _ => task.stage.clone(),
     }
 }
 

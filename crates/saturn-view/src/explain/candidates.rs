@@ -5,7 +5,7 @@
 
 use saturn_core::{StrategyKey, TrialOutcome};
 use saturn_engine::{State, TaskId, TrialKey, TrialState};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Code;
 use crate::history::History;
@@ -17,7 +17,7 @@ use crate::words::first_line;
 const ALIKE: f64 = 0.001;
 
 /// A strategy of a task.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     /// Technique.
     pub technique: String,
@@ -77,7 +77,7 @@ fn time_s(state: &State, task: TaskId, key: &TrialKey, now_s: f64) -> Option<f64
     if attempt.strategy.is_of(&key.strategy) && state.gang_type(&attempt.gang) == key.gpu_type {
         return Some(state.time_left_s(attempt, None, now_s));
     }
-    let stop_s = state.stop_s(attempt, now_s);
+    let stop_s = state.stop_of(attempt, now_s).1 - now_s;
     Some(stop_s + state.time_under_s(task, strategy, &key.gpu_type)?)
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A code never changes its meaning; new ones may come. `docs/reference.md` lists them all.
 
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Declares the codes: a variant, its word in files, and its meaning.
 macro_rules! codes {
@@ -101,5 +102,13 @@ codes! {
 impl Serialize for Code {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.word())
+    }
+}
+
+impl<'de> Deserialize<'de> for Code {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        let known = Self::ALL.iter().find(|code| code.word() == word);
+        known.copied().ok_or_else(|| D::Error::custom(format!("`{word}` is no reason code")))
     }
 }

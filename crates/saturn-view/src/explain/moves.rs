@@ -2,7 +2,7 @@
 //! promised to gain.
 
 use saturn_engine::{AttemptEnd, RunPlan, State, StopReason, TaskId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Code;
 use crate::history::{History, Move};
@@ -10,7 +10,7 @@ use crate::units::{duration, signed_percent};
 use crate::words::{self, first_line};
 
 /// A move of a task.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskMove {
     /// When it left, seconds on the run's clock.
     pub at_s: f64,

@@ -1,0 +1,109 @@
+//! What goes wrong with a gang: drawn when it is launched.
+
+use rand::RngExt;
+use saturn_core::TrialOutcome;
+use saturn_engine::{FailureKind, Purpose};
+
+use crate::faults::Fault;
+use crate::gang::{Failure, Fate, Order};
+use crate::world::World;
+
+/// Longest time after its launch at which a gang fails, seconds.
+const MAX_FAILS_AFTER_S: f64 = 60.0;
+
+/// Draws a gang's fate, or why it can't be launched.
+pub(crate) fn draw(
+    world: &mut World,
+    order: &Order,
+    group: &str,
+    gpu_type: &str,
+    is_bad: bool,
+) -> (Fate, Option<(FailureKind, String)>) {
+    let mut fate = Fate::default();
+    if world.odds.is_empty() && !is_bad {
+        fate.outcome = Some(world.truth.outcome(group, &order.strategy, gpu_type));
+        return (fate, None);
+    }
+    if world.is_hit(Fault::LaunchFails) {
+        return (fate, Some((FailureKind::Machine, "no more processes".to_owned())));
+    }
+    if world.is_hit(Fault::LaunchNoSpace) {
+        return (fate, Some((FailureKind::NoSpace, "no space left on device".to_owned())));
+    }
+    fate.failure = failure(world, order, is_bad);
+    if world.rolls(Fault::Straggler) {
+        let after_s = world.rng.random_range(0.0..MAX_FAILS_AFTER_S);
+        fate.slow = Some((after_s, world.rng.random_range(1.5..4.0)));
+    }
+    if world.is_hit(Fault::SlowSave) {
+        fate.save_factor = Some(world.rng.random_range(3.0..20.0));
+    }
+    fate.loses_progress = world.is_hit(Fault::LostProgress);
+    fate.loses_checkpoints = world.is_hit(Fault::LostCheckpoints);
+    fate.loses_last_word = world.is_hit(Fault::LostLastWord);
+    fate.doubles_words = world.is_hit(Fault::DoubledWords);
+    if world.is_hit(Fault::LateWords) {
+        fate.word_delay_s = world.rng.random_range(0.1..5.0);
+    }
+    if world.rolls(Fault::LateStop) {
+        fate.stop_delay_s = world.rng.random_range(0.5..20.0);
+    }
+    if world.rolls(Fault::Unkillable) {
+        fate.outlives_kill_s = world.rng.random_range(5.0..60.0);
+    } else if world.rolls(Fault::Immortal) {
+        fate.outlives_kill_s = f64::INFINITY;
+    }
+    fate.teardown_fails = world.rolls(Fault::TeardownFails);
+    if order.purpose == Purpose::Trial {
+        fate.outcome = Some(trial_outcome(world, order, group, gpu_type));
+    }
+    (fate, None)
+}
+
+fn failure(world: &mut World, order: &Order, is_bad: bool) -> Option<(f64, Failure)> {
+    let after_s = world.rng.random_range(0.1..MAX_FAILS_AFTER_S);
+    let echo_first = world.rolls(Fault::EchoFirst);
+    if is_bad {
+        return Some((after_s.min(3.0), Failure::Ends { code: -11, echo_first }));
+    }
+    let kinds = [
+        (Fault::RankCrash, Failure::Ends { code: -11, echo_first }),
+        (Fault::RankExit, Failure::Ends { code: 1, echo_first }),
+        (Fault::RankKilled, Failure::Ends { code: -9, echo_first }),
+        (Fault::MachineError, Failure::Says { kind: FailureKind::Machine, echo_first }),
+        (Fault::NoSpace, Failure::Says { kind: FailureKind::NoSpace, echo_first }),
+        (Fault::Hang, Failure::Hang),
+        (Fault::EchoOnly, Failure::EchoOnly),
+        (Fault::TaskError, Failure::Says { kind: FailureKind::Task, echo_first }),
+        (Fault::LateOutOfMemory, Failure::Says { kind: FailureKind::OutOfMemory, echo_first }),
+    ];
+    for (fault, failure) in kinds {
+        if world.rolls(fault) && !(failure == Failure::EchoOnly && order.num_ranks < 2) {
+            return Some((after_s, failure));
+        }
+    }
+    None
+}
+
+fn trial_outcome(world: &mut World, order: &Order, group: &str, gpu_type: &str) -> TrialOutcome {
+    if world.is_hit(Fault::TrialFails) {
+        let error = "RuntimeError: shapes differ".to_owned();
+        return TrialOutcome::Failed { error, traceback: "Traceback …".to_owned() };
+    }
+    let mut outcome = world.truth.outcome(group, &order.strategy, gpu_type);
+    if let TrialOutcome::Measured { step_s, setup_s, .. } = &mut outcome
+        && world.is_hit(Fault::WrongEstimate)
+    {
+        *step_s *= world.rng.random_range(0.5..2.0);
+        *setup_s *= world.rng.random_range(0.5..2.0);
+    }
+    outcome
+}
+
+impl World {
+    /// Draws whether a fault will occur, which counts when it does.
+    fn rolls(&mut self, fault: Fault) -> bool {
+        let odds = self.odds.get(&fault).copied().unwrap_or(0.0);
+        odds > 0.0 && self.rng.random::<f64>() < odds
+    }
+}

@@ -1,0 +1,179 @@
+//! The kinds of things that go wrong, how likely each is in a world, and how often each did.
+
+use std::collections::BTreeMap;
+
+/// One kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// A rank dies of a signal.
+    RankCrash,
+    /// A rank exits without a word.
+    RankExit,
+    /// A rank is killed from outside.
+    RankKilled,
+    /// Memory runs out in mid-training, though the trial fitted.
+    LateOutOfMemory,
+    /// The task's own code raises.
+    TaskError,
+    /// The machine fails under a rank.
+    MachineError,
+    /// Nothing is heard of a gang any more.
+    Hang,
+    /// A rank fails, and its peers' echo is heard first.
+    EchoFirst,
+    /// Ranks lose each other, and no cause is ever heard.
+    EchoOnly,
+    /// A rank fails while it tears down after the gang has done its work.
+    TeardownFails,
+    /// A gang runs slower from some moment on.
+    Straggler,
+    /// A checkpoint takes much longer than measured.
+    SlowSave,
+    /// A process outlives its kill for long.
+    Unkillable,
+    /// A process outlives its kill for ever.
+    Immortal,
+    /// A gang can't be started.
+    LaunchFails,
+    /// A gang can't be started for want of disk space.
+    LaunchNoSpace,
+    /// The disk is full in mid-training.
+    NoSpace,
+    /// A gang's words on its progress are lost.
+    LostProgress,
+    /// A gang's words on its checkpoints are lost.
+    LostCheckpoints,
+    /// A gang's last word is lost.
+    LostLastWord,
+    /// A gang's words come late, after its ranks' ends even.
+    LateWords,
+    /// Each of a gang's words comes twice.
+    DoubledWords,
+    /// A word of an attempt that is long over.
+    WordFromThePast,
+    /// Ranks hear of a stop late.
+    LateStop,
+    /// A trial raises.
+    TrialFails,
+    /// What a trial measures is off.
+    WrongEstimate,
+    /// Each attempt's steps take another time than in truth.
+    NoisySteps,
+    /// The driver dies before it has taken in an event.
+    DriverDies,
+    /// The driver dies after deciding, with nothing stored.
+    DriverDiesBeforeJournal,
+    /// The driver dies with the records stored and nothing done.
+    DriverDiesAfterJournal,
+    /// The driver dies while a gang saves, and the checkpoint is finished all the same.
+    SavedAfterDeath,
+    /// A node goes with everything on it.
+    NodeLost,
+    /// A node comes back.
+    NodeBack,
+    /// A node comes back with another number of devices.
+    NodeBackOther,
+    /// A new node joins.
+    NodeJoins,
+    /// What runs on a device fails.
+    BadDevice,
+    /// The pool is another when a new driver takes over.
+    OtherPool,
+    /// A device may hold another amount when a new driver takes over.
+    OtherMemory,
+    /// A solve takes long.
+    SlowSolve,
+    /// A solve fails.
+    SolveFails,
+    /// A solve runs out of time before it has a plan.
+    SolveTimesOut,
+    /// A solver says that there is no plan.
+    SolveInfeasible,
+    /// A solver's plan names what there is not.
+    WrongPlan,
+    /// A plan comes from a poor baseline.
+    PoorPlan,
+    /// A task comes late.
+    TaskAdded,
+    /// A task is cancelled.
+    TaskCancelled,
+    /// A task is paused, and taken up again later.
+    TaskPaused,
+    /// A person changes what is wished of a task.
+    Wished,
+    /// A person asks for what can't be.
+    WrongCommand,
+    /// Devices are told to be used again.
+    TakenBack,
+    /// The run is stopped at checkpoints, and goes on later.
+    Interrupted,
+    /// The run is stopped at once, and goes on later.
+    InterruptedTwice,
+    /// The run is stopped without waiting for anything, and goes on later.
+    InterruptedThrice,
+}
+
+impl Fault {
+    /// Every kind.
+    pub const ALL: &[Self] = &[
+        Self::RankCrash,
+        Self::RankExit,
+        Self::RankKilled,
+        Self::LateOutOfMemory,
+        Self::TaskError,
+        Self::MachineError,
+        Self::Hang,
+        Self::EchoFirst,
+        Self::EchoOnly,
+        Self::TeardownFails,
+        Self::Straggler,
+        Self::SlowSave,
+        Self::Unkillable,
+        Self::Immortal,
+        Self::LaunchFails,
+        Self::LaunchNoSpace,
+        Self::NoSpace,
+        Self::LostProgress,
+        Self::LostCheckpoints,
+        Self::LostLastWord,
+        Self::LateWords,
+        Self::DoubledWords,
+        Self::WordFromThePast,
+        Self::LateStop,
+        Self::TrialFails,
+        Self::WrongEstimate,
+        Self::NoisySteps,
+        Self::DriverDies,
+        Self::DriverDiesBeforeJournal,
+        Self::DriverDiesAfterJournal,
+        Self::SavedAfterDeath,
+        Self::NodeLost,
+        Self::NodeBack,
+        Self::NodeBackOther,
+        Self::NodeJoins,
+        Self::BadDevice,
+        Self::OtherPool,
+        Self::OtherMemory,
+        Self::SlowSolve,
+        Self::SolveFails,
+        Self::SolveTimesOut,
+        Self::SolveInfeasible,
+        Self::WrongPlan,
+        Self::PoorPlan,
+        Self::TaskAdded,
+        Self::TaskCancelled,
+        Self::TaskPaused,
+        Self::Wished,
+        Self::WrongCommand,
+        Self::TakenBack,
+        Self::Interrupted,
+        Self::InterruptedTwice,
+        Self::InterruptedThrice,
+    ];
+}
+
+/// How likely each fault is where it may occur; absent ones never do.
+pub type Odds = BTreeMap<Fault, f64>;
+
+/// How often each fault occurred.
+pub type Hits = BTreeMap<Fault, u64>;

@@ -1,0 +1,138 @@
+//! One gang of virtual processes: it loads, trains or tries, saves, stops and ends, as its fate has it.
+
+use std::collections::BTreeSet;
+
+use saturn_core::{Gang, Strategy, TrialOutcome};
+use saturn_engine::{AttemptId, FailureKind, Purpose, TaskId};
+
+/// What a launch says.
+#[derive(Debug, Clone)]
+pub(crate) struct Order {
+    pub(crate) attempt: AttemptId,
+    pub(crate) task: TaskId,
+    pub(crate) purpose: Purpose,
+    pub(crate) strategy: Strategy,
+    pub(crate) gang: Gang,
+    pub(crate) steps: Option<u64>,
+    pub(crate) until_step: Option<u64>,
+    pub(crate) num_ranks: u32,
+}
+
+/// What goes wrong with a gang, drawn when it is launched.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fate {
+    /// It fails, so many seconds after its launch.
+    pub(crate) failure: Option<(f64, Failure)>,
+    /// Its steps take so many times as long, from so many seconds after its launch on.
+    pub(crate) slow: Option<(f64, f64)>,
+    /// A checkpoint takes so many times as long.
+    pub(crate) save_factor: Option<f64>,
+    pub(crate) loses_progress: bool,
+    pub(crate) loses_checkpoints: bool,
+    pub(crate) loses_last_word: bool,
+    pub(crate) doubles_words: bool,
+    /// Its words come so many seconds late.
+    pub(crate) word_delay_s: f64,
+    /// It hears of a stop so many seconds late.
+    pub(crate) stop_delay_s: f64,
+    /// Its last rank outlives a kill by so many seconds.
+    pub(crate) outlives_kill_s: f64,
+    pub(crate) teardown_fails: bool,
+    /// What a trial finds.
+    pub(crate) outcome: Option<TrialOutcome>,
+}
+
+/// How a gang fails.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Failure {
+    /// A rank ends with this code.
+    Ends { code: i32, echo_first: bool },
+    /// A rank says that it fails.
+    Says { kind: FailureKind, echo_first: bool },
+    /// Ranks say that they have lost each other.
+    EchoOnly,
+    /// Nothing more is heard of it.
+    Hang,
+}
+
+/// What a gang is at.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Phase {
+    /// Building and loading.
+    Loading,
+    /// Running a trial.
+    Trying,
+    /// Training so many steps more before it looks up.
+    Training { more: u64 },
+    /// Writing a checkpoint; it ends, or goes on.
+    Saving { since_s: f64, ends: bool },
+    /// Nothing more to do.
+    Closing,
+    /// Hung, failed or killed: it does nothing by itself any more.
+    Still,
+}
+
+/// A gang at work.
+#[derive(Debug)]
+pub(crate) struct LiveGang {
+    pub(crate) order: Order,
+    pub(crate) fate: Fate,
+    pub(crate) launched_s: f64,
+    pub(crate) live: BTreeSet<u32>,
+    pub(crate) phase: Phase,
+    /// Grows whenever what was to happen next is replaced.
+    pub(crate) turn: u64,
+    /// It is to stop.
+    pub(crate) stops: bool,
+    pub(crate) is_killed: bool,
+    pub(crate) load_s: f64,
+    pub(crate) step_s: f64,
+    pub(crate) save_s: f64,
+    /// Steps between two looks up.
+    pub(crate) look_up_every: u64,
+    /// Seconds between two checkpoints.
+    pub(crate) save_every_s: f64,
+    /// Finished steps at `since_s`, a moment between two steps.
+    pub(crate) step: u64,
+    pub(crate) since_s: f64,
+    pub(crate) saved_s: f64,
+}
+
+/// A moment this close to a step's end is that end, in steps.
+const AT_STEP_END: f64 = 1e-7;
+
+impl LiveGang {
+    /// The step at which it stops by itself.
+    pub(crate) fn target(&self) -> u64 {
+        let all = self.order.steps.unwrap_or(0);
+        self.order.until_step.map_or(all, |until| until.min(all))
+    }
+
+    /// Brings `step` up to the last finished one, and says whether another is in progress.
+    pub(crate) fn look_up(&mut self, now_s: f64) -> bool {
+        let Phase::Training { more } = self.phase else { return false };
+        let steps = if self.step_s > 0.0 { (now_s - self.since_s) / self.step_s } else { 0.0 };
+        let done = whole(steps + AT_STEP_END).min(more);
+        self.step += done;
+        self.since_s += done as f64 * self.step_s;
+        steps - done as f64 > AT_STEP_END
+    }
+
+    /// Steps to train before it looks up again.
+    pub(crate) fn next_steps(&self) -> u64 {
+        let left = self.target().saturating_sub(self.step).max(1);
+        let until_save_s = self.saved_s + self.save_every_s - self.since_s;
+        let until_save = whole((until_save_s / self.step_s).ceil().clamp(1.0, 1e15));
+        self.look_up_every.min(left).min(until_save)
+    }
+}
+
+fn whole(number: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of steps"
+    )]
+    let number = number.max(0.0) as u64;
+    number
+}

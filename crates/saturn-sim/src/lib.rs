@@ -1,0 +1,38 @@
+//! Saturn's simulator: the same engine and the real solver, on a virtual clock and cluster.
+//!
+//! A [`World`] holds what is true: how fast each task is under each strategy on each type of device
+//! ([`Truth`]), its nodes, processes and disk, and what goes wrong ([`Fault`]), all drawn from a seed.
+//! A [`Simulation`] is a run in it: it hands events to the engine, stores its records and performs its
+//! actions, as the real driver does.
+//!
+//! Nothing here reads a clock or does I/O but the small programs in `bin/`: equal seeds give equal
+//! histories.
+
+mod drawn;
+mod fate;
+mod faults;
+mod gang;
+mod heap;
+mod history;
+mod invariants;
+mod judge;
+mod planner;
+mod run;
+mod saboteur;
+mod scenario;
+mod simulation;
+pub mod story;
+mod truth;
+mod workload;
+mod world;
+
+pub use faults::{Fault, Hits, Odds};
+pub use history::{Fact, History};
+pub use planner::Planner;
+pub use run::{Verdict, run, run_with};
+pub use saboteur::Bug;
+pub use scenario::{MAX_S, scenario};
+pub use simulation::{Deed, Simulation, Violation};
+pub use truth::{GroupTruth, TechniqueTruth, Truth};
+pub use workload::{Size, TECHNIQUES, TYPES, Workload, task, technique};
+pub use world::{Manners, World};

@@ -1,0 +1,95 @@
+//! Who answers the engine's solves: the real solver on a clock that stands still, or a fault.
+
+use rand::RngExt;
+use saturn_core::{Plan, PlanStatus, Reason};
+use saturn_engine::{SolveAnswer, SolveOrder};
+use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
+
+use crate::drawn::draw;
+use crate::faults::Fault;
+use crate::world::World;
+
+/// How solves are answered.
+#[derive(Debug, Clone)]
+pub struct Planner {
+    /// Moves of the solver's search.
+    pub max_moves: u64,
+    /// Seconds that a solve takes.
+    pub takes_s: f64,
+}
+
+impl Planner {
+    /// The answer to an order, and the seconds that it takes.
+    pub(crate) fn answer(
+        &self,
+        world: &mut World,
+        order: &SolveOrder,
+    ) -> (f64, Result<SolveAnswer, String>) {
+        let takes_s = if world.is_hit(Fault::SlowSolve) {
+            self.takes_s + world.rng.random_range(5.0..60.0)
+        } else {
+            self.takes_s
+        };
+        if world.is_hit(Fault::SolveFails) {
+            return (takes_s, Err("the solver panicked".to_owned()));
+        }
+        if world.is_hit(Fault::SolveTimesOut) {
+            return (takes_s, Ok(without_plan(order.objective, PlanStatus::TimedOut)));
+        }
+        if world.is_hit(Fault::SolveInfeasible) {
+            return (takes_s, Ok(without_plan(order.objective, PlanStatus::Infeasible)));
+        }
+        let drawn = if world.is_hit(Fault::PoorPlan) { draw(&mut world.rng, order) } else { None };
+        let answer = drawn.map_or_else(|| self.solve(order), Ok).map(|mut plan| {
+            plan.solve_s = takes_s;
+            if world.is_hit(Fault::WrongPlan) {
+                spoil(world, &mut plan);
+            }
+            SolveAnswer { plan, current_practice_s: None }
+        });
+        (takes_s, answer)
+    }
+
+    fn solve(&self, order: &SolveOrder) -> Result<Plan, String> {
+        let options = Options {
+            backend: Backend::Search,
+            objective: order.objective,
+            max_moves: Some(self.max_moves),
+            seed: order.seed,
+            threads: 1,
+            max_switches: order.max_switches,
+            min_switch_gain: order.min_switch_gain,
+            warm_start: order.warm_start.clone(),
+            ..Options::default()
+        };
+        solve(&order.problem, &options, &FrozenClock).map_err(|error| error.to_string())
+    }
+}
+
+fn without_plan(objective: Objective, status: PlanStatus) -> SolveAnswer {
+    let reasons = vec![Reason { task: None, reason: "it can't be".to_owned() }];
+    SolveAnswer {
+        plan: Plan { status, reasons, ..Plan::none(objective) },
+        current_practice_s: None,
+    }
+}
+
+/// Makes a plan one that can't be followed.
+fn spoil(world: &mut World, plan: &mut Plan) {
+    let Some(one) = plan.assignments.first_mut() else { return };
+    match world.rng.random_range(0..5) {
+        0 => one.task = 1_000_000,
+        1 => one.strategy = 1_000_000,
+        2 => one.gang = Vec::new(),
+        3 => {
+            if let Some(part) = one.gang.first_mut() {
+                part.devices = vec![0, 0];
+            }
+        }
+        _ => {
+            if let Some(part) = one.gang.first_mut() {
+                part.node = 1_000_000;
+            }
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! A run on a virtual cluster: the engine, the world, a journal and a driver between them that does
+//! what the real one does: it stores the records of a decision, then performs its actions.
+
+use rand::RngExt;
+use saturn_core::{Cluster, Node};
+use saturn_engine::{
+    Action, AttemptId, Command, Decision, DeviceId, Engine, Event, RankReport, Record, RunConfig,
+    RunEnd, State,
+};
+
+use crate::faults::Fault;
+use crate::gang::Order;
+use crate::heap::Heap;
+use crate::history::Fact;
+use crate::invariants::Watch;
+use crate::planner::Planner;
+use crate::world::World;
+
+/// Events at one moment after which the driver counts as running in circles.
+const MAX_EVENTS_AT_ONCE: u32 = 5000;
+
+/// Something that is done to a run from outside at a set time.
+#[derive(Debug, Clone)]
+pub enum Deed {
+    /// A person asks for something.
+    Ask(Command),
+    /// A person interrupts the run so many times.
+    Interrupt(u32),
+    /// A node goes.
+    NodeGoes(String),
+    /// A node comes.
+    NodeComes(Node),
+    /// A device turns bad, or well again.
+    Device(String, u32, bool),
+    /// A word comes of an attempt that may be long over.
+    OldWord(AttemptId),
+    /// Nothing goes wrong any more: nodes are these again, devices are well, paused tasks go on.
+    Calm(Vec<Node>),
+}
+
+/// Something that must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which rule is broken.
+    pub rule: &'static str,
+    /// How.
+    pub what: String,
+}
+
+/// A run on a virtual cluster.
+#[derive(Debug)]
+pub struct Simulation {
+    /// The engine, as it is.
+    pub engine: Engine,
+    /// The world.
+    pub world: World,
+    /// What is stored.
+    pub journal: Vec<(Record, f64)>,
+    /// What broke a rule, as soon as it did. Nothing happens after that.
+    pub violations: Vec<Violation>,
+    /// Events that the engine took in.
+    pub num_events: u64,
+    script: Heap<Deed>,
+    planner: Planner,
+    device_memory_bytes: Option<u64>,
+    at_once: (f64, u32),
+    watch: Option<Watch>,
+}
+
+impl Simulation {
+    /// A run that has begun on the world's nodes, with nothing to do yet.
+    pub fn new(config: RunConfig, world: World, planner: Planner) -> Self {
+        let device_memory_bytes = config.device_memory_bytes;
+        let mut simulation = Self {
+            engine: Engine::new(config),
+            world,
+            journal: Vec::new(),
+            violations: Vec::new(),
+            num_events: 0,
+            script: Heap::default(),
+            planner,
+            device_memory_bytes,
+            at_once: (0.0, 0),
+            watch: None,
+        };
+        let cluster = simulation.pool();
+        simulation.deliver(Event::Begin { cluster });
+        simulation
+    }
+
+    /// The run's state.
+    pub fn state(&self) -> &State {
+        self.engine.state()
+    }
+
+    /// Has something done at a time.
+    pub fn plan_deed(&mut self, at_s: f64, deed: Deed) {
+        self.script.add(at_s, deed);
+    }
+
+    fn pool(&self) -> Cluster {
+        Cluster { nodes: self.world.nodes().cloned().collect() }
+    }
+
+    /// Runs to the end of the run, resuming it whenever it was interrupted; `None` where it has not
+    /// ended by `max_s`, or a rule was broken.
+    pub fn run(&mut self, max_s: f64) -> Option<RunEnd> {
+        while self.violations.is_empty() {
+            match self.state().ended {
+                Some(RunEnd::Complete) => {
+                    self.world.history.add(self.world.now_s(), || Fact::Over);
+                    return Some(RunEnd::Complete);
+                }
+                Some(RunEnd::Interrupted) => self.take_over(),
+                None => {}
+            }
+            if self.world.now_s() > max_s {
+                self.broken("it ends", format!("it goes on after {max_s} s"));
+                break;
+            }
+            self.step();
+        }
+        None
+    }
+
+    /// Lets the next thing happen.
+    pub fn step(&mut self) {
+        let world_s = self.world.next_s().unwrap_or(f64::INFINITY);
+        let deed_s = self.script.next_s().unwrap_or(f64::INFINITY);
+        let tick_s = self.engine.next_tick_s().unwrap_or(f64::INFINITY);
+        let next_s = world_s.min(deed_s).min(tick_s);
+        if next_s.is_infinite() {
+            return self.broken("it ends", "nothing will ever happen again".to_owned());
+        }
+        if world_s <= next_s {
+            if let Some(event) = self.world.happen() {
+                self.deliver(event);
+            }
+        } else if deed_s <= next_s {
+            if let Some((at_s, deed)) = self.script.take() {
+                self.world.wait_until(at_s);
+                self.do_deed(deed);
+            }
+        } else {
+            self.world.wait_until(tick_s);
+            self.deliver(Event::Tick);
+        }
+    }
+
+    fn do_deed(&mut self, deed: Deed) {
+        match deed {
+            Deed::Ask(command) => self.ask(command),
+            Deed::Interrupt(times) => {
+                self.world.hit(match times {
+                    1 => Fault::Interrupted,
+                    2 => Fault::InterruptedTwice,
+                    _ => Fault::InterruptedThrice,
+                });
+                for _ in 0..times {
+                    if self.state().ended.is_none() {
+                        self.deliver(Event::Interrupt);
+                    }
+                }
+            }
+            Deed::NodeGoes(name) => {
+                if self.world.remove_node(&name).is_some() {
+                    self.world.hit(Fault::NodeLost);
+                    let reason = "its power failed".to_owned();
+                    self.deliver(Event::NodeLeft { name, reason });
+                }
+            }
+            Deed::NodeComes(spec) => {
+                let before = self.world.number_of(&spec.name);
+                let before = before.and_then(|node| self.state().cluster.nodes.get(node.0));
+                self.world.hit(match before {
+                    None => Fault::NodeJoins,
+                    Some(before) if before.gpus == spec.gpus => Fault::NodeBack,
+                    Some(_) => Fault::NodeBackOther,
+                });
+                self.world.add_node(spec.clone());
+                self.deliver(Event::NodeJoined { spec });
+            }
+            Deed::Device(name, device, is_bad) => {
+                if let Some(node) = self.world.number_of(&name) {
+                    self.world.set_bad(DeviceId { node, device }, is_bad);
+                }
+            }
+            Deed::OldWord(attempt) if self.is_past(attempt) => {
+                self.world.word_from_the_past(attempt);
+            }
+            Deed::OldWord(_) => {}
+            Deed::Calm(nodes) => self.calm(nodes),
+        }
+    }
+
+    fn ask(&mut self, command: Command) {
+        self.world.hit(match &command {
+            Command::Submit { .. } => Fault::TaskAdded,
+            Command::Cancel { task } if self.state().task_named(task).is_none() => {
+                Fault::WrongCommand
+            }
+            Command::Cancel { .. } => Fault::TaskCancelled,
+            Command::Pause { .. } => Fault::TaskPaused,
+            Command::Wish { .. } => Fault::Wished,
+            Command::TakeBack { .. } => Fault::TakenBack,
+            Command::Unpause { .. } | Command::Close | Command::Stop { .. } => {
+                return self.deliver(Event::Command { command });
+            }
+        });
+        self.deliver(Event::Command { command });
+    }
+
+    /// The trouble is over: machines on which something can't be killed are started again.
+    fn calm(&mut self, nodes: Vec<Node>) {
+        let stuck = self.world.calm();
+        for spec in nodes {
+            let is_well = self.world.nodes().any(|one| *one == spec) && !stuck.contains(&spec.name);
+            if !is_well {
+                self.do_deed(Deed::NodeGoes(spec.name.clone()));
+                self.do_deed(Deed::NodeComes(spec.clone()));
+            }
+            self.deliver(Event::Command {
+                command: Command::TakeBack { node: spec.name, devices: Vec::new() },
+            });
+        }
+    }
+
+    /// Gives the engine an event now, and does what it decides.
+    pub fn deliver(&mut self, event: Event) {
+        let now_s = self.world.now_s();
+        self.num_events += 1;
+        if !self.is_moving(now_s) {
+            return;
+        }
+        // A person whose words were lost with the driver says them again.
+        let asked =
+            if let Event::Command { command } = &event { Some(command.clone()) } else { None };
+        if self.driver_dies(Fault::DriverDies) {
+            return self.ask_again(asked);
+        }
+        let is_routine = matches!(
+            event,
+            Event::Tick
+                | Event::Reported { report: RankReport::Progress { .. } | RankReport::Alive, .. }
+        );
+        let told = (!self.world.history.is_off).then(|| event.clone());
+        let decision = self.engine.handle(event, now_s);
+        let is_nothing = decision.records.is_empty() && decision.actions.is_empty();
+        if let Some(event) = told.filter(|_| !(is_routine && is_nothing)) {
+            self.world.history.add(now_s, || Fact::Told(event));
+        }
+        if !is_nothing && self.driver_dies(Fault::DriverDiesBeforeJournal) {
+            return self.ask_again(asked);
+        }
+        self.take(decision);
+        if !is_nothing && self.violations.is_empty() {
+            self.look();
+        }
+    }
+
+    fn is_past(&self, attempt: AttemptId) -> bool {
+        let was = |(record, _): &(Record, f64)| matches!(record, Record::Ended { attempt: of, .. } if *of == attempt);
+        self.journal.iter().any(was) && self.world.processes().all(|(id, ..)| id != attempt)
+    }
+
+    fn ask_again(&mut self, asked: Option<Command>) {
+        if let Some(command) = asked {
+            self.script.add(self.world.now_s(), Deed::Ask(command));
+        }
+    }
+
+    /// Checks at each event from now on. Only from the beginning.
+    pub(crate) fn watch(&mut self) {
+        let mut watch = Watch::new(self.state());
+        for (record, at_s) in &self.journal {
+            watch.stored(record, *at_s);
+        }
+        self.watch = Some(watch);
+    }
+
+    /// Plants a bug between engine and world.
+    pub(crate) fn plant(&mut self, bug: crate::saboteur::Bug) {
+        match bug {}
+    }
+
+    fn look(&mut self) {
+        if let Some(watch) = &mut self.watch
+            && let Err(violation) = watch.check(self.engine.state(), &self.world)
+        {
+            self.violations.push(violation);
+        }
+    }
+
+    fn is_moving(&mut self, now_s: f64) -> bool {
+        let (at_s, num) = &mut self.at_once;
+        if now_s > *at_s {
+            (*at_s, *num) = (now_s, 0);
+        }
+        *num += 1;
+        if *num > MAX_EVENTS_AT_ONCE {
+            self.broken("time passes", format!("more than {MAX_EVENTS_AT_ONCE} events at once"));
+            return false;
+        }
+        true
+    }
+
+    fn take(&mut self, decision: Decision) {
+        let Decision { records, actions, refusal } = decision;
+        let now_s = self.world.now_s();
+        for record in records {
+            self.world.stored(&record);
+            if let Some(watch) = &mut self.watch {
+                watch.stored(&record, now_s);
+            }
+            self.world.history.add(now_s, || Fact::Stored(record.clone()));
+            self.journal.push((record, now_s));
+        }
+        if let Some(refusal) = refusal {
+            self.world.history.add(now_s, || Fact::Refused(refusal));
+        }
+        if !actions.is_empty() && self.driver_dies(Fault::DriverDiesAfterJournal) {
+            return;
+        }
+        for action in actions {
+            self.perform(action);
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        let now_s = self.world.now_s();
+        self.world.history.add(now_s, || Fact::Performed(action.clone()));
+        match action {
+            Action::Launch { attempt, task, purpose, strategy, gang, steps, until_step } => {
+                let num_ranks = self.state().config.num_ranks(&strategy);
+                self.world.launch(Order {
+                    attempt,
+                    task,
+                    purpose,
+                    strategy,
+                    gang,
+                    steps,
+                    until_step,
+                    num_ranks,
+                });
+            }
+            Action::Stop { attempt } => self.world.stop(attempt),
+            Action::Until { attempt, step } => self.world.until(attempt, step),
+            Action::Kill { attempt } => self.world.kill(attempt),
+            Action::Solve { request, order } => {
+                let (takes_s, answer) = self.planner.answer(&mut self.world, &order);
+                self.world.tell(now_s + takes_s, Event::Solved { request, answer });
+            }
+        }
+    }
+
+    /// Perhaps the driver dies; another takes the run over.
+    fn driver_dies(&mut self, how: Fault) -> bool {
+        let dies = !self.journal.is_empty() && self.world.is_hit(how);
+        if dies {
+            self.take_over();
+        }
+        dies
+    }
+
+    /// A new driver takes the run over from the journal; whatever the last one left is gone.
+    pub fn take_over(&mut self) {
+        self.world.driver_died();
+        let records = self.journal.iter().map(|(record, at_s)| (record, *at_s));
+        let Some(engine) = Engine::restore(records) else {
+            return self.broken("it resumes", "the journal has no beginning".to_owned());
+        };
+        self.engine = engine;
+        if self.world.is_hit(Fault::OtherMemory) {
+            let bytes = self.world.rng.random_range(1 << 29..1u64 << 32);
+            self.device_memory_bytes = Some(bytes);
+        }
+        if self.world.is_hit(Fault::OtherPool) {
+            self.change_pool();
+        }
+        let (cluster, device_memory_bytes) = (self.pool(), self.device_memory_bytes);
+        self.deliver_surely(Event::Resume { cluster, device_memory_bytes });
+        self.deliver_surely(Event::Tick);
+    }
+
+    /// A node has another number of devices when the next driver looks.
+    fn change_pool(&mut self) {
+        let Some(mut node) = self.world.nodes().next().cloned() else { return };
+        node.gpus = self.world.rng.random_range(1..=4);
+        self.world.add_node(node);
+    }
+
+    /// The same as `deliver`, without dying.
+    fn deliver_surely(&mut self, event: Event) {
+        let odds = std::mem::take(&mut self.world.odds);
+        self.deliver(event);
+        self.world.odds = odds;
+    }
+
+    fn broken(&mut self, rule: &'static str, what: String) {
+        self.violations.push(Violation { rule, what });
+    }
+}

@@ -1,0 +1,84 @@
+//! How long things take in truth, whatever the engine believes of it.
+
+use std::collections::BTreeMap;
+
+use saturn_core::{Strategy, TrialOutcome};
+
+/// What holds for all tasks of a group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupTruth {
+    /// Seconds a step on one device of speed 1 under a technique of factor 1.
+    pub step_s: f64,
+    /// Seconds from launch to the first step.
+    pub load_s: f64,
+    /// Seconds that a checkpoint takes.
+    pub save_s: f64,
+    /// Batches in a pass over the loader.
+    pub batches_per_epoch: u64,
+    /// By name.
+    pub techniques: BTreeMap<String, TechniqueTruth>,
+}
+
+/// How a technique does with a group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TechniqueTruth {
+    /// Seconds a step beside others'.
+    pub factor: f64,
+    /// n devices are n to the power of this as fast as one.
+    pub scaling: f64,
+    /// It needs at least so many devices to fit in memory.
+    pub fits_from: u32,
+    /// Why it can't run the group at all.
+    pub refusal: Option<String>,
+}
+
+/// What is true of a world.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Truth {
+    /// By profile key.
+    pub groups: BTreeMap<String, GroupTruth>,
+    /// Speed of each type of device.
+    pub speeds: BTreeMap<String, f64>,
+}
+
+impl Truth {
+    /// Seconds a step, or what a trial would find in its place.
+    pub fn step_s(
+        &self,
+        group: &str,
+        strategy: &Strategy,
+        gpu_type: &str,
+    ) -> Result<f64, TrialOutcome> {
+        let unknown = || TrialOutcome::NotApplicable { reason: "it is not known".to_owned() };
+        let group = self.groups.get(group).ok_or_else(unknown)?;
+        let technique = group.techniques.get(&strategy.technique).ok_or_else(unknown)?;
+        if let Some(reason) = &technique.refusal {
+            return Err(TrialOutcome::NotApplicable { reason: reason.clone() });
+        }
+        if strategy.gpus < technique.fits_from {
+            let detail = format!("{} devices hold too little", strategy.gpus);
+            return Err(TrialOutcome::OutOfMemory { detail });
+        }
+        let speed = self.speeds.get(gpu_type).copied().unwrap_or(1.0);
+        let gpus = f64::from(strategy.gpus).powf(technique.scaling);
+        Ok(group.step_s * technique.factor / (gpus * speed))
+    }
+
+    /// What an exact trial finds.
+    pub fn outcome(&self, group: &str, strategy: &Strategy, gpu_type: &str) -> TrialOutcome {
+        match self.step_s(group, strategy, gpu_type) {
+            Err(outcome) => outcome,
+            Ok(step_s) => {
+                let group = &self.groups[group];
+                TrialOutcome::Measured {
+                    step_s,
+                    setup_s: group.load_s,
+                    checkpoint_s: Some(group.save_s),
+                    peak_memory_bytes: 1 << 30,
+                    timed_steps: 3,
+                    batches_per_epoch: Some(group.batches_per_epoch),
+                }
+            }
+        }
+    }
+}
