@@ -3,9 +3,11 @@
 //! It works on runs that go on, that have ended and that nobody drives: everything is from the
 //! journal, but for the live step and loss where a driver answers.
 
+use std::collections::BTreeMap;
+
 use saturn_core::{Gang, Strategy};
 use saturn_engine::{
-    AttemptId, DeviceId, DeviceKind, Mode, NodeId, Purpose, Stage, State, StopReason, TaskEnd,
+    AttemptId, DeviceId, DeviceKind, Mode, NodeId, Place, Purpose, State, StopReason, TaskEnd,
     TaskId, TaskStatus as EngineStatus, devices,
 };
 use serde::{Deserialize, Serialize};
@@ -157,8 +159,9 @@ pub struct Status {
 /// Where a run stands at `now_s`.
 pub fn status(state: &State, history: &History, now_s: f64) -> Status {
     let expected = Expected::of(state, history, now_s);
-    let tasks: Vec<TaskStatus> =
-        state.task_ids().map(|id| task(state, history, &expected, id)).collect();
+    let next = next_places(state);
+    let of_task = |id| task(state, history, &expected, next.get(&id).copied(), id);
+    let tasks: Vec<TaskStatus> = state.task_ids().map(of_task).collect();
     let is_unplanned = |task: &&TaskStatus| task.ended_s.is_none() && task.expected_end_s.is_none();
     Status {
         version: VERSION,
@@ -179,9 +182,15 @@ pub fn status(state: &State, history: &History, now_s: f64) -> Status {
     }
 }
 
-fn task(state: &State, history: &History, expected: &Expected, id: TaskId) -> TaskStatus {
+fn task(
+    state: &State,
+    history: &History,
+    expected: &Expected,
+    next: Option<&Place>,
+    id: TaskId,
+) -> TaskStatus {
     let task = state.task(id);
-    let way = way_of(state, history, id);
+    let way = way_of(state, history, next, id);
     let live = state.attempt_of(id);
     let wishes = &task.spec.wishes;
     let times = expected.times(id).filter(|_| !state.has_ended(id));
@@ -216,27 +225,32 @@ fn task(state: &State, history: &History, expected: &Expected, id: TaskId) -> Ta
     }
 }
 
-/// How and where a task trains, will train by the plan in force, or trained last.
+/// How and where a task trains, will train by its next place, or trained last.
 pub(crate) fn way_of<'a>(
     state: &'a State,
     history: &'a History,
+    next: Option<&'a Place>,
     task: TaskId,
 ) -> Option<(&'a Strategy, &'a Gang)> {
     if let Some((_, live)) = state.attempt_of(task) {
         return Some((&live.strategy, &live.gang));
     }
-    if !matches!(state.stage(task), Stage::Done | Stage::Failed | Stage::Cancelled)
-        && let Some(place) = next_place(state, task)
-    {
-        return Some((&place.strategy, &place.gang));
-    }
-    history.training(task).next_back().map(|(_, last)| (&last.strategy, &last.gang))
+    let next = next.filter(|_| !state.has_ended(task));
+    let last = || history.training(task).next_back();
+    next.map(|place| (&place.strategy, &place.gang))
+        .or_else(|| last().map(|(_, last)| (&last.strategy, &last.gang)))
 }
 
-/// A task's first place in the plan in force that is not over.
-pub(crate) fn next_place(state: &State, task: TaskId) -> Option<&saturn_engine::Place> {
-    let reached = state.task(task).checkpoint_step;
-    state.plan.as_ref()?.places_of(task).find(|place| !place.is_done_at(reached))
+/// Each task's first place in the plan in force that is not over.
+pub(crate) fn next_places(state: &State) -> BTreeMap<TaskId, &Place> {
+    let mut next = BTreeMap::new();
+    let places = state.plan.iter().flat_map(|plan| &plan.places);
+    for place in places.filter(|place| !state.has_ended(place.task)) {
+        if !place.is_done_at(state.task(place.task).checkpoint_step) {
+            next.entry(place.task).or_insert(place);
+        }
+    }
+    next
 }
 
 pub(crate) fn devices_on(state: &State, gang: &Gang) -> Vec<DevicesOn> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Code;
 use crate::history::History;
-use crate::status::way_of;
+use crate::status::{next_places, way_of};
 use crate::units::{duration, signed_percent};
 use crate::words::first_line;
 
@@ -43,7 +43,8 @@ pub struct Candidate {
 /// The candidates of a task: the one that it has first, those that it could have by time, then those
 /// that it can't.
 pub(super) fn of(state: &State, history: &History, task: TaskId, now_s: f64) -> Vec<Candidate> {
-    let way = way_of(state, history, task);
+    let next = next_places(state).get(&task).copied();
+    let way = way_of(state, history, next, task);
     let chosen = way.map(|(strategy, gang)| TrialKey {
         strategy: strategy.key(),
         gpu_type: state.gang_type(gang).to_owned(),

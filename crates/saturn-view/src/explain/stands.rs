@@ -11,7 +11,7 @@ use super::{Code, Reason, names, until};
 use crate::expect::Expected;
 use crate::history::{History, PastAttempt};
 use crate::outcome::training_s;
-use crate::status::next_place;
+use crate::status::next_places;
 use crate::units::{clock, count, duration, number};
 use crate::words::{self, first_line};
 
@@ -164,7 +164,7 @@ fn waiting(
     if task_state.is_paused {
         return reasons;
     }
-    match next_place(state, task) {
+    match next_places(state).get(&task).copied() {
         Some(place) => reasons.extend(at_place(state, expected, place, reasons.is_empty())),
         None => reasons.extend(without_place(state, history, task)),
     }
