@@ -420,6 +420,8 @@ impl State {
             });
             // Without an outcome it is open again.
             self.want_trials_for(attempt.task);
+            // What waited for it to end can be planned: its outcome may have come before its end.
+            self.version += 1;
             return;
         }
         if let Some(step_s) = step_s {
