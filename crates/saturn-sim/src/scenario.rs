@@ -178,7 +178,8 @@ fn draw_nodes(rng: &mut Xoshiro256PlusPlus, simulation: &mut Simulation, nodes: 
             simulation.plan_deed(at_s, Deed::NodeGoes(node.name.clone()));
             let mut back = node.clone();
             if rng.random_bool(0.3) {
-                back.gpus = rng.random_range(1..=4);
+                // With more than at the end, a task might be left with what only more can hold.
+                back.gpus = rng.random_range(1..=node.gpus);
             }
             let back_s = at_s + rng.random_range(0.0..60.0);
             simulation.plan_deed(back_s, Deed::NodeComes(back));

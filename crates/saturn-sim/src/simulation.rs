@@ -229,7 +229,9 @@ impl Simulation {
     pub fn deliver(&mut self, event: Event) {
         let now_s = self.world.now_s();
         self.num_events += 1;
-        if !self.is_moving(now_s) {
+        // Then there is no driver any more.
+        let is_over = self.state().ended == Some(RunEnd::Complete);
+        if is_over || !self.is_moving(now_s) {
             return;
         }
         // A person whose words were lost with the driver says them again.
@@ -383,10 +385,10 @@ impl Simulation {
         self.deliver_surely(Event::Tick);
     }
 
-    /// A node has another number of devices when the next driver looks.
+    /// A node has fewer devices when the next driver looks.
     fn change_pool(&mut self) {
         let Some(mut node) = self.world.nodes().next().cloned() else { return };
-        node.gpus = self.world.rng.random_range(1..=4);
+        node.gpus = self.world.rng.random_range(1..=node.gpus);
         self.world.add_node(node);
     }
 

@@ -5,6 +5,8 @@ use saturn_engine::{
     Action, AttemptEnd, AttemptId, FailureKind, Purpose, RankReport, Record, TaskEnd, TaskId, devices,
 };
 
+use crate::truth::PEAK_MEMORY_BYTES;
+
 use super::books::{AttemptBook, Books};
 use super::duties::Duty;
 
@@ -290,14 +292,23 @@ impl Books {
         }
     }
 
-    pub(super) fn resumed(&mut self) {
+    pub(super) fn resumed(&mut self, device_memory_bytes: Option<u64>) {
+        // What needed more than there is now must be measured anew.
+        if device_memory_bytes.is_some_and(|limit| limit < PEAK_MEMORY_BYTES) {
+            self.measured.clear();
+        }
+        // A wider limit of memory lets excluded strategies be tried again.
+        let before = std::mem::replace(&mut self.config.device_memory_bytes, device_memory_bytes);
+        let is_wider =
+            before.is_some_and(|before| device_memory_bytes.is_none_or(|limit| limit > before));
         self.set_aside.clear();
         self.ended = None;
         for task in &mut self.tasks {
             task.failures = 0;
             task.not_before_s = 0.0;
-            // A wider limit of memory lets excluded strategies be tried again.
-            task.excluded.clear();
+            if is_wider {
+                task.excluded.clear();
+            }
         }
     }
 }
