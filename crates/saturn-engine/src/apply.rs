@@ -465,7 +465,14 @@ impl State {
 
     /// Takes in what a rank says between records: a convenience for forecasts and people, never
     /// needed to resume.
-    pub fn observe(&mut self, id: AttemptId, step: u64, loss: Option<f64>, step_s: Option<f64>, now_s: f64) {
+    pub fn observe(
+        &mut self,
+        id: AttemptId,
+        step: u64,
+        loss: Option<f64>,
+        step_s: Option<f64>,
+        now_s: f64,
+    ) {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         attempt.heard_s = now_s;
         if step > attempt.step || attempt.started.is_none() {

@@ -39,9 +39,8 @@ impl Engine {
         {
             return;
         }
-        let is_clear = devices(&place.gang).all(|device| {
-            self.state.is_free(device) && !self.kept_for_trials.contains(&device)
-        });
+        let is_clear = devices(&place.gang)
+            .all(|device| self.state.is_free(device) && !self.kept_for_trials.contains(&device));
         if is_clear && self.queues.is_first(&self.state, index) {
             let Place { strategy, gang, until_step, .. } = place;
             self.launch(task, Purpose::Train, strategy, (gang, until_step), now_s);

@@ -352,7 +352,10 @@ impl Engine {
             .present_nodes()
             .map(|node| self.state.cluster.nodes[node.0].clone())
             .filter(|node| {
-                !cluster.nodes.iter().any(|one| one.name == node.name && one.gpu_type == node.gpu_type)
+                !cluster
+                    .nodes
+                    .iter()
+                    .any(|one| one.name == node.name && one.gpu_type == node.gpu_type)
             })
             .map(|node| node.name)
             .collect();

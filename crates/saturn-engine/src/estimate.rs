@@ -62,9 +62,11 @@ impl State {
             Some(self.observed_step_s(attempt)? / trial.tried_step_s()?)
         });
         live.unwrap_or_else(|| {
-            let ratios = self.group_of(task).trials.values().filter_map(|trial| {
-                Some((trial.trained_step_s? / trial.tried_step_s()?).ln())
-            });
+            let ratios = self
+                .group_of(task)
+                .trials
+                .values()
+                .filter_map(|trial| Some((trial.trained_step_s? / trial.tried_step_s()?).ln()));
             let (sum, num) = ratios.fold((0.0, 0), |(sum, num), one| (sum + one, num + 1));
             if num == 0 { 1.0 } else { (sum / f64::from(num)).exp() }
         })
@@ -95,10 +97,11 @@ impl State {
     /// end; `None` where none of its group was timed.
     pub fn save_s(&self, task: TaskId) -> Option<f64> {
         self.task(task).save_s.or_else(|| {
-            let tried = self.group_of(task).trials.values().filter_map(|trial| match &trial.outcome {
-                Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
-                _ => None,
-            });
+            let tried =
+                self.group_of(task).trials.values().filter_map(|trial| match &trial.outcome {
+                    Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
+                    _ => None,
+                });
             tried.max_by(f64::total_cmp)
         })
     }

@@ -1,8 +1,6 @@
 //! What happens to the engine, and what it asks for.
 
-use saturn_core::{
-    Cluster, Gang, Knobs, Node, Objective, Plan, Problem, Strategy, TrialOutcome,
-};
+use saturn_core::{Cluster, Gang, Knobs, Node, Objective, Plan, Problem, Strategy, TrialOutcome};
 use serde::{Deserialize, Serialize};
 
 use crate::config::TaskSpec;

@@ -15,7 +15,12 @@ use crate::record::Place;
 use crate::state::State;
 
 /// The open places of the plan in force, and places behind them for those of `tasks` that have none.
-pub(crate) fn extended(state: &State, mut places: Vec<Place>, tasks: &[TaskId], now_s: f64) -> Vec<Place> {
+pub(crate) fn extended(
+    state: &State,
+    mut places: Vec<Place>,
+    tasks: &[TaskId],
+    now_s: f64,
+) -> Vec<Place> {
     let placed: BTreeSet<TaskId> = places.iter().map(|place| place.task).collect();
     // What trains without a place goes on: it is before all others.
     let without = tasks.iter().filter(|task| !placed.contains(task));

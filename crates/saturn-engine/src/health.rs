@@ -37,9 +37,8 @@ impl Engine {
         let task = attempt.task;
         let held: Vec<DeviceId> = attempt.devices().collect();
         // It fails elsewhere too: what it has accused before is acquitted.
-        let (acquitted, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.blame.accused)
-            .into_iter()
-            .partition(|(accusers, accused)| {
+        let (acquitted, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.blame.accused).into_iter().partition(|(accusers, accused)| {
                 accusers.contains(&task) && !accused.iter().any(|device| held.contains(device))
             });
         self.blame.accused = others;
@@ -94,13 +93,7 @@ impl Engine {
             })
     }
 
-    fn set_aside(
-        &mut self,
-        devices: &[DeviceId],
-        reason: &str,
-        absolved: Vec<TaskId>,
-        now_s: f64,
-    ) {
+    fn set_aside(&mut self, devices: &[DeviceId], reason: &str, absolved: Vec<TaskId>, now_s: f64) {
         let mut absolved = Some(absolved);
         for (node, devices) in by_node(devices) {
             let reason = reason.to_owned();

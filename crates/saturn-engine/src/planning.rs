@@ -110,8 +110,7 @@ impl Engine {
         if !may || state.num_open_tasks == 0 {
             return;
         }
-        let has_changed =
-            state.version != self.planning.asked_version || self.planning.must_ask;
+        let has_changed = state.version != self.planning.asked_version || self.planning.must_ask;
         let interval_s = self.planning.asked_s + state.config.policy.interval_s;
         let due_s = if has_changed { self.planning.rest_until_s } else { interval_s };
         if due_s > now_s {
@@ -184,7 +183,8 @@ impl Engine {
                 self.choose(Some((&answer, places)), &remaining, None, now_s);
             }
             Err(reason) => {
-                let has_deadlines = remaining.problem.tasks.iter().any(|task| task.deadline_s.is_some());
+                let has_deadlines =
+                    remaining.problem.tasks.iter().any(|task| task.deadline_s.is_some());
                 self.not_solved(&reason, has_deadlines, now_s);
                 self.choose(None, &remaining, Some(reason), now_s);
             }
@@ -309,8 +309,7 @@ impl Rival {
             }
         }
         let makespan_s = (forecast.end_s - now_s).max(0.0);
-        let lower_bound_s =
-            answer.map_or(0.0, |answer| answer.plan.lower_bound_s).min(makespan_s);
+        let lower_bound_s = answer.map_or(0.0, |answer| answer.plan.lower_bound_s).min(makespan_s);
         let is_optimal = lower_bound_s > 0.0 && makespan_s <= lower_bound_s * (1.0 + 1e-6);
         RunPlan {
             at_s: now_s,
@@ -390,13 +389,14 @@ fn rounded(steps: f64) -> u64 {
 /// one node, and no task is before what it must come after: what the engine checks itself, whatever
 /// the solver's own checker said.
 fn is_followable(state: &State, places: &[Place]) -> bool {
-    too_early(state, places).is_empty() && places.iter().all(|place| {
-        let held: BTreeSet<_> = devices(&place.gang).collect();
-        held.len() == place.strategy.gpus as usize
-            && devices(&place.gang).count() == held.len()
-            && place.gang.len() == 1
-            && state.can_hold(&place.gang)
-    })
+    too_early(state, places).is_empty()
+        && places.iter().all(|place| {
+            let held: BTreeSet<_> = devices(&place.gang).collect();
+            held.len() == place.strategy.gpus as usize
+                && devices(&place.gang).count() == held.len()
+                && place.gang.len() == 1
+                && state.can_hold(&place.gang)
+        })
 }
 
 /// The same places with what trains put first, as it trains, and everything else behind it in order.
@@ -433,9 +433,11 @@ fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
     for place in places.iter().filter(|place| place.start_s <= AT_ONCE_S) {
         let Some((_, attempt)) = state.attempt_of(place.task) else { continue };
         let same_nodes = place.gang.len() == attempt.gang.len()
-            && place.gang.iter().zip(&attempt.gang).all(|(a, b)| {
-                a.node == b.node && a.devices.len() == b.devices.len()
-            });
+            && place
+                .gang
+                .iter()
+                .zip(&attempt.gang)
+                .all(|(a, b)| a.node == b.node && a.devices.len() == b.devices.len());
         if attempt.strategy == place.strategy && same_nodes {
             for (from, to) in devices(&place.gang).zip(devices(&attempt.gang)) {
                 renamed.insert(from, to);
@@ -445,12 +447,12 @@ fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
     }
     let nodes: BTreeSet<NodeId> = renamed.keys().map(|one| one.node).collect();
     for node in nodes {
-        let all: Vec<_> = state
-            .usable_devices(node)
-            .map(|device| DeviceId { node, device })
-            .collect();
-        let free_targets: Vec<_> = all.iter().filter(|one| !targets.contains(one)).copied().collect();
-        let sources: Vec<_> = all.iter().filter(|one| !renamed.contains_key(one)).copied().collect();
+        let all: Vec<_> =
+            state.usable_devices(node).map(|device| DeviceId { node, device }).collect();
+        let free_targets: Vec<_> =
+            all.iter().filter(|one| !targets.contains(one)).copied().collect();
+        let sources: Vec<_> =
+            all.iter().filter(|one| !renamed.contains_key(one)).copied().collect();
         renamed.extend(sources.into_iter().zip(free_targets));
     }
     for place in &mut places {

@@ -15,8 +15,8 @@ use saturn_core::TrialOutcome;
 
 use crate::config::Level;
 use crate::engine::Engine;
-use crate::event::{FailureKind, RankFailure};
 use crate::estimate::MIN_STEPS_TO_CORRECT;
+use crate::event::{FailureKind, RankFailure};
 use crate::ids::{AttemptId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record, TaskEnd};
 use crate::state::{Attempt, TaskStatus};
@@ -120,8 +120,7 @@ impl Engine {
         };
         let end = AttemptEnd::Failed { failure: failure.clone() };
         self.commit(Record::Ended { attempt: id, end, step: saved_step, step_s }, now_s);
-        let is_absolved =
-            failure.kind.may_be_machines_fault() && self.judge(&attempt, now_s);
+        let is_absolved = failure.kind.may_be_machines_fault() && self.judge(&attempt, now_s);
         if self.state.has_ended(task) {
             return;
         }
@@ -193,7 +192,8 @@ impl Engine {
             }
             FailureKind::Task if !has_trained => self.give_up(task, failure, now_s),
             _ if may_retry => {
-                let doublings = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX).min(10);
+                let doublings =
+                    i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX).min(10);
                 let wait_s = self.state.config.policy.backoff_s * 2.0_f64.powi(doublings);
                 let not_before_s = now_s + wait_s;
                 self.commit(Record::Retrying { task, not_before_s, counts }, now_s);
@@ -217,9 +217,12 @@ impl Engine {
             }
             let is_done = matches!(end, TaskEnd::Done { .. });
             self.commit(Record::TaskEnded { task, end }, now_s);
-            if let Some((id, _)) = self.state.attempts.iter().find(|(_, one)| {
-                one.task == task && one.purpose == Purpose::Train
-            }) {
+            if let Some((id, _)) = self
+                .state
+                .attempts
+                .iter()
+                .find(|(_, one)| one.task == task && one.purpose == Purpose::Train)
+            {
                 self.kill(*id, now_s);
             }
             let followers = self.followers.get(&task).cloned().unwrap_or_default();
@@ -229,7 +232,8 @@ impl Engine {
                 if is_done {
                     self.queues.touch_task(&self.state, follower);
                 } else {
-                    let reason = format!("it comes after `{}`, which is not done", self.state.name(task));
+                    let reason =
+                        format!("it comes after `{}`, which is not done", self.state.name(task));
                     ending.push((follower, TaskEnd::Cancelled { reason }));
                 }
             }
@@ -251,9 +255,10 @@ impl Engine {
         let state = self.state.task(task);
         let group = self.state.group_of(task);
         let has_choice = state.steps.is_some() && self.state.choices(task).next().is_some();
-        let is_open = group.trials.iter().any(|(key, trial)| {
-            trial.attempt.is_some() || self.state.is_open(state.group, key)
-        });
+        let is_open = group
+            .trials
+            .iter()
+            .any(|(key, trial)| trial.attempt.is_some() || self.state.is_open(state.group, key));
         // Without devices nothing is known: some may come.
         if has_choice || is_open || self.state.widest.is_empty() {
             return None;
@@ -261,11 +266,11 @@ impl Engine {
         let mut error = "no technique can run it".to_owned();
         let mut traceback = String::new();
         let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let allowed = |gpus: u32| {
-            state.spec.gpu_range.as_ref().is_none_or(|range| range.contains(&gpus))
-        };
+        let allowed =
+            |gpus: u32| state.spec.gpu_range.as_ref().is_none_or(|range| range.contains(&gpus));
         let mut num_allowed = 0;
-        for (key, trial) in group.trials.iter().rev().filter(|(key, _)| allowed(key.strategy.gpus)) {
+        for (key, trial) in group.trials.iter().rev().filter(|(key, _)| allowed(key.strategy.gpus))
+        {
             num_allowed += 1;
             let reason = match &trial.outcome {
                 Some(TrialOutcome::NotApplicable { reason }) => reason.clone(),

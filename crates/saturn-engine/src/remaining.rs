@@ -60,16 +60,19 @@ impl State {
             if self.attempt_of(task).is_some() {
                 return true;
             }
-            let awaits =
-                *awaits.entry(state.group).or_insert_with(|| self.awaits_trials(state.group, &rooms));
+            let awaits = *awaits
+                .entry(state.group)
+                .or_insert_with(|| self.awaits_trials(state.group, &rooms));
             !awaits && state.steps.is_some() && self.fits_pool(task)
         };
-        let mut plannable: Vec<TaskId> = self.task_ids().filter(|task| is_plannable(*task)).collect();
+        let mut plannable: Vec<TaskId> =
+            self.task_ids().filter(|task| is_plannable(*task)).collect();
         // What comes after a task that can't be planned can't be either.
         loop {
             let all: BTreeSet<TaskId> = plannable.iter().copied().collect();
             plannable.retain(|task| {
-                self.attempt_of(*task).is_some() || self.waits_for(*task).all(|one| all.contains(&one))
+                self.attempt_of(*task).is_some()
+                    || self.waits_for(*task).all(|one| all.contains(&one))
             });
             if plannable.len() == all.len() {
                 return plannable;
@@ -229,7 +232,8 @@ impl Remaining {
         while self.problem.tasks.iter().any(|task| !task.after.is_empty()) {
             let known: BTreeSet<&str> =
                 self.problem.tasks.iter().map(|task| task.name.as_str()).collect();
-            let is_open = |task: &ProblemTask| task.after.iter().all(|name| known.contains(name.as_str()));
+            let is_open =
+                |task: &ProblemTask| task.after.iter().all(|name| known.contains(name.as_str()));
             let Some(closed) = self.problem.tasks.iter().position(|task| !is_open(task)) else {
                 return;
             };
@@ -254,9 +258,10 @@ impl Remaining {
             .map(|part| {
                 let node = self.nodes.iter().position(|(id, _)| id.0 == part.node)?;
                 let usable = &self.nodes[node].1;
-                let devices = part.devices.iter().map(|device| {
-                    u32::try_from(usable.iter().position(|one| one == device)?).ok()
-                });
+                let devices = part
+                    .devices
+                    .iter()
+                    .map(|device| u32::try_from(usable.iter().position(|one| one == device)?).ok());
                 Some(Placement { node, devices: devices.collect::<Option<_>>()? })
             })
             .collect()
@@ -289,8 +294,7 @@ impl Remaining {
             });
             reached[index] = until;
         }
-        (!assignments.is_empty())
-            .then(|| Plan { assignments, ..Plan::none(self.objective) })
+        (!assignments.is_empty()).then(|| Plan { assignments, ..Plan::none(self.objective) })
     }
 }
 

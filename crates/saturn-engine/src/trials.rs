@@ -111,7 +111,8 @@ impl Engine {
             failure.kind,
             FailureKind::Killed | FailureKind::Machine | FailureKind::PeerLost
         );
-        if failure.kind == FailureKind::NoSpace || may_be_chance && num_failed < MAX_TRIAL_FAILURES {
+        if failure.kind == FailureKind::NoSpace || may_be_chance && num_failed < MAX_TRIAL_FAILURES
+        {
             return;
         }
         let outcome = match failure.kind {
@@ -197,7 +198,10 @@ impl Rooms {
             .filter(wide_enough)
             .max_by_key(|room| room.free.len())
             .map(|room| {
-                room.free.iter().map(|device| DeviceId { node: room.node, device: *device }).collect()
+                room.free
+                    .iter()
+                    .map(|device| DeviceId { node: room.node, device: *device })
+                    .collect()
             })
             .unwrap_or_default()
     }
@@ -205,7 +209,8 @@ impl Rooms {
     /// The most devices that one node of a type has beside those that train.
     fn without_training(&self, gpu_type: &str) -> u32 {
         let rooms = self.0.get(gpu_type).into_iter().flatten();
-        let widths = rooms.map(|room| u32::try_from(room.free.len()).unwrap_or(u32::MAX) + room.lent);
+        let widths =
+            rooms.map(|room| u32::try_from(room.free.len()).unwrap_or(u32::MAX) + room.lent);
         widths.max().unwrap_or(0)
     }
 }

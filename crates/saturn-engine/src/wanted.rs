@@ -130,11 +130,8 @@ impl State {
 impl TrialState {
     /// A strategy of which nothing is known.
     pub(crate) fn unknown(key: &StrategyKey) -> Self {
-        let strategy = Strategy {
-            technique: key.technique.clone(),
-            gpus: key.gpus,
-            knobs: Knobs::new(),
-        };
+        let strategy =
+            Strategy { technique: key.technique.clone(), gpus: key.gpus, knobs: Knobs::new() };
         Self {
             strategy,
             outcome: None,

@@ -40,11 +40,17 @@ impl Watch {
         for (id, attempt) in &state.attempts {
             for device in devices(&attempt.gang) {
                 if let Some(other) = held.insert(device, *id) {
-                    return broken("one gang a device", format!("{device:?} is held by {other} and {id}"));
+                    return broken(
+                        "one gang a device",
+                        format!("{device:?} is held by {other} and {id}"),
+                    );
                 }
                 let holder = state.device(device).and_then(|one| one.held_by);
                 if holder != Some(*id) {
-                    return broken("a gang is whole", format!("{device:?} of {id} is held by {holder:?}"));
+                    return broken(
+                        "a gang is whole",
+                        format!("{device:?} of {id} is held by {holder:?}"),
+                    );
                 }
             }
             let is_train = state.task(attempt.task).status == TaskStatus::Running(*id);
@@ -90,7 +96,10 @@ impl Watch {
                 return broken("no step is lost", what);
             }
             if now > world.saved_step(task) {
-                let what = format!("{task:?} is said to be at {now}, the disk has {}", world.saved_step(task));
+                let what = format!(
+                    "{task:?} is said to be at {now}, the disk has {}",
+                    world.saved_step(task)
+                );
                 return broken("no step is lost", what);
             }
         }
@@ -107,10 +116,15 @@ impl Watch {
             let pairs = live.tasks.iter().zip(&folded.tasks);
             for (live, folded) in pairs.filter(|(live, folded)| live != folded) {
                 let (live, folded) = (format!("{live:?}"), format!("{folded:?}"));
-                what = format!("a task is {}, by the journal {}", differing(&live, &folded), differing(&folded, &live));
+                what = format!(
+                    "a task is {}, by the journal {}",
+                    differing(&live, &folded),
+                    differing(&folded, &live)
+                );
             }
         } else if live.attempts != folded.attempts {
-            what = format!("attempts are {:?}, by the journal {:?}", live.attempts, folded.attempts);
+            what =
+                format!("attempts are {:?}, by the journal {:?}", live.attempts, folded.attempts);
         } else if live.nodes != folded.nodes {
             what = format!("nodes are {:?}, by the journal {:?}", live.nodes, folded.nodes);
         }

@@ -14,6 +14,7 @@ use crate::heap::Heap;
 use crate::history::Fact;
 use crate::invariants::Watch;
 use crate::planner::Planner;
+use crate::saboteur::Bug;
 use crate::world::World;
 
 /// Events at one moment after which the driver counts as running in circles.
@@ -65,6 +66,7 @@ pub struct Simulation {
     device_memory_bytes: Option<u64>,
     at_once: (f64, u32),
     watch: Option<Watch>,
+    bug: Option<Bug>,
 }
 
 impl Simulation {
@@ -82,6 +84,7 @@ impl Simulation {
             device_memory_bytes,
             at_once: (0.0, 0),
             watch: None,
+            bug: None,
         };
         let cluster = simulation.pool();
         simulation.deliver(Event::Begin { cluster });
@@ -111,7 +114,10 @@ impl Simulation {
                     self.world.history.add(self.world.now_s(), || Fact::Over);
                     return Some(RunEnd::Complete);
                 }
-                Some(RunEnd::Interrupted) => self.take_over(),
+                Some(RunEnd::Interrupted) => {
+                    self.take_over();
+                    continue;
+                }
                 None => {}
             }
             if self.world.now_s() > max_s {
@@ -213,7 +219,13 @@ impl Simulation {
     /// The trouble is over: machines on which something can't be killed are started again.
     fn calm(&mut self, nodes: Vec<Node>) {
         let stuck = self.world.calm();
-        for spec in nodes {
+        let others: Vec<Node> = self
+            .world
+            .nodes()
+            .filter(|one| nodes.iter().all(|node| node.name != one.name))
+            .cloned()
+            .collect();
+        for spec in nodes.into_iter().chain(others) {
             let is_well = self.world.nodes().any(|one| *one == spec) && !stuck.contains(&spec.name);
             if !is_well {
                 self.do_deed(Deed::NodeGoes(spec.name.clone()));
@@ -235,7 +247,8 @@ impl Simulation {
             return;
         }
         // A person whose words were lost with the driver says them again.
-        let asked = if let Event::Command { command } = &event { Some(command.clone()) } else { None };
+        let asked =
+            if let Event::Command { command } = &event { Some(command.clone()) } else { None };
         if self.driver_dies(Fault::DriverDies) {
             return self.ask_again(asked);
         }
@@ -245,7 +258,7 @@ impl Simulation {
                 | Event::Reported { report: RankReport::Progress { .. } | RankReport::Alive, .. }
         );
         let told = (!self.world.history.is_off).then(|| event.clone());
-        let decision = self.engine.handle(event, now_s);
+        let decision = self.decide(event, now_s);
         let is_nothing = decision.records.is_empty() && decision.actions.is_empty();
         if let Some(event) = told.filter(|_| !(is_routine && is_nothing)) {
             self.world.history.add(now_s, || Fact::Told(event));
@@ -260,9 +273,7 @@ impl Simulation {
     }
 
     fn is_past(&self, attempt: AttemptId) -> bool {
-        let was = |(record, _): &(Record, f64)| {
-            matches!(record, Record::Ended { attempt: of, .. } if *of == attempt)
-        };
+        let was = |(record, _): &(Record, f64)| matches!(record, Record::Ended { attempt: of, .. } if *of == attempt);
         self.journal.iter().any(was) && self.world.processes().all(|(id, ..)| id != attempt)
     }
 
@@ -282,8 +293,22 @@ impl Simulation {
     }
 
     /// Plants a bug between engine and world.
-    pub(crate) fn plant(&mut self, bug: crate::saboteur::Bug) {
-        match bug {}
+    pub(crate) fn plant(&mut self, bug: Bug) {
+        self.bug = Some(bug);
+    }
+
+    /// What the engine decides on an event; with a planted bug, what it would with that.
+    fn decide(&mut self, event: Event, now_s: f64) -> Decision {
+        let Some(bug) = self.bug else { return self.engine.handle(event, now_s) };
+        let mut all = Decision::default();
+        for event in bug.told(event, self.engine.state()) {
+            let Decision { records, actions, refusal } = self.engine.handle(event, now_s);
+            all.records.extend(records);
+            all.actions.extend(actions);
+            all.refusal = refusal.or(all.refusal);
+        }
+        bug.decided(&mut all);
+        all
     }
 
     fn look(&mut self) {
@@ -308,8 +333,13 @@ impl Simulation {
     }
 
     fn take(&mut self, decision: Decision) {
-        let Decision { records, actions, refusal } = decision;
+        let Decision { records, mut actions, refusal } = decision;
         let now_s = self.world.now_s();
+        if self.bug == Some(Bug::RecordAfterAction) {
+            for action in std::mem::take(&mut actions) {
+                self.perform(action);
+            }
+        }
         for record in records {
             self.world.stored(&record);
             if let Some(watch) = &mut self.watch {
@@ -368,6 +398,9 @@ impl Simulation {
     /// A new driver takes the run over from the journal; whatever the last one left is gone.
     pub fn take_over(&mut self) {
         self.world.driver_died();
+        if self.bug == Some(Bug::JournalTorn) {
+            self.journal.pop();
+        }
         let records = self.journal.iter().map(|(record, at_s)| (record, *at_s));
         let Some(engine) = Engine::restore(records) else {
             return self.broken("it resumes", "the journal has no beginning".to_owned());

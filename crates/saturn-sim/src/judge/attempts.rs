@@ -2,7 +2,8 @@
 
 use saturn_core::Gang;
 use saturn_engine::{
-    Action, AttemptEnd, AttemptId, FailureKind, Purpose, RankReport, Record, TaskEnd, TaskId, devices,
+    Action, AttemptEnd, AttemptId, FailureKind, Purpose, RankReport, Record, TaskEnd, TaskId,
+    devices,
 };
 
 use crate::truth::PEAK_MEMORY_BYTES;
@@ -49,7 +50,12 @@ impl Books {
         }
     }
 
-    fn must_have_said(&mut self, attempt: AttemptId, said: impl Fn(&RankReport) -> bool, what: &str) {
+    fn must_have_said(
+        &mut self,
+        attempt: AttemptId,
+        said: impl Fn(&RankReport) -> bool,
+        what: &str,
+    ) {
         let is_true = self.attempts.get(&attempt).is_some_and(|one| one.said.iter().any(said));
         if !is_true {
             self.wrong("records are true", format!("{attempt} never said that it {what} so"));
@@ -87,6 +93,9 @@ impl Books {
             is_killed: false,
             end: None,
             is_lost: false,
+            num_ranks: self.config.num_ranks(strategy),
+            num_exits: 0,
+            cause: None,
             said: Vec::new(),
         };
         self.attempts.insert(*attempt, book);
@@ -96,7 +105,9 @@ impl Books {
     /// Why a task may not be launched now.
     fn why_not(&self, id: TaskId, purpose: Purpose, record: &Record) -> Option<String> {
         let Record::Launched { strategy, gang, until_step, .. } = record else { return None };
-        let Some(task) = self.tasks.get(id.0) else { return Some("there is no such task".to_owned()) };
+        let Some(task) = self.tasks.get(id.0) else {
+            return Some("there is no such task".to_owned());
+        };
         if task.end.is_some() {
             return Some("its task has ended".to_owned());
         }
@@ -120,13 +131,15 @@ impl Books {
         if !task.gpu_range.as_ref().is_none_or(|range| range.contains(&strategy.gpus)) {
             return Some("its gpu_range does not allow it".to_owned());
         }
-        let is_done = |before: &TaskId| matches!(self.tasks[before.0].end, Some(TaskEnd::Done { .. }));
+        let is_done =
+            |before: &TaskId| matches!(self.tasks[before.0].end, Some(TaskEnd::Done { .. }));
         if !task.after.iter().all(is_done) {
             return Some("what it comes after is not done".to_owned());
         }
-        let live = self.attempts.values().any(|one| {
-            one.task == id && one.purpose == Purpose::Train && one.end.is_none()
-        });
+        let live = self
+            .attempts
+            .values()
+            .any(|one| one.task == id && one.purpose == Purpose::Train && one.end.is_none());
         if live {
             return Some("it trains already".to_owned());
         }
@@ -143,7 +156,8 @@ impl Books {
         match action {
             Action::Launch { attempt, task, strategy, gang, purpose, until_step, .. } => {
                 let Some(one) = self.attempts.get_mut(attempt) else {
-                    return self.wrong("records come before actions", format!("{attempt} is launched"));
+                    return self
+                        .wrong("records come before actions", format!("{attempt} is launched"));
                 };
                 let is_same = one.task == *task
                     && one.purpose == *purpose
@@ -158,14 +172,16 @@ impl Books {
             Action::Stop { attempt } => {
                 let Some(one) = self.attempts.get_mut(attempt) else { return };
                 if !one.is_stopping || one.stop_performed {
-                    return self.wrong("records come before actions", format!("{attempt} is stopped"));
+                    return self
+                        .wrong("records come before actions", format!("{attempt} is stopped"));
                 }
                 one.stop_performed = true;
             }
             Action::Until { attempt, step } => {
                 let Some(one) = self.attempts.get_mut(attempt) else { return };
                 if !one.until_due || one.until_step != *step {
-                    return self.wrong("records come before actions", format!("{attempt} until {step:?}"));
+                    return self
+                        .wrong("records come before actions", format!("{attempt} until {step:?}"));
                 }
                 one.until_due = false;
             }
@@ -202,13 +218,22 @@ impl Books {
         one.has_begun = true;
         one.live = (0..num_ranks).collect();
         for device in devices(gang) {
+            let node = self.nodes.get(device.node.0).map(|(name, _, _)| name);
+            let there = node.and_then(|name| self.machines.get(name)).copied().unwrap_or(0);
+            if device.device >= there {
+                let what = format!("{device:?} is not there");
+                return self.wrong("plans can be followed", what);
+            }
             if let Some(other) = self.used.insert(device, attempt) {
                 let what = format!("{device:?} is used by {other} and {attempt}");
                 self.wrong("one gang a device", what);
             }
         }
         let also = self.attempts.iter().any(|(id, one)| {
-            *id != attempt && one.task == task && one.purpose == Purpose::Train && !one.live.is_empty()
+            *id != attempt
+                && one.task == task
+                && one.purpose == Purpose::Train
+                && !one.live.is_empty()
         });
         // Processes that can't be killed may still be there; then the task may go on without them.
         let is_abandoned = self.attempts.iter().any(|(id, one)| {
@@ -252,7 +277,7 @@ impl Books {
                 RankReport::Finished { .. } | RankReport::Stopped { .. } | RankReport::Trial { .. }
             )
         });
-        let was_killed = one.is_killed;
+        let (was_killed, cause) = (one.is_killed, one.cause);
         let book = &self.tasks[task.0];
         if purpose == Purpose::Train && step < book.checkpoint {
             let what = format!("{id} ends at {step}, and {} were saved", book.checkpoint);
@@ -266,7 +291,9 @@ impl Books {
             AttemptEnd::Lost => is_lost || !has_begun,
             AttemptEnd::Killed => was_killed,
             AttemptEnd::Abandoned => is_alive,
-            AttemptEnd::Failed { .. } => has_begun || launch_failed,
+            AttemptEnd::Failed { failure } => {
+                (has_begun || launch_failed) && cause.is_none_or(|cause| cause == failure.kind)
+            }
         };
         if !is_true {
             self.wrong("records are true", format!("{id} ended: {end:?}"));

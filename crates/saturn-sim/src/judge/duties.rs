@@ -1,6 +1,8 @@
 //! What a decision owes: to what was told, and to what it has stored itself.
 
-use saturn_engine::{Action, AttemptId, Command, Event, FailureKind, RankReport, Record, TaskEnd, TaskId};
+use saturn_engine::{
+    Action, AttemptId, Command, Event, FailureKind, RankReport, Record, TaskEnd, TaskId,
+};
 
 use super::books::Books;
 
@@ -29,6 +31,8 @@ pub(super) enum Duty {
     NodeLeft(String),
     /// An attempt whose devices must be set aside, since its processes live.
     SetAside(AttemptId),
+    /// A gang of which nothing is left has ended.
+    End(AttemptId),
     /// A word that must be kept.
     Checkpointed(AttemptId, u64),
     /// The same of a start.
@@ -50,9 +54,13 @@ impl Duty {
             )
             | (Self::Pause(task), Record::Paused { task: of })
             | (Self::Unpause(task), Record::Unpaused { task: of }) => task == of,
+            (Self::End(attempt), Record::Ended { attempt: of, .. }) => attempt == of,
             (Self::NodeLeft(_), Record::NodeLeft { .. })
             | (Self::SetAside(_), Record::SetAside { .. }) => true,
-            (Self::Checkpointed(attempt, step), Record::Checkpointed { attempt: of, step: at, .. })
+            (
+                Self::Checkpointed(attempt, step),
+                Record::Checkpointed { attempt: of, step: at, .. },
+            )
             | (Self::Started(attempt, step), Record::Started { attempt: of, step: at, .. }) => {
                 attempt == of && step == at
             }
@@ -94,6 +102,15 @@ impl Books {
                     self.duties.push(Duty::NodeLeft(name.clone()));
                 }
             }
+            Event::RankExited { attempt, .. } => {
+                let one = self.attempts.get_mut(attempt);
+                if let Some(one) = one.filter(|one| one.end.is_none()) {
+                    one.num_exits += 1;
+                    if one.num_exits == one.num_ranks {
+                        self.duties.push(Duty::End(*attempt));
+                    }
+                }
+            }
             Event::LaunchFailed { attempt, .. } => {
                 if let Some(one) = self.attempts.get_mut(attempt) {
                     one.launch_failed = true;
@@ -107,6 +124,12 @@ impl Books {
         let Some(one) = self.attempts.get_mut(&attempt).filter(|one| one.end.is_none()) else {
             return;
         };
+        if let RankReport::Failed { kind, .. } = report
+            && *kind != FailureKind::PeerLost
+            && !one.is_killed
+        {
+            one.cause.get_or_insert(*kind);
+        }
         one.said.push(report.clone());
         match report {
             RankReport::Failed { kind, .. }
@@ -146,10 +169,7 @@ impl Books {
     /// The command is refused: nothing is owed.
     pub(super) fn refused(&mut self) {
         self.duties.retain(|duty| {
-            !matches!(
-                duty,
-                Duty::Cancel(..) | Duty::Pause(_) | Duty::Unpause(_) | Duty::Add(_)
-            )
+            !matches!(duty, Duty::Cancel(..) | Duty::Pause(_) | Duty::Unpause(_) | Duty::Add(_))
         });
     }
 

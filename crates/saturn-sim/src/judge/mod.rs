@@ -124,7 +124,8 @@ impl Books {
         match end {
             TaskEnd::Done { .. } => {
                 if task.steps.is_some_and(|steps| task.on_disk < steps) {
-                    let what = format!("{} is done at {} of {:?}", task.name, task.on_disk, task.steps);
+                    let what =
+                        format!("{} is done at {} of {:?}", task.name, task.on_disk, task.steps);
                     self.wrong("done is trained to the end", what);
                 }
             }

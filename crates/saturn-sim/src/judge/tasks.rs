@@ -48,7 +48,8 @@ impl Books {
                 }
             }
             Record::SetAside { node, devices, absolved, .. } => {
-                self.set_aside.extend(devices.iter().map(|one| DeviceId { node: *node, device: *one }));
+                self.set_aside
+                    .extend(devices.iter().map(|one| DeviceId { node: *node, device: *one }));
                 for task in absolved {
                     self.tasks[task.0].failures = 0;
                 }
@@ -88,8 +89,13 @@ impl Books {
         let Some(submitted) = submitted else {
             return self.wrong("commands are obeyed", format!("{} was never submitted", spec.name));
         };
-        let after: Vec<&str> =
-            spec.wishes.after.iter().filter_map(|one| self.tasks.get(one.0)).map(|one| one.name.as_str()).collect();
+        let after: Vec<&str> = spec
+            .wishes
+            .after
+            .iter()
+            .filter_map(|one| self.tasks.get(one.0))
+            .map(|one| one.name.as_str())
+            .collect();
         let is_same = submitted.after == after
             && submitted.spec.steps == spec.steps
             && submitted.spec.wishes.release_s.total_cmp(&spec.wishes.release_s).is_eq()
@@ -188,6 +194,7 @@ impl Books {
     }
 
     pub(super) fn node(&mut self, name: &str, gpus: u32) {
+        self.machines.insert(name.to_owned(), gpus);
         if gpus == 0 {
             let number = self.nodes.iter().position(|(one, _, _)| one == name);
             for one in self.attempts.values_mut() {
