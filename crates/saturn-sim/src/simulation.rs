@@ -67,6 +67,30 @@ pub struct Simulation {
     at_once: (f64, u32),
     watch: Option<Watch>,
     bug: Option<Bug>,
+    keeps_no_journal: bool,
+    meter: Option<Meter>,
+}
+
+/// What the engine's decisions cost, on the caller's clock.
+#[derive(Debug)]
+struct Meter {
+    clock: fn() -> f64,
+    cost: Cost,
+}
+
+/// Seconds of the caller's clock that the engine took.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    /// For events that neither ask for a plan nor answer with one.
+    pub events_s: f64,
+    /// How many those were.
+    pub num_events: u64,
+    /// For those that do: the problem is built, answers are judged.
+    pub planning_s: f64,
+    /// How many those were.
+    pub num_plannings: u64,
+    /// The longest of them.
+    pub longest_planning_s: f64,
 }
 
 impl Simulation {
@@ -85,6 +109,8 @@ impl Simulation {
             at_once: (0.0, 0),
             watch: None,
             bug: None,
+            keeps_no_journal: false,
+            meter: None,
         };
         let cluster = simulation.pool();
         simulation.deliver(Event::Begin { cluster });
@@ -297,9 +323,44 @@ impl Simulation {
         self.bug = Some(bug);
     }
 
+    /// Stores nothing: for long runs that no driver dies in.
+    pub(crate) fn keep_no_journal(&mut self) {
+        self.keeps_no_journal = true;
+    }
+
+    /// Measures what the engine's decisions cost, on a clock in seconds.
+    pub fn measure(&mut self, clock: fn() -> f64) {
+        self.meter = Some(Meter { clock, cost: Cost::default() });
+    }
+
+    /// What was measured.
+    pub fn cost(&self) -> Cost {
+        self.meter.as_ref().map(|meter| meter.cost).unwrap_or_default()
+    }
+
+    fn metered(&mut self, event: Event, now_s: f64) -> Decision {
+        let Some(Meter { clock, cost }) = &mut self.meter else {
+            return self.engine.handle(event, now_s);
+        };
+        let is_answer = matches!(event, Event::Solved { .. });
+        let began_s = clock();
+        let decision = self.engine.handle(event, now_s);
+        let took_s = clock() - began_s;
+        let is_order = decision.actions.iter().any(|one| matches!(one, Action::Solve { .. }));
+        if is_answer || is_order {
+            cost.planning_s += took_s;
+            cost.num_plannings += 1;
+            cost.longest_planning_s = cost.longest_planning_s.max(took_s);
+        } else {
+            cost.events_s += took_s;
+            cost.num_events += 1;
+        }
+        decision
+    }
+
     /// What the engine decides on an event; with a planted bug, what it would with that.
     fn decide(&mut self, event: Event, now_s: f64) -> Decision {
-        let Some(bug) = self.bug else { return self.engine.handle(event, now_s) };
+        let Some(bug) = self.bug else { return self.metered(event, now_s) };
         let mut all = Decision::default();
         for event in bug.told(event, self.engine.state()) {
             let Decision { records, actions, refusal } = self.engine.handle(event, now_s);
@@ -346,7 +407,9 @@ impl Simulation {
                 watch.stored(&record, now_s);
             }
             self.world.history.add(now_s, || Fact::Stored(record.clone()));
-            self.journal.push((record, now_s));
+            if !self.keeps_no_journal {
+                self.journal.push((record, now_s));
+            }
         }
         if let Some(refusal) = refusal {
             self.world.history.add(now_s, || Fact::Refused(refusal));
