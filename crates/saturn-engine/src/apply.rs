@@ -10,6 +10,7 @@ use saturn_core::{Node, Strategy, StrategyKey, TrialOutcome};
 use crate::config::{TaskSpec, Wishes};
 use crate::event::FailureKind;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
+use crate::queues::{stale, too_early};
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, TaskEnd};
 use crate::state::{
     Attempt, DeviceState, Group, NodeState, State, TaskState, TaskStatus, TrialKey, TrialState,
@@ -62,6 +63,7 @@ impl State {
             Record::Wished { task, wishes } => {
                 let wishes = self.known_wishes(wishes);
                 self.with_task(*task, |task| task.spec.wishes = wishes);
+                self.drop_places();
             }
             Record::Paused { task } => {
                 self.with_task(*task, |task| task.is_paused = true);
@@ -143,15 +145,15 @@ impl State {
     }
 
     /// Takes out of the plan in force what can't be followed any more: places of paused tasks, under
-    /// excluded strategies, on devices that can't be used. Their tasks get others by the next plan.
+    /// excluded strategies, on devices that can't be used, before what they must come after. Their
+    /// tasks get others by the next plan.
     fn drop_places(&mut self) {
         let Some(mut plan) = self.plan.take() else { return };
-        plan.places.retain(|place| {
-            let task = self.task(place.task);
-            !task.is_paused
-                && !is_excluded(&task.excluded, &place.strategy.key())
-                && self.can_hold(&place.gang)
-        });
+        let stale = stale(self, &plan.places);
+        plan.places.retain(|place| !stale.contains(&place.task));
+        // What its tasks leave behind them may be before what it must come after.
+        let too_early = too_early(self, &plan.places);
+        plan.places.retain(|place| !too_early.contains(&place.task));
         self.plan = Some(plan);
     }
 

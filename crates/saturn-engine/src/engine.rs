@@ -143,11 +143,17 @@ impl Engine {
 
     /// Applies a record, hands it out to be stored, and notes what it may set going.
     pub(crate) fn commit(&mut self, record: Record, now_s: f64) {
-        if let Record::Ended { attempt, .. } = &record {
+        let stopped = if let Record::Ended { attempt, .. } = &record {
             self.note_end(*attempt);
-        }
+            self.state.attempts.get(attempt).map(|attempt| attempt.task)
+        } else {
+            None
+        };
         self.state.apply(&record, now_s);
         self.note(&record);
+        if let Some(task) = stopped {
+            self.note_stopped(task);
+        }
         self.decision.records.push(record);
     }
 
@@ -159,6 +165,10 @@ impl Engine {
             self.queues.touch(device);
         }
         self.queues.touch_task(&self.state, task);
+        if attempt.purpose == Purpose::Trial {
+            // It may have been the last that could have given its group a strategy.
+            self.may_be_hopeless.extend(&self.state.group_of(task).tasks);
+        }
         if let Some(key) = self.state.task(task).was_killed.clone() {
             self.was_killed.insert(task, key);
         } else {
@@ -193,7 +203,7 @@ impl Engine {
             }
             Record::Wished { task, .. } => {
                 self.note_followers(*task);
-                self.queues.touch_task(&self.state, *task);
+                self.lay_out_queues();
             }
             Record::TaskEnded { task, .. } => self.queues.touch_task(&self.state, *task),
             Record::Paused { .. } | Record::Planned { .. } => self.lay_out_queues(),

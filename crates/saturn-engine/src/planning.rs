@@ -20,7 +20,7 @@ use crate::event::{Action, SolveAnswer, SolveOrder};
 use crate::extend::extended;
 use crate::forecast::{Forecast, follow};
 use crate::ids::{DeviceId, NodeId, TaskId, devices};
-use crate::queues::Queues;
+use crate::queues::{Queues, stale, too_early};
 use crate::record::{Place, PlanSource, Record, RunPlan};
 use crate::remaining::{Remaining, RemainingTask};
 use crate::state::State;
@@ -265,6 +265,13 @@ impl Engine {
         }
     }
 
+    /// A task has stopped: where it has no place to go on in, a plan is wanted.
+    pub(crate) fn note_stopped(&mut self, task: TaskId) {
+        if !self.state.has_ended(task) && !self.queues.has_place(&self.state, task) {
+            self.planning.must_ask = true;
+        }
+    }
+
     fn adopt(&mut self, plan: RunPlan, now_s: f64) {
         self.commit(Record::Planned { plan }, now_s);
         self.take_up_plan(now_s);
@@ -363,6 +370,9 @@ fn places(
             end_s: assignment.end_s,
         });
     }
+    // What has changed since it was asked: the others' places may still be good.
+    let stale = stale(state, &places);
+    places.retain(|place| !stale.contains(&place.task));
     Ok(places)
 }
 
@@ -376,17 +386,18 @@ fn rounded(steps: f64) -> u64 {
     steps
 }
 
-/// Whether every place has as many devices as its strategy says, each once, all of them usable and of
-/// one type: what the engine checks itself, whatever the solver's own checker said.
+/// Whether every place has as many devices as its strategy says, each once, all of them usable and on
+/// one node, and no task is before what it must come after: what the engine checks itself, whatever
+/// the solver's own checker said.
 fn is_followable(state: &State, places: &[Place]) -> bool {
-    places.iter().all(|place| {
-        let held: BTreeSet<_> = devices(&place.gang).collect();
-        let types: BTreeSet<&str> = held.iter().map(|one| state.gpu_type(one.node)).collect();
-        held.len() == place.strategy.gpus as usize
-            && devices(&place.gang).count() == held.len()
-            && types.len() == 1
-            && state.can_hold(&place.gang)
-    })
+    too_early(state, places).is_empty()
+        && places.iter().all(|place| {
+            let held: BTreeSet<_> = devices(&place.gang).collect();
+            held.len() == place.strategy.gpus as usize
+                && devices(&place.gang).count() == held.len()
+                && place.gang.len() == 1
+                && state.can_hold(&place.gang)
+        })
 }
 
 /// The same places with what trains put first, as it trains, and everything else behind it in order.

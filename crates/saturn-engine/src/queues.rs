@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::apply::is_excluded;
 use crate::ids::{DeviceId, TaskId, devices};
 use crate::record::{Place, RunPlan};
 use crate::state::State;
@@ -97,4 +98,40 @@ impl Queues {
 /// Whether nothing more is to be done in a place.
 pub(crate) fn is_over(state: &State, place: &Place) -> bool {
     state.has_ended(place.task) || place.is_done_at(state.task(place.task).checkpoint_step)
+}
+
+/// Tasks with a place that can't be followed as things stand: they are paused, its strategy is
+/// excluded, its devices can't be used.
+pub(crate) fn stale(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
+    let open = places.iter().filter(|place| !is_over(state, place));
+    let is_stale = |place: &&Place| {
+        let task = state.task(place.task);
+        task.is_paused
+            || is_excluded(&task.excluded, &place.strategy.key())
+            || !state.can_hold(&place.gang)
+    };
+    open.filter(is_stale).map(|place| place.task).collect()
+}
+
+/// Waiting tasks that have a place before what they must come after has all of its own: on one device
+/// each would wait for the other. Nor is there a place for what comes after a task that has none.
+pub(crate) fn too_early(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
+    let mut too_early = BTreeSet::new();
+    let mut last: BTreeMap<TaskId, usize> = BTreeMap::new();
+    for (index, place) in places.iter().enumerate() {
+        last.insert(place.task, index);
+    }
+    // Places are in an order in which what is too early makes only what is behind it so.
+    for (index, place) in places.iter().enumerate() {
+        if state.attempt_of(place.task).is_some() || is_over(state, place) {
+            continue;
+        }
+        let is_early = |before: TaskId| {
+            too_early.contains(&before) || last.get(&before).is_none_or(|last| *last > index)
+        };
+        if state.waits_for(place.task).any(is_early) {
+            too_early.insert(place.task);
+        }
+    }
+    too_early
 }

@@ -222,7 +222,9 @@ impl Engine {
                 self.kill(id, now_s);
             }
             let followers = self.followers.get(&task).cloned().unwrap_or_default();
-            for follower in followers {
+            // A person may have wished otherwise since.
+            let still = |one: &TaskId| self.state.task(*one).spec.wishes.after.contains(&task);
+            for follower in followers.into_iter().filter(still).collect::<Vec<_>>() {
                 if is_done {
                     self.queues.touch_task(&self.state, follower);
                 } else {

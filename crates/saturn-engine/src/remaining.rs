@@ -47,8 +47,8 @@ pub(crate) struct RemainingTask {
 }
 
 impl State {
-    /// Tasks that a plan can have a place for: measured, neither ended nor paused, and not about to
-    /// be measured better.
+    /// Tasks that a plan can have a place for: measured, neither ended nor paused, not about to be
+    /// measured better, and after nothing that a plan can have no place for.
     pub(crate) fn plannable(&self) -> Vec<TaskId> {
         let rooms = Rooms::of(self);
         let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();
@@ -65,7 +65,19 @@ impl State {
                 .or_insert_with(|| self.awaits_trials(state.group, &rooms));
             !awaits && state.steps.is_some() && self.fits_pool(task)
         };
-        self.task_ids().filter(|task| is_plannable(*task)).collect()
+        let mut plannable: Vec<TaskId> =
+            self.task_ids().filter(|task| is_plannable(*task)).collect();
+        // What comes after a task that can't be planned can't be either.
+        loop {
+            let all: BTreeSet<TaskId> = plannable.iter().copied().collect();
+            plannable.retain(|task| {
+                self.attempt_of(*task).is_some()
+                    || self.waits_for(*task).all(|one| all.contains(&one))
+            });
+            if plannable.len() == all.len() {
+                return plannable;
+            }
+        }
     }
 
     /// Whether the pool has the devices for some strategy of a task.
@@ -216,7 +228,7 @@ impl Remaining {
             let after = state.waits_for(self.tasks[index].id);
             self.problem.tasks[index].after = after.map(|one| state.name(one).to_owned()).collect();
         }
-        // A task whose predecessor can't be planned yet can't be either.
+        // What has no strategy that fits takes with it what comes after it.
         while self.problem.tasks.iter().any(|task| !task.after.is_empty()) {
             let known: BTreeSet<&str> =
                 self.problem.tasks.iter().map(|task| task.name.as_str()).collect();

@@ -6,6 +6,7 @@ use saturn_engine::{FailureKind, Purpose};
 
 use crate::faults::Fault;
 use crate::gang::{Failure, Fate, Order};
+use crate::workload::TECHNIQUES;
 use crate::world::World;
 
 /// Longest time after its launch at which a gang fails, seconds.
@@ -78,7 +79,14 @@ fn failure(world: &mut World, order: &Order, is_bad: bool) -> Option<(f64, Failu
         (Fault::LateOutOfMemory, Failure::Says { kind: FailureKind::OutOfMemory, echo_first }),
     ];
     for (fault, failure) in kinds {
-        if world.rolls(fault) && !(failure == Failure::EchoOnly && order.num_ranks < 2) {
+        // A black box of which nothing is heard may be at work: it is its user who ends it.
+        let is_black_box = order.strategy.technique == TECHNIQUES[2];
+        let can_be = match failure {
+            Failure::EchoOnly => order.num_ranks > 1,
+            Failure::Hang => !is_black_box,
+            _ => true,
+        };
+        if can_be && world.rolls(fault) {
             return Some((after_s, failure));
         }
     }

@@ -34,8 +34,9 @@ pub fn run_with(seed: u64, bug: Option<Bug>) -> Verdict {
         simulation.plant(bug);
     }
     simulation.run(MAX_S);
-    let found = judge(&simulation.world.history, &simulation.state().config);
+    let (num_facts, found) = judge(&simulation.world.history, &simulation.state().config);
     simulation.violations.extend(found);
+    simulation.world.history.facts.truncate(num_facts);
     let story = if simulation.violations.is_empty() {
         String::new()
     } else {

@@ -53,7 +53,7 @@ pub fn scenario(seed: u64) -> Simulation {
     }
     let takes_s = if rng.random() { 0.0 } else { rng.random_range(0.0..3.0) };
     let names: Vec<String> = tasks.iter().map(|one| one.spec.name.clone()).collect();
-    let mut simulation = Simulation::new(config, world, Planner { max_moves: 200, takes_s });
+    let mut simulation = Simulation::new(config, world, Planner { max_moves: 200, takes_s, is_greedy: false });
     simulation.watch();
     draw_arrivals(&mut rng, &mut simulation, tasks);
     draw_commands(&mut rng, &mut simulation, &names);
@@ -180,7 +180,8 @@ fn draw_nodes(rng: &mut Xoshiro256PlusPlus, simulation: &mut Simulation, nodes: 
             simulation.plan_deed(at_s, Deed::NodeGoes(node.name.clone()));
             let mut back = node.clone();
             if rng.random_bool(0.3) {
-                back.gpus = rng.random_range(1..=4);
+                // With more than at the end, a task might be left with what only more can hold.
+                back.gpus = rng.random_range(1..=node.gpus);
             }
             let back_s = at_s + rng.random_range(0.0..60.0);
             simulation.plan_deed(back_s, Deed::NodeComes(back));

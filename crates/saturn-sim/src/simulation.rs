@@ -14,6 +14,7 @@ use crate::heap::Heap;
 use crate::history::Fact;
 use crate::invariants::Watch;
 use crate::planner::Planner;
+use crate::saboteur::Bug;
 use crate::world::World;
 
 /// Events at one moment after which the driver counts as running in circles.
@@ -65,6 +66,31 @@ pub struct Simulation {
     device_memory_bytes: Option<u64>,
     at_once: (f64, u32),
     watch: Option<Watch>,
+    bug: Option<Bug>,
+    keeps_no_journal: bool,
+    meter: Option<Meter>,
+}
+
+/// What the engine's decisions cost, on the caller's clock.
+#[derive(Debug)]
+struct Meter {
+    clock: fn() -> f64,
+    cost: Cost,
+}
+
+/// Seconds of the caller's clock that the engine took.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    /// For events that neither ask for a plan nor answer with one.
+    pub events_s: f64,
+    /// How many those were.
+    pub num_events: u64,
+    /// For those that do: the problem is built, answers are judged.
+    pub planning_s: f64,
+    /// How many those were.
+    pub num_plannings: u64,
+    /// The longest of them.
+    pub longest_planning_s: f64,
 }
 
 impl Simulation {
@@ -82,6 +108,9 @@ impl Simulation {
             device_memory_bytes,
             at_once: (0.0, 0),
             watch: None,
+            bug: None,
+            keeps_no_journal: false,
+            meter: None,
         };
         let cluster = simulation.pool();
         simulation.deliver(Event::Begin { cluster });
@@ -111,7 +140,10 @@ impl Simulation {
                     self.world.history.add(self.world.now_s(), || Fact::Over);
                     return Some(RunEnd::Complete);
                 }
-                Some(RunEnd::Interrupted) => self.take_over(),
+                Some(RunEnd::Interrupted) => {
+                    self.take_over();
+                    continue;
+                }
                 None => {}
             }
             if self.world.now_s() > max_s {
@@ -213,7 +245,13 @@ impl Simulation {
     /// The trouble is over: machines on which something can't be killed are started again.
     fn calm(&mut self, nodes: Vec<Node>) {
         let stuck = self.world.calm();
-        for spec in nodes {
+        let others: Vec<Node> = self
+            .world
+            .nodes()
+            .filter(|one| nodes.iter().all(|node| node.name != one.name))
+            .cloned()
+            .collect();
+        for spec in nodes.into_iter().chain(others) {
             let is_well = self.world.nodes().any(|one| *one == spec) && !stuck.contains(&spec.name);
             if !is_well {
                 self.do_deed(Deed::NodeGoes(spec.name.clone()));
@@ -229,7 +267,9 @@ impl Simulation {
     pub fn deliver(&mut self, event: Event) {
         let now_s = self.world.now_s();
         self.num_events += 1;
-        if !self.is_moving(now_s) {
+        // Then there is no driver any more.
+        let is_over = self.state().ended == Some(RunEnd::Complete);
+        if is_over || !self.is_moving(now_s) {
             return;
         }
         // A person whose words were lost with the driver says them again.
@@ -244,7 +284,7 @@ impl Simulation {
                 | Event::Reported { report: RankReport::Progress { .. } | RankReport::Alive, .. }
         );
         let told = (!self.world.history.is_off).then(|| event.clone());
-        let decision = self.engine.handle(event, now_s);
+        let decision = self.decide(event, now_s);
         let is_nothing = decision.records.is_empty() && decision.actions.is_empty();
         if let Some(event) = told.filter(|_| !(is_routine && is_nothing)) {
             self.world.history.add(now_s, || Fact::Told(event));
@@ -279,8 +319,57 @@ impl Simulation {
     }
 
     /// Plants a bug between engine and world.
-    pub(crate) fn plant(&mut self, bug: crate::saboteur::Bug) {
-        match bug {}
+    pub(crate) fn plant(&mut self, bug: Bug) {
+        self.bug = Some(bug);
+    }
+
+    /// Stores nothing: for long runs that no driver dies in.
+    pub(crate) fn keep_no_journal(&mut self) {
+        self.keeps_no_journal = true;
+    }
+
+    /// Measures what the engine's decisions cost, on a clock in seconds.
+    pub fn measure(&mut self, clock: fn() -> f64) {
+        self.meter = Some(Meter { clock, cost: Cost::default() });
+    }
+
+    /// What was measured.
+    pub fn cost(&self) -> Cost {
+        self.meter.as_ref().map(|meter| meter.cost).unwrap_or_default()
+    }
+
+    fn metered(&mut self, event: Event, now_s: f64) -> Decision {
+        let Some(Meter { clock, cost }) = &mut self.meter else {
+            return self.engine.handle(event, now_s);
+        };
+        let is_answer = matches!(event, Event::Solved { .. });
+        let began_s = clock();
+        let decision = self.engine.handle(event, now_s);
+        let took_s = clock() - began_s;
+        let is_order = decision.actions.iter().any(|one| matches!(one, Action::Solve { .. }));
+        if is_answer || is_order {
+            cost.planning_s += took_s;
+            cost.num_plannings += 1;
+            cost.longest_planning_s = cost.longest_planning_s.max(took_s);
+        } else {
+            cost.events_s += took_s;
+            cost.num_events += 1;
+        }
+        decision
+    }
+
+    /// What the engine decides on an event; with a planted bug, what it would with that.
+    fn decide(&mut self, event: Event, now_s: f64) -> Decision {
+        let Some(bug) = self.bug else { return self.metered(event, now_s) };
+        let mut all = Decision::default();
+        for event in bug.told(event, self.engine.state()) {
+            let Decision { records, actions, refusal } = self.engine.handle(event, now_s);
+            all.records.extend(records);
+            all.actions.extend(actions);
+            all.refusal = refusal.or(all.refusal);
+        }
+        bug.decided(&mut all);
+        all
     }
 
     fn look(&mut self) {
@@ -305,15 +394,22 @@ impl Simulation {
     }
 
     fn take(&mut self, decision: Decision) {
-        let Decision { records, actions, refusal } = decision;
+        let Decision { records, mut actions, refusal } = decision;
         let now_s = self.world.now_s();
+        if self.bug == Some(Bug::RecordAfterAction) {
+            for action in std::mem::take(&mut actions) {
+                self.perform(action);
+            }
+        }
         for record in records {
             self.world.stored(&record);
             if let Some(watch) = &mut self.watch {
                 watch.stored(&record, now_s);
             }
             self.world.history.add(now_s, || Fact::Stored(record.clone()));
-            self.journal.push((record, now_s));
+            if !self.keeps_no_journal {
+                self.journal.push((record, now_s));
+            }
         }
         if let Some(refusal) = refusal {
             self.world.history.add(now_s, || Fact::Refused(refusal));
@@ -365,6 +461,9 @@ impl Simulation {
     /// A new driver takes the run over from the journal; whatever the last one left is gone.
     pub fn take_over(&mut self) {
         self.world.driver_died();
+        if self.bug == Some(Bug::JournalTorn) {
+            self.journal.pop();
+        }
         let records = self.journal.iter().map(|(record, at_s)| (record, *at_s));
         let Some(engine) = Engine::restore(records) else {
             return self.broken("it resumes", "the journal has no beginning".to_owned());
@@ -382,10 +481,10 @@ impl Simulation {
         self.deliver_surely(Event::Tick);
     }
 
-    /// A node has another number of devices when the next driver looks.
+    /// A node has fewer devices when the next driver looks.
     fn change_pool(&mut self) {
         let Some(mut node) = self.world.nodes().next().cloned() else { return };
-        node.gpus = self.world.rng.random_range(1..=4);
+        node.gpus = self.world.rng.random_range(1..=node.gpus);
         self.world.add_node(node);
     }
 

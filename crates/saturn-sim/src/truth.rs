@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use saturn_core::{Strategy, TrialOutcome};
 
+/// What every strategy that fits needs of a device, bytes.
+pub(crate) const PEAK_MEMORY_BYTES: u64 = 1 << 30;
+
 /// What holds for all tasks of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupTruth {
@@ -74,7 +77,7 @@ impl Truth {
                     step_s,
                     setup_s: group.load_s,
                     checkpoint_s: Some(group.save_s),
-                    peak_memory_bytes: 1 << 30,
+                    peak_memory_bytes: PEAK_MEMORY_BYTES,
                     timed_steps: 3,
                     batches_per_epoch: Some(group.batches_per_epoch),
                 }

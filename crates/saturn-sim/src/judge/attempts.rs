@@ -6,6 +6,8 @@ use saturn_engine::{
     devices,
 };
 
+use crate::truth::PEAK_MEMORY_BYTES;
+
 use super::books::{AttemptBook, Books};
 use super::duties::Duty;
 
@@ -91,6 +93,9 @@ impl Books {
             is_killed: false,
             end: None,
             is_lost: false,
+            num_ranks: self.config.num_ranks(strategy),
+            num_exits: 0,
+            cause: None,
             said: Vec::new(),
         };
         self.attempts.insert(*attempt, book);
@@ -213,6 +218,12 @@ impl Books {
         one.has_begun = true;
         one.live = (0..num_ranks).collect();
         for device in devices(gang) {
+            let node = self.nodes.get(device.node.0).map(|(name, _, _)| name);
+            let there = node.and_then(|name| self.machines.get(name)).copied().unwrap_or(0);
+            if device.device >= there {
+                let what = format!("{device:?} is not there");
+                return self.wrong("plans can be followed", what);
+            }
             if let Some(other) = self.used.insert(device, attempt) {
                 let what = format!("{device:?} is used by {other} and {attempt}");
                 self.wrong("one gang a device", what);
@@ -266,7 +277,7 @@ impl Books {
                 RankReport::Finished { .. } | RankReport::Stopped { .. } | RankReport::Trial { .. }
             )
         });
-        let was_killed = one.is_killed;
+        let (was_killed, cause) = (one.is_killed, one.cause);
         let book = &self.tasks[task.0];
         if purpose == Purpose::Train && step < book.checkpoint {
             let what = format!("{id} ends at {step}, and {} were saved", book.checkpoint);
@@ -280,7 +291,9 @@ impl Books {
             AttemptEnd::Lost => is_lost || !has_begun,
             AttemptEnd::Killed => was_killed,
             AttemptEnd::Abandoned => is_alive,
-            AttemptEnd::Failed { .. } => has_begun || launch_failed,
+            AttemptEnd::Failed { failure } => {
+                (has_begun || launch_failed) && cause.is_none_or(|cause| cause == failure.kind)
+            }
         };
         if !is_true {
             self.wrong("records are true", format!("{id} ended: {end:?}"));
@@ -306,14 +319,23 @@ impl Books {
         }
     }
 
-    pub(super) fn resumed(&mut self) {
+    pub(super) fn resumed(&mut self, device_memory_bytes: Option<u64>) {
+        // What needed more than there is now must be measured anew.
+        if device_memory_bytes.is_some_and(|limit| limit < PEAK_MEMORY_BYTES) {
+            self.measured.clear();
+        }
+        // A wider limit of memory lets excluded strategies be tried again.
+        let before = std::mem::replace(&mut self.config.device_memory_bytes, device_memory_bytes);
+        let is_wider =
+            before.is_some_and(|before| device_memory_bytes.is_none_or(|limit| limit > before));
         self.set_aside.clear();
         self.ended = None;
         for task in &mut self.tasks {
             task.failures = 0;
             task.not_before_s = 0.0;
-            // A wider limit of memory lets excluded strategies be tried again.
-            task.excluded.clear();
+            if is_wider {
+                task.excluded.clear();
+            }
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{Gang, Strategy, StrategyKey};
 use saturn_engine::{
-    AttemptEnd, AttemptId, DeviceId, Place, Purpose, RankReport, RunConfig, RunEnd, TaskEnd,
-    TaskId, devices,
+    AttemptEnd, AttemptId, DeviceId, FailureKind, Place, Purpose, RankReport, RunConfig, RunEnd,
+    TaskEnd, TaskId, devices,
 };
 
 use super::duties::Duty;
@@ -50,6 +50,11 @@ pub(super) struct AttemptBook {
     pub(super) is_killed: bool,
     pub(super) end: Option<AttemptEnd>,
     pub(super) is_lost: bool,
+    pub(super) num_ranks: u32,
+    /// Ends of its ranks that were told.
+    pub(super) num_exits: u32,
+    /// The first failure of a rank that was told and is no echo.
+    pub(super) cause: Option<FailureKind>,
     /// What its rank 0 said of its trial.
     pub(super) said: Vec<RankReport>,
 }
@@ -65,6 +70,8 @@ pub(super) struct Books {
     pub(super) newest: Option<AttemptId>,
     /// Nodes by number: name, type, devices; 0 where it is away.
     pub(super) nodes: Vec<(String, String, u32)>,
+    /// Devices of each node that is there in the world.
+    pub(super) machines: BTreeMap<String, u32>,
     pub(super) set_aside: BTreeSet<DeviceId>,
     /// Who uses each device in the world.
     pub(super) used: BTreeMap<DeviceId, AttemptId>,
@@ -89,6 +96,7 @@ impl Books {
             attempts: BTreeMap::new(),
             newest: None,
             nodes: Vec::new(),
+            machines: BTreeMap::new(),
             set_aside: BTreeSet::new(),
             used: BTreeMap::new(),
             plan: None,

@@ -31,6 +31,8 @@ pub(super) enum Duty {
     NodeLeft(String),
     /// An attempt whose devices must be set aside, since its processes live.
     SetAside(AttemptId),
+    /// A gang of which nothing is left has ended.
+    End(AttemptId),
     /// A word that must be kept.
     Checkpointed(AttemptId, u64),
     /// The same of a start.
@@ -52,6 +54,7 @@ impl Duty {
             )
             | (Self::Pause(task), Record::Paused { task: of })
             | (Self::Unpause(task), Record::Unpaused { task: of }) => task == of,
+            (Self::End(attempt), Record::Ended { attempt: of, .. }) => attempt == of,
             (Self::NodeLeft(_), Record::NodeLeft { .. })
             | (Self::SetAside(_), Record::SetAside { .. }) => true,
             (
@@ -99,6 +102,15 @@ impl Books {
                     self.duties.push(Duty::NodeLeft(name.clone()));
                 }
             }
+            Event::RankExited { attempt, .. } => {
+                let one = self.attempts.get_mut(attempt);
+                if let Some(one) = one.filter(|one| one.end.is_none()) {
+                    one.num_exits += 1;
+                    if one.num_exits == one.num_ranks {
+                        self.duties.push(Duty::End(*attempt));
+                    }
+                }
+            }
             Event::LaunchFailed { attempt, .. } => {
                 if let Some(one) = self.attempts.get_mut(attempt) {
                     one.launch_failed = true;
@@ -112,6 +124,12 @@ impl Books {
         let Some(one) = self.attempts.get_mut(&attempt).filter(|one| one.end.is_none()) else {
             return;
         };
+        if let RankReport::Failed { kind, .. } = report
+            && *kind != FailureKind::PeerLost
+            && !one.is_killed
+        {
+            one.cause.get_or_insert(*kind);
+        }
         one.said.push(report.clone());
         match report {
             RankReport::Failed { kind, .. }

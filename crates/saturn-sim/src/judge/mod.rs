@@ -16,16 +16,18 @@ use crate::simulation::Violation;
 use books::Books;
 
 /// Everything that is wrong with a history, up to the first few faults.
-pub(crate) fn judge(history: &History, config: &RunConfig) -> Vec<Violation> {
+///
+/// With how many of its facts it took to see them.
+pub(crate) fn judge(history: &History, config: &RunConfig) -> (usize, Vec<Violation>) {
     let mut books = Books::new(config);
-    for (at_s, fact) in &history.facts {
+    for (index, (at_s, fact)) in history.facts.iter().enumerate() {
         books.now_s = *at_s;
         books.read(fact);
         if !books.violations.is_empty() {
-            break;
+            return (index + 1, books.violations);
         }
     }
-    books.violations
+    (history.facts.len(), Vec::new())
 }
 
 impl Books {
@@ -96,7 +98,7 @@ impl Books {
                 self.ended = Some(*end);
             }
             Record::Closed => self.is_closed = true,
-            Record::Resumed { .. } => self.resumed(),
+            Record::Resumed { device_memory_bytes } => self.resumed(*device_memory_bytes),
             Record::Planned { plan } => {
                 for place in &plan.places {
                     if !self.is_sound(&place.gang, &place.strategy) {

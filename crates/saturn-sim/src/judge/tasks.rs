@@ -194,6 +194,7 @@ impl Books {
     }
 
     pub(super) fn node(&mut self, name: &str, gpus: u32) {
+        self.machines.insert(name.to_owned(), gpus);
         if gpus == 0 {
             let number = self.nodes.iter().position(|(one, _, _)| one == name);
             for one in self.attempts.values_mut() {

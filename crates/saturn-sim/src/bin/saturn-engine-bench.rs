@@ -1,0 +1,63 @@
+//! Times the engine on a week of a large pool: `saturn-engine-bench [NUM_TASKS]`. Prints markdown.
+#![expect(clippy::disallowed_methods, reason = "it measures the time that decisions take")]
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use saturn_sim::{WEEK_S, week};
+
+/// Seconds since the program began.
+fn clock() -> f64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    BEGAN.get_or_init(Instant::now).elapsed().as_secs_f64()
+}
+
+/// The most memory that this process has held, MB.
+fn peak_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kb = line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse::<f64>().ok());
+    kb.unwrap_or(0.0) / 1e3
+}
+
+fn main() {
+    let most: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(10_000);
+    println!("| tasks and GPUs | ended after | events | whole run | engine, events | an event | engine, around solves | a solve | longest | peak memory so far |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    let mut points = Vec::new();
+    for num_tasks in [100, 316, 1000, 3162, 10_000].into_iter().filter(|num| *num <= most) {
+        let mut simulation = week(num_tasks, 1);
+        simulation.measure(clock);
+        let began_s = clock();
+        let end = simulation.run(20.0 * WEEK_S);
+        let took_s = clock() - began_s;
+        let cost = simulation.cost();
+        let event_s = cost.events_s / cost.num_events.max(1) as f64;
+        let solve_s = 2.0 * cost.planning_s / cost.num_plannings.max(1) as f64;
+        points.push(((num_tasks as f64).ln(), event_s.ln()));
+        println!(
+            "| {num_tasks} | {} | {} | {took_s:.2} s | {:.2} s | {:.1} µs | {:.2} s | {:.2} ms | {:.1} ms | {:.0} MB |",
+            end.map_or("never".to_owned(), |_| format!("{:.1} days", simulation.world.now_s() / 86_400.0)),
+            cost.num_events + cost.num_plannings,
+            cost.events_s,
+            event_s * 1e6,
+            cost.planning_s,
+            solve_s * 1e3,
+            cost.longest_planning_s * 1e3,
+            peak_mb(),
+        );
+        for violation in &simulation.violations {
+            println!("{}: {}", violation.rule, violation.what);
+        }
+    }
+    println!("\nSlope of the logarithm of an event's time over that of the number of tasks: {:.2}.", slope(&points));
+}
+
+/// Of the line of least squares.
+fn slope(points: &[(f64, f64)]) -> f64 {
+    let num = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / num;
+    let (x, y) = (mean(|one| one.0), mean(|one| one.1));
+    let both: f64 = points.iter().map(|one| (one.0 - x) * (one.1 - y)).sum();
+    both / points.iter().map(|one| (one.0 - x).powi(2)).sum::<f64>()
+}

@@ -1,0 +1,42 @@
+//! A thousand seeds: nothing breaks without a bug, and every planted bug is found.
+
+use std::collections::BTreeMap;
+
+use saturn_sim::{Bug, Fault, Hits, run, run_with};
+
+/// Seeds of this test.
+const SEEDS: u64 = 1000;
+
+#[test]
+fn whatever_goes_wrong_every_task_comes_to_its_end() {
+    let mut hits = Hits::new();
+    for seed in 0..SEEDS {
+        let verdict = run(seed);
+        assert!(verdict.violations.is_empty(), "{}", verdict.story);
+        for (fault, times) in verdict.hits {
+            *hits.entry(fault).or_default() += times;
+        }
+    }
+    let never: Vec<_> = Fault::ALL.iter().filter(|fault| !hits.contains_key(fault)).collect();
+    assert!(never.is_empty(), "{never:?} never occurred");
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    let mut missed = Vec::new();
+    for bug in Bug::ALL {
+        let found = (0..SEEDS).find_map(|seed| {
+            let rules: BTreeMap<_, _> = run_with(seed, Some(*bug))
+                .violations
+                .into_iter()
+                .map(|one| (one.rule, one.what))
+                .collect();
+            rules.into_iter().next().map(|(rule, _)| (seed, rule))
+        });
+        match found {
+            Some((seed, rule)) => println!("{bug:?}: seed {seed}, by `{rule}`"),
+            None => missed.push(bug),
+        }
+    }
+    assert!(missed.is_empty(), "{missed:?} were not found");
+}
