@@ -145,13 +145,16 @@ impl State {
         let step_s = self.expected_step_s(attempt);
         let save_s = self.save_s(attempt.task).unwrap_or(0.0);
         let left = self.target(attempt).saturating_sub(attempt.step);
-        let (more, from_s) = if attempt.started.is_none() {
-            (1, attempt.launched_s + self.load_s_of(attempt))
-        } else {
-            (
-                steps_begun((asked_s - attempt.stepped_s) / step_s.max(f64::MIN_POSITIVE)),
-                attempt.stepped_s,
-            )
+        let (more, from_s) = match attempt.started {
+            None => (1, attempt.launched_s + self.load_s_of(attempt)),
+            // It was asked while it loaded.
+            Some((from_step, from_s)) if asked_s < from_s => {
+                (u64::from(attempt.step == from_step), attempt.stepped_s)
+            }
+            Some(_) => {
+                let since_s = asked_s - attempt.stepped_s;
+                (steps_begun(since_s / step_s.max(f64::MIN_POSITIVE)), attempt.stepped_s)
+            }
         };
         let more = more.min(left);
         (attempt.step + more, from_s + more as f64 * step_s + save_s)

@@ -32,8 +32,8 @@ pub(crate) struct Blame {
 
 impl Engine {
     /// An attempt failed as a machine's fault makes it fail, and that is recorded: looks whether its
-    /// devices, or its task, are to blame.
-    pub(crate) fn judge(&mut self, attempt: &Attempt, now_s: f64) {
+    /// devices, or its task, are to blame. Whether its task is absolved.
+    pub(crate) fn judge(&mut self, attempt: &Attempt, now_s: f64) -> bool {
         let task = attempt.task;
         let held: Vec<DeviceId> = attempt.devices().collect();
         // It fails elsewhere too: what it has accused before is acquitted.
@@ -55,16 +55,18 @@ impl Engine {
         let accused: Vec<DeviceId> =
             held.iter().copied().filter(|device| believed(device).len() >= MAX_SUSPECTS).collect();
         if accused.is_empty() || !self.can_do_without(&accused) {
-            return;
+            return false;
         }
         let accusers: BTreeSet<TaskId> = accused.iter().flat_map(believed).collect();
         let names: Vec<String> =
             accusers.iter().map(|task| format!("`{}`", self.state.name(*task))).collect();
         let error = attempt.failure.as_ref().map_or("", |failure| failure.error.as_str());
         let reason = format!("{} failed here in a row: {error}", names.join(" and "));
-        let absolved = accusers.iter().copied().collect();
+        let absolved: Vec<TaskId> = accusers.iter().copied().collect();
+        let is_absolved = absolved.contains(&task);
         self.blame.accused.push((accusers, accused.clone()));
         self.set_aside(&accused, &reason, absolved, now_s);
+        is_absolved
     }
 
     /// Whether every task that waits or trains could still run without these devices.
@@ -139,7 +141,7 @@ impl Engine {
         if let Some(failure) = attempt.failure.clone() {
             match attempt.purpose {
                 Purpose::Trial => self.trial_failed(&attempt, failure, now_s),
-                Purpose::Train => self.recover(&attempt, &failure, now_s),
+                Purpose::Train => self.recover(&attempt, &failure, true, now_s),
             }
         }
     }

@@ -120,15 +120,13 @@ impl Engine {
         };
         let end = AttemptEnd::Failed { failure: failure.clone() };
         self.commit(Record::Ended { attempt: id, end, step: saved_step, step_s }, now_s);
-        if failure.kind.may_be_machines_fault() {
-            self.judge(&attempt, now_s);
-        }
+        let is_absolved = failure.kind.may_be_machines_fault() && self.judge(&attempt, now_s);
         if self.state.has_ended(task) {
             return;
         }
         match attempt.purpose {
             Purpose::Trial => self.trial_failed(&attempt, failure, now_s),
-            Purpose::Train => self.recover(&attempt, &failure, now_s),
+            Purpose::Train => self.recover(&attempt, &failure, !is_absolved, now_s),
         }
     }
 
@@ -163,11 +161,19 @@ impl Engine {
             .flatten()
     }
 
-    pub(crate) fn recover(&mut self, attempt: &Attempt, failure: &RankFailure, now_s: f64) {
+    /// Has a failed task tried again, as it was or otherwise, or gives it up. `counts`: whether the
+    /// failure is its own.
+    pub(crate) fn recover(
+        &mut self,
+        attempt: &Attempt,
+        failure: &RankFailure,
+        counts: bool,
+        now_s: f64,
+    ) {
         let task = attempt.task;
         let has_trained = attempt.started.is_some_and(|(from, _)| attempt.step > from);
         let key = attempt.strategy.key();
-        let failures = self.state.task(task).failures + 1;
+        let failures = self.state.task(task).failures + u32::from(counts);
         let may_retry = failures < self.state.config.policy.max_failures;
         let was_killed_before = self.was_killed.get(&task) == Some(&key);
         match failure.kind {
@@ -186,10 +192,11 @@ impl Engine {
             }
             FailureKind::Task if !has_trained => self.give_up(task, failure, now_s),
             _ if may_retry => {
-                let doublings = i32::try_from(failures - 1).unwrap_or(i32::MAX).min(10);
+                let doublings =
+                    i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX).min(10);
                 let wait_s = self.state.config.policy.backoff_s * 2.0_f64.powi(doublings);
                 let not_before_s = now_s + wait_s;
-                self.commit(Record::Retrying { task, not_before_s, counts: true }, now_s);
+                self.commit(Record::Retrying { task, not_before_s, counts }, now_s);
             }
             _ => self.give_up(task, failure, now_s),
         }

@@ -121,6 +121,10 @@ impl Remaining {
         let mut options = Vec::new();
         for choice in state.choices(id) {
             let strategy = &choice.trial.strategy;
+            // A gang across nodes was never measured: what no node can hold now is no option.
+            if self.widest(choice.gpu_type) < strategy.gpus {
+                continue;
+            }
             let stays = attempt.filter(|attempt| {
                 attempt.strategy == *strategy && state.gang_type(&attempt.gang) == choice.gpu_type
             });
@@ -165,6 +169,12 @@ impl Remaining {
             ..ProblemTask::new(state.name(id), options)
         });
         self.tasks.push(RemainingTask { id, strategies, step: task.step });
+    }
+
+    /// The most devices of a type that one node of the problem has.
+    fn widest(&self, gpu_type: &str) -> u32 {
+        let nodes = self.problem.cluster.nodes.iter().filter(|node| node.gpu_type == gpu_type);
+        nodes.map(|node| node.gpus).max().unwrap_or(0)
     }
 
     /// How a task runs, in the problem's words; `None` where it runs as the problem can't say.

@@ -143,7 +143,10 @@ impl RuntimeError {
 
     /// Whether what the user gave is wrong, rather than the machine.
     pub fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Request { .. } | Self::Refused { .. } | Self::Devices { .. } | Self::NoRun { .. })
+        matches!(
+            self,
+            Self::Request { .. } | Self::Refused { .. } | Self::Devices { .. } | Self::NoRun { .. }
+        )
     }
 
     /// Whether the disk is full, or the user's share of it.

@@ -12,6 +12,7 @@ use crate::faults::Fault;
 use crate::gang::Order;
 use crate::heap::Heap;
 use crate::history::Fact;
+use crate::invariants::Watch;
 use crate::planner::Planner;
 use crate::world::World;
 
@@ -33,6 +34,8 @@ pub enum Deed {
     Device(String, u32, bool),
     /// A word comes of an attempt that may be long over.
     OldWord(AttemptId),
+    /// Nothing goes wrong any more: nodes are these again, devices are well, paused tasks go on.
+    Calm(Vec<Node>),
 }
 
 /// Something that must not be.
@@ -61,6 +64,7 @@ pub struct Simulation {
     planner: Planner,
     device_memory_bytes: Option<u64>,
     at_once: (f64, u32),
+    watch: Option<Watch>,
 }
 
 impl Simulation {
@@ -77,6 +81,7 @@ impl Simulation {
             planner,
             device_memory_bytes,
             at_once: (0.0, 0),
+            watch: None,
         };
         let cluster = simulation.pool();
         simulation.deliver(Event::Begin { cluster });
@@ -144,7 +149,7 @@ impl Simulation {
 
     fn do_deed(&mut self, deed: Deed) {
         match deed {
-            Deed::Ask(command) => self.deliver(Event::Command { command }),
+            Deed::Ask(command) => self.ask(command),
             Deed::Interrupt(times) => {
                 self.world.hit(match times {
                     1 => Fault::Interrupted,
@@ -165,6 +170,13 @@ impl Simulation {
                 }
             }
             Deed::NodeComes(spec) => {
+                let before = self.world.number_of(&spec.name);
+                let before = before.and_then(|node| self.state().cluster.nodes.get(node.0));
+                self.world.hit(match before {
+                    None => Fault::NodeJoins,
+                    Some(before) if before.gpus == spec.gpus => Fault::NodeBack,
+                    Some(_) => Fault::NodeBackOther,
+                });
                 self.world.add_node(spec.clone());
                 self.deliver(Event::NodeJoined { spec });
             }
@@ -173,7 +185,43 @@ impl Simulation {
                     self.world.set_bad(DeviceId { node, device }, is_bad);
                 }
             }
-            Deed::OldWord(attempt) => self.world.word_from_the_past(attempt),
+            Deed::OldWord(attempt) if self.is_past(attempt) => {
+                self.world.word_from_the_past(attempt);
+            }
+            Deed::OldWord(_) => {}
+            Deed::Calm(nodes) => self.calm(nodes),
+        }
+    }
+
+    fn ask(&mut self, command: Command) {
+        self.world.hit(match &command {
+            Command::Submit { .. } => Fault::TaskAdded,
+            Command::Cancel { task } if self.state().task_named(task).is_none() => {
+                Fault::WrongCommand
+            }
+            Command::Cancel { .. } => Fault::TaskCancelled,
+            Command::Pause { .. } => Fault::TaskPaused,
+            Command::Wish { .. } => Fault::Wished,
+            Command::TakeBack { .. } => Fault::TakenBack,
+            Command::Unpause { .. } | Command::Close | Command::Stop { .. } => {
+                return self.deliver(Event::Command { command });
+            }
+        });
+        self.deliver(Event::Command { command });
+    }
+
+    /// The trouble is over: machines on which something can't be killed are started again.
+    fn calm(&mut self, nodes: Vec<Node>) {
+        let stuck = self.world.calm();
+        for spec in nodes {
+            let is_well = self.world.nodes().any(|one| *one == spec) && !stuck.contains(&spec.name);
+            if !is_well {
+                self.do_deed(Deed::NodeGoes(spec.name.clone()));
+                self.do_deed(Deed::NodeComes(spec.clone()));
+            }
+            self.deliver(Event::Command {
+                command: Command::TakeBack { node: spec.name, devices: Vec::new() },
+            });
         }
     }
 
@@ -181,19 +229,66 @@ impl Simulation {
     pub fn deliver(&mut self, event: Event) {
         let now_s = self.world.now_s();
         self.num_events += 1;
-        if !self.is_moving(now_s) || self.driver_dies(Fault::DriverDies) {
+        if !self.is_moving(now_s) {
             return;
+        }
+        // A person whose words were lost with the driver says them again.
+        let asked =
+            if let Event::Command { command } = &event { Some(command.clone()) } else { None };
+        if self.driver_dies(Fault::DriverDies) {
+            return self.ask_again(asked);
         }
         let is_routine = matches!(
             event,
             Event::Tick
                 | Event::Reported { report: RankReport::Progress { .. } | RankReport::Alive, .. }
         );
-        if !is_routine {
-            self.world.history.add(now_s, || Fact::Told(event.clone()));
-        }
+        let told = (!self.world.history.is_off).then(|| event.clone());
         let decision = self.engine.handle(event, now_s);
+        let is_nothing = decision.records.is_empty() && decision.actions.is_empty();
+        if let Some(event) = told.filter(|_| !(is_routine && is_nothing)) {
+            self.world.history.add(now_s, || Fact::Told(event));
+        }
+        if !is_nothing && self.driver_dies(Fault::DriverDiesBeforeJournal) {
+            return self.ask_again(asked);
+        }
         self.take(decision);
+        if !is_nothing && self.violations.is_empty() {
+            self.look();
+        }
+    }
+
+    fn is_past(&self, attempt: AttemptId) -> bool {
+        let was = |(record, _): &(Record, f64)| matches!(record, Record::Ended { attempt: of, .. } if *of == attempt);
+        self.journal.iter().any(was) && self.world.processes().all(|(id, ..)| id != attempt)
+    }
+
+    fn ask_again(&mut self, asked: Option<Command>) {
+        if let Some(command) = asked {
+            self.script.add(self.world.now_s(), Deed::Ask(command));
+        }
+    }
+
+    /// Checks at each event from now on. Only from the beginning.
+    pub(crate) fn watch(&mut self) {
+        let mut watch = Watch::new(self.state());
+        for (record, at_s) in &self.journal {
+            watch.stored(record, *at_s);
+        }
+        self.watch = Some(watch);
+    }
+
+    /// Plants a bug between engine and world.
+    pub(crate) fn plant(&mut self, bug: crate::saboteur::Bug) {
+        match bug {}
+    }
+
+    fn look(&mut self) {
+        if let Some(watch) = &mut self.watch
+            && let Err(violation) = watch.check(self.engine.state(), &self.world)
+        {
+            self.violations.push(violation);
+        }
     }
 
     fn is_moving(&mut self, now_s: f64) -> bool {
@@ -211,13 +306,12 @@ impl Simulation {
 
     fn take(&mut self, decision: Decision) {
         let Decision { records, actions, refusal } = decision;
-        let is_something = !records.is_empty() || !actions.is_empty();
-        if is_something && self.driver_dies(Fault::DriverDiesBeforeJournal) {
-            return;
-        }
         let now_s = self.world.now_s();
         for record in records {
             self.world.stored(&record);
+            if let Some(watch) = &mut self.watch {
+                watch.stored(&record, now_s);
+            }
             self.world.history.add(now_s, || Fact::Stored(record.clone()));
             self.journal.push((record, now_s));
         }
@@ -280,9 +374,19 @@ impl Simulation {
             let bytes = self.world.rng.random_range(1 << 29..1u64 << 32);
             self.device_memory_bytes = Some(bytes);
         }
+        if self.world.is_hit(Fault::OtherPool) {
+            self.change_pool();
+        }
         let (cluster, device_memory_bytes) = (self.pool(), self.device_memory_bytes);
         self.deliver_surely(Event::Resume { cluster, device_memory_bytes });
         self.deliver_surely(Event::Tick);
+    }
+
+    /// A node has another number of devices when the next driver looks.
+    fn change_pool(&mut self) {
+        let Some(mut node) = self.world.nodes().next().cloned() else { return };
+        node.gpus = self.world.rng.random_range(1..=4);
+        self.world.add_node(node);
     }
 
     /// The same as `deliver`, without dying.

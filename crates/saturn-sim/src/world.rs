@@ -231,6 +231,21 @@ impl World {
         }
     }
 
+    /// Nothing goes wrong from now on; the nodes with processes that won't die.
+    pub fn calm(&mut self) -> BTreeSet<String> {
+        self.odds.clear();
+        self.bad.clear();
+        let mut stuck = BTreeSet::new();
+        for gang in self.gangs.values_mut() {
+            if gang.is_killed && !gang.fate.outlives_kill_s.is_finite() {
+                let nodes = gang.order.gang.iter().filter_map(|part| self.numbered.get(part.node));
+                stuck.extend(nodes.map(|(name, _)| name.clone()));
+            }
+            gang.fate.outlives_kill_s = 0.0;
+        }
+        stuck
+    }
+
     /// The driver is dead: ranks die with it, words are lost. What is immortal goes too, since no new
     /// driver begins beside ranks of the last one.
     pub fn driver_died(&mut self) {

@@ -13,7 +13,7 @@
 //! they are drawn by the hundred.
 
 use crate::lists::{Entry, Lists};
-use crate::model::{Mode, Model};
+use crate::model::{Mode, Model, Task};
 use crate::random::Random;
 use crate::timeline::place;
 
@@ -151,7 +151,7 @@ pub(crate) fn fill(
     recipe: Recipe,
     random: &mut Random,
 ) -> (Lists, u64) {
-    let mut lists = stay_or_move(model, nodes, &mut tasks, recipe, random);
+    let mut lists = stay_or_move(model, prices, nodes, &mut tasks, recipe, random);
     let mut filling = Filling::new(model, prices, &tasks, recipe, random);
     tasks.sort_by(|left, right| filling.least[*right].total_cmp(&filling.least[*left]));
     let mut order: Vec<usize> = (0..nodes.len()).collect();
@@ -168,9 +168,19 @@ pub(crate) fn fill(
     (lists, filling.num_steps)
 }
 
+/// Least priced GPU-seconds of a task under modes that meet the target.
+fn least_area(task: &Task, prices: &[f64], target: f64) -> f64 {
+    let modes = task.modes.iter().zip(prices).flat_map(|(modes, price)| {
+        let in_time = modes.iter().filter(|mode| mode.runtime <= target);
+        in_time.map(move |mode| price * mode.area())
+    });
+    modes.fold(f64::INFINITY, f64::min)
+}
+
 /// Lists of the running tasks that stay; they are taken out of `tasks`.
 fn stay_or_move(
     model: &Model,
+    prices: &[f64],
     nodes: &[usize],
     tasks: &mut Vec<usize>,
     recipe: Recipe,
@@ -181,9 +191,12 @@ fn stay_or_move(
         let task = &model.tasks[index];
         let Some(stay) = &task.stay else { return true };
         let home = nodes.iter().position(|node| stay.home() == Some(*node));
-        // What would end too late has a mode that doesn't.
+        // What would end too late, or wastes too much, has a mode that doesn't.
+        let area = prices[stay.kind] * f64::from(stay.held()) * stay.runtime;
         let moves = !task.is_fixed()
-            && (stay.runtime > recipe.target || recipe.moved > 0.0 && random.unit() < recipe.moved);
+            && (stay.runtime > recipe.target
+                || area > least_area(task, prices, recipe.target) * (1.0 + recipe.waste)
+                || recipe.moved > 0.0 && random.unit() < recipe.moved);
         match home.filter(|_| !moves) {
             Some(local) => lists[local].push(Entry::staying(index, stay)),
             None => return true,
@@ -201,18 +214,9 @@ impl<'a> Filling<'a> {
         recipe: Recipe,
         random: &'a mut Random,
     ) -> Self {
-        let least_of = |task: &usize| {
-            let modes = model.tasks[*task].modes.iter().zip(prices).flat_map(|(modes, price)| {
-                modes
-                    .iter()
-                    .filter(|mode| mode.runtime <= recipe.target)
-                    .map(move |mode| (mode, price))
-            });
-            modes.map(|(mode, price)| price * mode.area()).fold(f64::INFINITY, f64::min)
-        };
         let mut least = vec![f64::INFINITY; model.tasks.len()];
         for task in tasks {
-            least[*task] = least_of(task);
+            least[*task] = least_area(&model.tasks[*task], prices, recipe.target);
         }
         let mut filling = Self {
             model,

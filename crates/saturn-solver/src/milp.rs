@@ -130,12 +130,13 @@ fn add_flows(program: &mut Program, instance: &Instance, rows: &[Row]) {
         vec![vec![Vec::new(); model.nodes.len()]; num_tasks];
     let mut outflow = inflow.clone();
     let mut after = vec![vec![None; num_tasks]; num_tasks];
+    let waits_for = instance.predecessors();
     for (first, row_after) in after.iter_mut().enumerate() {
         for second in (0..num_tasks).filter(|second| *second != first) {
-            if instance.waits_for(first, second) {
+            if waits_for[first][second] {
                 continue;
             }
-            let must = instance.waits_for(second, first);
+            let must = waits_for[second][first];
             let (earlier, later) = (&rows[first], &rows[second]);
             if !must && earlier.head + earlier.shortest > later.latest - later.shortest + 1e-9 {
                 continue;

@@ -331,6 +331,17 @@ impl Model {
         })
     }
 
+    /// The same with the runtimes of running tasks as they are without their switch costs.
+    pub(crate) fn without_switch_costs(&self) -> Self {
+        let mut raw = self.clone();
+        for task in &mut raw.tasks {
+            let cost = task.switch_cost;
+            task.modes.iter_mut().flatten().for_each(|mode| mode.runtime -= cost);
+            task.wide.iter_mut().for_each(|mode| mode.runtime -= cost);
+        }
+        raw
+    }
+
     /// Whether every task has a mode, or stays.
     pub(crate) fn has_modes(&self) -> bool {
         self.tasks.iter().all(|task| task.shapes().next().is_some())

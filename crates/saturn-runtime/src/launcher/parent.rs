@@ -93,11 +93,6 @@ impl Parent {
         Ok(())
     }
 
-    /// Its process id.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Kills it, and so all of its ranks.
     pub(crate) fn kill(&mut self) {
         // It may have ended already.

@@ -241,6 +241,23 @@ fn classes(model: &Model) -> Vec<(usize, f64)> {
     classes
 }
 
+/// A task as it runs, if it does on a node of these, or of the one class of nodes that they stand for.
+fn staying(
+    model: &Model,
+    task: usize,
+    nodes: &[usize],
+    strides: &[usize],
+    unit_s: f64,
+) -> Option<Choice> {
+    let stay = model.tasks[task].stay.as_ref()?;
+    let home = stay.home()?;
+    let is_like =
+        |node: &usize| *node == home || nodes.len() == 1 && model.nodes[*node] == model.nodes[home];
+    let node = nodes.iter().position(is_like)?;
+    let gpus = stay.held() as usize;
+    Some(Choice { node, gpus, offset: gpus * strides[node], rate: unit_s / stay.runtime })
+}
+
 impl Block {
     /// `None` where there are too many states to count.
     fn new(model: &Model, nodes: &[usize], count: f64, unit_s: f64) -> Option<Self> {
@@ -261,7 +278,9 @@ impl Block {
                         Choice { node: local, gpus, offset: gpus * stride, rate }
                     })
                 };
-                nodes.iter().enumerate().flat_map(on).collect()
+                let mut choices: Vec<Choice> = nodes.iter().enumerate().flat_map(on).collect();
+                choices.extend(staying(model, task, nodes, &strides, unit_s));
+                choices
             })
             .collect();
         Some(Self { strides, num_states, count, options })

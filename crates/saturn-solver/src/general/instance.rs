@@ -186,10 +186,20 @@ impl<'a> Instance<'a> {
         self.nodes.iter().any(has_window) || self.tasks.iter().any(is_timed)
     }
 
-    /// Whether `task` starts only after `other` has ended, by way of others too.
-    pub(crate) fn waits_for(&self, task: usize, other: usize) -> bool {
-        let after = &self.tasks[task].after;
-        after.contains(&other) || after.iter().any(|one| self.waits_for(*one, other))
+    /// For each task, which tasks must have ended before it starts, by way of others too.
+    pub(crate) fn predecessors(&self) -> Vec<Vec<bool>> {
+        let mut all = vec![vec![false; self.tasks.len()]; self.tasks.len()];
+        for &task in &self.order {
+            for &before in &self.tasks[task].after {
+                let theirs = std::mem::take(&mut all[before]);
+                for (own, their) in all[task].iter_mut().zip(&theirs) {
+                    *own |= their;
+                }
+                all[before] = theirs;
+                all[task][before] = true;
+            }
+        }
+        all
     }
 
     /// Whether two tasks can take each other's place in any plan.

@@ -4,7 +4,8 @@
 //! when devices fall free for the first time and which tasks run already, so that arrivals of nodes
 //! and gangs that stay are kept; releases, precedence, departures and deadlines are not. Tasks that
 //! need several nodes go first, longest first, on the nodes that fall free first, behind the running
-//! tasks, which then stay. The plan is played anew with all facts, in its order of starts.
+//! tasks, which then stay. The plan is played anew with all facts, mostly in its order of
+//! starts.
 
 use super::instance::Instance;
 use super::play::{Choice, Genome, Player};
@@ -48,7 +49,7 @@ pub(super) fn starts(instance: &Instance, ask: &Ask) -> Vec<Genome> {
     let search = |(round, wide): (usize, &Vec<(usize, Choice)>)| {
         let share = 1.0 / (num_sets - round) as f64;
         let deadline = ask.deadline.within(ask.deadline.left_s() * share);
-        let rest = Rest::new(instance, wide)?;
+        let rest = Rest::new(instance, wide, ask.bound.makespan)?;
         let search = Search {
             model: &rest.model,
             objective: ask.aim,
@@ -108,7 +109,7 @@ struct Rest {
 
 impl Rest {
     /// The tasks behind the wide gangs; `None` where one has no mode left.
-    fn new(instance: &Instance, wide: &[(usize, Choice)]) -> Option<Self> {
+    fn new(instance: &Instance, wide: &[(usize, Choice)], low: f64) -> Option<Self> {
         let mut model = instance.model.clone();
         let mut choices = vec![Choice::Wide { mode: 0, lead: None }; instance.tasks.len()];
         for (task, choice) in wide {
@@ -131,6 +132,7 @@ impl Rest {
                 return None;
             }
         }
+        hurry(instance, &mut model, low);
         let mut player = Player::new(instance, Pace::Packed);
         player.begin(&choices);
         for (task, choice) in wide {
@@ -149,20 +151,82 @@ impl Rest {
         let is_left =
             |task: &usize| choices[*task] == Choice::Stay && !instance.tasks[*task].is_fixed;
         order.extend((0..instance.tasks.len()).filter(is_left));
-        let mut starts: Vec<(f64, usize)> = Vec::with_capacity(instance.tasks.len());
+        let mut listed: Vec<Option<Listed>> = vec![None; instance.tasks.len()];
         for (node, list) in lists.iter().enumerate() {
             let mut free = model.ready[node].clone();
             for entry in list {
                 let task = entry.task as usize;
-                let start = place(&mut free, usize::from(entry.gpus), entry.runtime);
-                choices[task] =
-                    entry.mode().map_or(Choice::Stay, |mode| Choice::Narrow { node, mode });
-                starts.push((start, task));
+                let runtime = entry.runtime;
+                let start = place(&mut free, usize::from(entry.gpus), runtime);
+                choices[task] = match entry.mode() {
+                    None => Choice::Stay,
+                    Some(mode) => {
+                        Choice::Narrow { node, mode: unhurried(instance, &model, task, node, mode) }
+                    }
+                };
+                listed[task] = Some(Listed { start, runtime });
             }
         }
-        starts.retain(|(_, task)| !instance.tasks[*task].is_fixed);
-        starts.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
-        order.extend(starts.into_iter().map(|(_, task)| task));
+        let keys = keys(instance, &listed);
+        let mut rest: Vec<usize> = (0..instance.tasks.len())
+            .filter(|task| listed[*task].is_some() && !instance.tasks[*task].is_fixed)
+            .collect();
+        rest.sort_by(|left, right| keys[*left].total_cmp(&keys[*right]).then(left.cmp(right)));
+        order.extend(rest);
         Genome { order, choices, backfills: true }
     }
+}
+
+/// Drops modes that are too long for what comes before and after: on a chain of tasks each may take
+/// its share of the time, and what starts late must end soon.
+fn hurry(instance: &Instance, model: &mut Model, low: f64) {
+    for (task, facts) in model.tasks.iter_mut().zip(&instance.tasks) {
+        let least = facts.head + facts.shortest + facts.tail;
+        let limit = if facts.after.is_empty() && facts.before.is_empty() {
+            low - facts.head
+        } else {
+            facts.shortest * low / least
+        };
+        let shortest = task.shortest();
+        if facts.head > 0.0 || facts.tail > 0.0 {
+            let limit = limit.max(shortest);
+            task.modes.iter_mut().for_each(|modes| modes.retain(|mode| mode.runtime <= limit));
+        }
+    }
+}
+
+/// The index among all modes of one that is left.
+fn unhurried(instance: &Instance, model: &Model, task: usize, node: usize, mode: usize) -> usize {
+    let kind = model.nodes[node].kind;
+    let strategy = model.tasks[task].modes[kind][mode].strategy;
+    let all = &instance.model.tasks[task].modes[kind];
+    all.iter().position(|one| one.strategy == strategy).unwrap_or(mode)
+}
+
+/// Where a task is on its list, seconds.
+#[derive(Debug, Clone, Copy)]
+struct Listed {
+    start: f64,
+    runtime: f64,
+}
+
+/// What the order goes by: when a task starts on its list, but no later than lets those that wait for
+/// it end when the lists do, and no earlier than it can.
+fn keys(instance: &Instance, listed: &[Option<Listed>]) -> Vec<f64> {
+    let runtime = |task: usize| listed[task].map_or(0.0, |one| one.runtime);
+    let ends = listed.iter().flatten().map(|one| one.start + one.runtime);
+    let end = ends.fold(0.0, f64::max);
+    let mut tails = vec![0.0f64; listed.len()];
+    for &task in instance.order.iter().rev() {
+        let waiting = instance.tasks[task].before.iter();
+        tails[task] = waiting.map(|other| runtime(*other) + tails[*other]).fold(0.0, f64::max);
+    }
+    let key = |(task, one): (usize, &Option<Listed>)| {
+        let start = one.map_or(0.0, |one| one.start);
+        let facts = &instance.tasks[task];
+        let latest =
+            if facts.before.is_empty() { start } else { end - tails[task] - runtime(task) };
+        start.min(latest).max(facts.head)
+    };
+    listed.iter().enumerate().map(key).collect()
 }

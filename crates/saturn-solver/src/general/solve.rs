@@ -42,7 +42,7 @@ const BOUNDS: f64 = 0.2;
 const LEAST_FOR_BOUNDS_S: f64 = 0.2;
 const BOUND_TASKS: usize = 120;
 /// Nodes of the exact program's tree where moves are the limit.
-const EXACT_NODES: i32 = 1_000;
+const EXACT_NODES: i32 = 100;
 
 /// Plans `problem`; every task fits the cluster by itself.
 pub(crate) fn solve(

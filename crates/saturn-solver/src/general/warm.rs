@@ -40,7 +40,7 @@ pub(super) fn genome(problem: &Problem, instance: &Instance, plan: &Plan) -> Opt
     order.iter().for_each(|task| player.place(*task, choices[*task]));
     let recipe = Recipe { rule: Rule::Head, target: 0.0, thrift: 1.0, is_prompt: false };
     for &task in instance.order.iter().filter(|task| given[**task].is_none()) {
-        choices[task] = best_choice(&mut player, task, recipe, &|_, _| true)?;
+        choices[task] = best_choice(&player, task, recipe, &|_, _| true)?;
         player.place(task, choices[task]);
         order.push(task);
     }

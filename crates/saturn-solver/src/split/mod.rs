@@ -13,13 +13,14 @@ use saturn_core::{Node, Plan, PlanStatus, Problem, ProblemTask, WHOLE};
 
 use crate::bounds::config_lp;
 use crate::clock::Deadline;
-use crate::model::Model;
+use crate::model::{Model, Task};
 use crate::options::{Backend, Options};
 use crate::random::Random;
 use crate::search::in_threads;
 use crate::solve::{Solve, grade};
+use crate::warm::is_staying;
 use anneal::{Cooling, Region};
-use pieces::{Piece, Player, settle_shares};
+use pieces::{Piece, Player, settle_shares, stays_first};
 
 /// The share of the limits for the plan without switches.
 const WHOLE_SHARE: f64 = 0.15;
@@ -62,7 +63,6 @@ pub(crate) fn applies(problem: &Problem, model: &Model, options: &Options) -> bo
         && !problem.cluster.nodes.iter().any(is_timed_node)
         && !problem.tasks.iter().any(is_timed_task)
         && !model.has_places()
-        && !model.has_running()
 }
 
 /// The options for the plan without switches, which comes first.
@@ -82,8 +82,9 @@ pub(crate) fn until(deadline: Deadline) -> Deadline {
 
 /// Improves a plan of whole tasks by switches within the limits of `solve`.
 pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
+    let model = &solve.model.without_switch_costs();
     // What holds of whole tasks alone is no bound here.
-    plan.lower_bound_s = config_lp::area_of_free_switches(solve.model, &solve.bound.prices);
+    plan.lower_bound_s = config_lp::area_of_free_switches(model, &solve.bound.prices);
     (plan.completion_bound_s, plan.cost_bound) = (0.0, 0.0);
     if !plan.is_usable() {
         return;
@@ -94,11 +95,11 @@ pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
         return;
     }
     let bounding = solve.deadline.within(solve.deadline.left_s() * BOUND_SHARE);
-    let bound = config_lp::bound(solve.model, &solve.bound.prices, bounding);
+    let bound = config_lp::bound(model, &solve.bound.prices, bounding);
     plan.lower_bound_s = plan.lower_bound_s.max(bound);
     grade(plan);
     if plan.status != PlanStatus::Optimal {
-        Search::new(solve, plan.lower_bound_s).run(plan);
+        Search::new(solve, model, plan.lower_bound_s).run(plan);
     }
     let enough_s = without.makespan_s * (1.0 - solve.options.min_switch_gain);
     if plan.makespan_s > enough_s {
@@ -110,6 +111,8 @@ pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
 /// The search with switches at work.
 struct Search<'a> {
     solve: &'a Solve<'a>,
+    /// With runtimes as they are without switch costs.
+    model: &'a Model,
     low: f64,
     switch_costs: Vec<f64>,
     may_switch: Vec<bool>,
@@ -123,19 +126,21 @@ struct Incumbent {
 }
 
 impl<'a> Search<'a> {
-    fn new(solve: &'a Solve<'a>, low: f64) -> Self {
+    fn new(solve: &'a Solve<'a>, model: &'a Model, low: f64) -> Self {
         let costs = solve.problem.tasks.iter().map(|task| task.switch_cost_s);
+        let may_switch = |(task, cost): (&Task, Option<f64>)| cost.is_some() && !task.is_fixed();
         Self {
             solve,
+            model,
             low,
             switch_costs: costs.clone().map(|cost| cost.unwrap_or(0.0)).collect(),
-            may_switch: costs.map(|cost| cost.is_some()).collect(),
+            may_switch: model.tasks.iter().zip(costs).map(may_switch).collect(),
             max_moves: solve.options.max_moves.map(|moves| moves - moves.div_ceil(4)),
         }
     }
 
     fn player(&self) -> Player<'_> {
-        Player::new(self.solve.model, &self.switch_costs)
+        Player::new(self.model, &self.switch_costs)
     }
 
     fn run(&self, plan: &mut Plan) {
@@ -146,8 +151,8 @@ impl<'a> Search<'a> {
         {
             best = warm;
         }
-        let nodes = self.solve.model.nodes.len();
-        if self.solve.model.tasks.len() <= SMALL_TASKS && nodes <= SMALL_NODES {
+        let nodes = self.model.nodes.len();
+        if self.model.tasks.len() <= SMALL_TASKS && nodes <= SMALL_NODES {
             self.anneal_whole(&mut best);
         } else {
             self.mend(&mut best);
@@ -161,7 +166,7 @@ impl<'a> Search<'a> {
 
     /// A plan as pieces; `None` where a task is missing, cut too often, or not on one node.
     fn incumbent(&self, plan: &Plan) -> Option<Incumbent> {
-        let model = self.solve.model;
+        let model = self.model;
         let num_tasks = model.tasks.len();
         let mut assignments: Vec<_> = plan.assignments.iter().collect();
         assignments.sort_by(|left, right| left.start_s.total_cmp(&right.start_s));
@@ -171,11 +176,17 @@ impl<'a> Search<'a> {
             let [part] = one.gang.as_slice() else { return None };
             model.nodes.get(part.node)?;
             let strategy = self.solve.problem.tasks.get(one.task)?.strategies.get(one.strategy)?;
+            num_pieces[one.task] += 1;
+            let stay = model.tasks[one.task].stay.as_ref();
+            let stay = stay.filter(|_| is_staying(model, one));
+            if let Some(piece) = stay.and_then(|stay| Piece::staying(one.task, stay, one.share)) {
+                pieces.push(piece);
+                continue;
+            }
             let modes = model.modes_on(one.task, part.node);
             let narrower = modes.partition_point(|mode| mode.gpus <= strategy.gpus);
             let index = narrower.checked_sub(1)?;
             pieces.push(Piece::new(one.task, part.node, index, &modes[index], one.share));
-            num_pieces[one.task] += 1;
         }
         let most = |task: usize| {
             if self.may_switch[task] { self.solve.options.max_switches + 1 } else { 1 }
@@ -183,6 +194,7 @@ impl<'a> Search<'a> {
         if (0..num_tasks).any(|task| num_pieces[task] == 0 || num_pieces[task] > most(task)) {
             return None;
         }
+        stays_first(&mut pieces);
         settle_shares(&mut pieces, num_tasks);
         if pieces.iter().any(|piece| piece.share <= 0.0 || piece.share > WHOLE) {
             return None;
@@ -204,7 +216,7 @@ impl<'a> Search<'a> {
     /// Takes pieces into `best`, polished, if they end earlier.
     fn improve(&self, best: &mut Incumbent, mut pieces: Vec<Piece>) {
         let player = self.player();
-        settle_shares(&mut pieces, self.solve.model.tasks.len());
+        settle_shares(&mut pieces, self.model.tasks.len());
         let mut end = self.end(&pieces);
         while let Some(polished) = polish::polish(&player, &pieces, self.solve.deadline) {
             let polished_end = self.end(&polished);
@@ -245,7 +257,7 @@ impl<'a> Search<'a> {
     /// is polished even where it is no better than what is known: its shares may be far from theirs.
     fn anneal_whole(&self, best: &mut Incumbent) {
         let options = self.solve.options;
-        let nodes: Vec<usize> = (0..self.solve.model.nodes.len()).collect();
+        let nodes: Vec<usize> = (0..self.model.nodes.len()).collect();
         let mut randoms: Vec<Random> =
             (0..options.threads as u64).map(|stream| Random::new(options.seed, stream)).collect();
         let (mut num_moves, mut round, mut length) = (0, 0, FIRST_ROUND);
@@ -278,9 +290,14 @@ impl<'a> Search<'a> {
 
     /// Every task whole, in a random mode, place and order.
     fn random(&self, random: &mut Random) -> Vec<Piece> {
-        let model = self.solve.model;
+        let model = self.model;
         let mut pieces: Vec<Piece> = (0..model.tasks.len())
             .filter_map(|task| {
+                if let Some(stay) = &model.tasks[task].stay
+                    && (model.tasks[task].is_fixed() || random.below(2) == 0)
+                {
+                    return Piece::staying(task, stay, WHOLE);
+                }
                 let fits = |node: &usize| !model.modes_on(task, *node).is_empty();
                 let nodes: Vec<usize> = (0..model.nodes.len()).filter(fits).collect();
                 let node = *nodes.get(random.below(nodes.len().max(1)))?;
@@ -290,13 +307,14 @@ impl<'a> Search<'a> {
             })
             .collect();
         random.shuffle(&mut pieces);
+        stays_first(&mut pieces);
         pieces
     }
 
     /// Large problems: the node that ends last with some others, each thread on nodes of its own.
     fn mend(&self, best: &mut Incumbent) {
         let options = self.solve.options;
-        let model = self.solve.model;
+        let model = self.model;
         let mut random = Random::new(options.seed, u64::MAX);
         let mut randoms: Vec<Random> =
             (0..options.threads as u64).map(|stream| Random::new(options.seed, stream)).collect();

@@ -7,7 +7,7 @@
 
 use saturn_core::WHOLE;
 
-use super::pieces::{Piece, Player, settle_shares};
+use super::pieces::{Piece, Player, settle_shares, stays_first};
 use crate::clock::Deadline;
 use crate::program::{Effort, Outcome, Program};
 
@@ -15,6 +15,11 @@ use crate::program::{Effort, Outcome, Program};
 pub(crate) const LEAST_SHARE: f64 = 0.01;
 /// A program that takes longer than this is not worth it, seconds.
 const TIME_LIMIT_S: f64 = 1.0;
+
+/// What stays starts at once.
+fn latest_start(piece: &Piece) -> f64 {
+    if piece.stays() { 0.0 } else { f64::INFINITY }
+}
 
 /// The pieces with the best shares for their structure, in the order of their new starts; `None`
 /// where HiGHS has no answer.
@@ -32,7 +37,7 @@ pub(crate) fn polish(player: &Player, pieces: &[Piece], deadline: Deadline) -> O
     let mut program = Program::default();
     let makespan = program.continuous(1.0, 0.0, f64::INFINITY);
     let starts: Vec<_> =
-        pieces.iter().map(|_| program.continuous(0.0, 0.0, f64::INFINITY)).collect();
+        pieces.iter().map(|piece| program.continuous(0.0, 0.0, latest_start(piece))).collect();
     let shares: Vec<_> = pieces
         .iter()
         .map(|piece| {
@@ -71,6 +76,7 @@ pub(crate) fn polish(player: &Player, pieces: &[Piece], deadline: Deadline) -> O
         .into_iter()
         .map(|index| Piece { share: shares[index].clamp(LEAST_SHARE, WHOLE), ..pieces[index] })
         .collect();
+    stays_first(&mut polished);
     settle_shares(&mut polished, player.model.tasks.len());
     Some(polished)
 }

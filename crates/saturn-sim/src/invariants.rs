@@ -1,0 +1,170 @@
+//! What must hold at every event: of the engine's state beside the world, and beside its own journal.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use saturn_engine::{Attempt, AttemptId, DeviceId, Record, State, TaskId, TaskStatus, devices};
+
+use crate::simulation::Violation;
+use crate::world::World;
+
+/// Watches a run at each event.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// The fold of the journal.
+    folded: State,
+    /// Each task's newest checkpoint so far.
+    saved: BTreeMap<TaskId, u64>,
+}
+
+impl Watch {
+    pub(crate) fn new(state: &State) -> Self {
+        Self { folded: State::new(state.config.clone()), saved: BTreeMap::new() }
+    }
+
+    /// Takes in a record that was stored.
+    pub(crate) fn stored(&mut self, record: &Record, now_s: f64) {
+        self.folded.apply(record, now_s);
+    }
+
+    /// What is wrong now, if anything.
+    pub(crate) fn check(&mut self, state: &State, world: &World) -> Result<(), Violation> {
+        self.check_devices(state)?;
+        self.check_gangs(state, world)?;
+        self.check_steps(state, world)?;
+        self.check_fold(state)
+    }
+
+    fn check_devices(&self, state: &State) -> Result<(), Violation> {
+        let mut held: BTreeMap<DeviceId, AttemptId> = BTreeMap::new();
+        let mut training: BTreeSet<TaskId> = BTreeSet::new();
+        for (id, attempt) in &state.attempts {
+            for device in devices(&attempt.gang) {
+                if let Some(other) = held.insert(device, *id) {
+                    return broken(
+                        "one gang a device",
+                        format!("{device:?} is held by {other} and {id}"),
+                    );
+                }
+                let holder = state.device(device).and_then(|one| one.held_by);
+                if holder != Some(*id) {
+                    return broken(
+                        "a gang is whole",
+                        format!("{device:?} of {id} is held by {holder:?}"),
+                    );
+                }
+            }
+            let is_train = state.task(attempt.task).status == TaskStatus::Running(*id);
+            if is_train && !training.insert(attempt.task) {
+                return broken("one attempt a task", format!("{:?} trains twice", attempt.task));
+            }
+        }
+        for (node, of_node) in (0..).zip(&state.nodes) {
+            for (device, one) in (0..).zip(&of_node.devices) {
+                let id = DeviceId { node: saturn_engine::NodeId(node), device };
+                if one.held_by.is_some() && !held.contains_key(&id) {
+                    return broken("a gang is whole", format!("{id:?} is held by what is over"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_gangs(&self, state: &State, world: &World) -> Result<(), Violation> {
+        let mut held: BTreeMap<DeviceId, AttemptId> = BTreeMap::new();
+        for (id, _, of_gang) in world.processes() {
+            for device in &of_gang {
+                if let Some(other) = held.insert(*device, id) {
+                    let what = format!("{device:?} is used by {other} and {id}");
+                    return broken("one gang a device", what);
+                }
+            }
+            let is_known = state.attempts.contains_key(&id);
+            if !is_known && of_gang.iter().any(|device| state.is_usable(*device)) {
+                let what = format!("processes of {id} live on devices that may be used");
+                return broken("one gang a device", what);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_steps(&mut self, state: &State, world: &World) -> Result<(), Violation> {
+        for task in state.task_ids() {
+            let now = state.task(task).checkpoint_step;
+            let before = self.saved.insert(task, now).unwrap_or(0);
+            if now < before {
+                let what = format!("{task:?} was at {before} and is at {now}");
+                return broken("no step is lost", what);
+            }
+            if now > world.saved_step(task) {
+                let what = format!(
+                    "{task:?} is said to be at {now}, the disk has {}",
+                    world.saved_step(task)
+                );
+                return broken("no step is lost", what);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_fold(&self, state: &State) -> Result<(), Violation> {
+        let (live, folded) = (durable(state), durable(&self.folded));
+        if live == folded {
+            return Ok(());
+        }
+        let mut what = "the state is not its journal's".to_owned();
+        if live.tasks != folded.tasks {
+            let pairs = live.tasks.iter().zip(&folded.tasks);
+            for (live, folded) in pairs.filter(|(live, folded)| live != folded) {
+                let (live, folded) = (format!("{live:?}"), format!("{folded:?}"));
+                what = format!(
+                    "a task is {}, by the journal {}",
+                    differing(&live, &folded),
+                    differing(&folded, &live)
+                );
+            }
+        } else if live.attempts != folded.attempts {
+            what =
+                format!("attempts are {:?}, by the journal {:?}", live.attempts, folded.attempts);
+        } else if live.nodes != folded.nodes {
+            what = format!("nodes are {:?}, by the journal {:?}", live.nodes, folded.nodes);
+        }
+        broken("the state is its journal's", what)
+    }
+}
+
+/// The state without what reports say between records.
+fn durable(state: &State) -> State {
+    let mut state = state.clone();
+    for task in &mut state.tasks {
+        task.loss = None;
+    }
+    for attempt in state.attempts.values() {
+        state.tasks[attempt.task.0].step = 0;
+    }
+    for attempt in state.attempts.values_mut() {
+        *attempt = Attempt {
+            step: 0,
+            stepped_s: 0.0,
+            step_s: None,
+            heard_s: 0.0,
+            live_ranks: 0,
+            failure: None,
+            failed_ranks: BTreeSet::new(),
+            echo_s: None,
+            killed_s: None,
+            completed: false,
+            ..attempt.clone()
+        };
+    }
+    state
+}
+
+/// What follows where two texts differ.
+fn differing(text: &str, other: &str) -> String {
+    let same = text.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
+    text.chars().skip(same.saturating_sub(30)).take(60).collect()
+}
+
+fn broken(rule: &'static str, what: String) -> Result<(), Violation> {
+    Err(Violation { rule, what })
+}

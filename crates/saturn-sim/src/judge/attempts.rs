@@ -1,0 +1,319 @@
+//! Records and actions about attempts, and what the world says of their processes.
+
+use saturn_core::Gang;
+use saturn_engine::{
+    Action, AttemptEnd, AttemptId, FailureKind, Purpose, RankReport, Record, TaskEnd, TaskId,
+    devices,
+};
+
+use super::books::{AttemptBook, Books};
+use super::duties::Duty;
+
+impl Books {
+    pub(super) fn stored_of_attempt(&mut self, record: &Record) {
+        match record {
+            Record::Launched { .. } => self.launched(record),
+            Record::Started { attempt, step, .. } => {
+                let said = |report: &RankReport| matches!(report, RankReport::Started { step: said, .. } if said == step);
+                self.must_have_said(*attempt, said, "started");
+            }
+            Record::Checkpointed { attempt, step, .. } => {
+                let said = |report: &RankReport| matches!(report, RankReport::Checkpoint { step: said, .. } if said == step);
+                self.must_have_said(*attempt, said, "saved");
+                if let Some(task) = self.attempts.get(attempt).map(|one| one.task) {
+                    let task = &mut self.tasks[task.0];
+                    if *step > task.checkpoint {
+                        task.failures = 0;
+                    }
+                    task.checkpoint = task.checkpoint.max(*step);
+                }
+            }
+            Record::Stopping { attempt, .. } => {
+                let Some(one) = self.attempts.get_mut(attempt) else { return };
+                if one.is_stopping || one.end.is_some() {
+                    return self.wrong("a stop is asked once", format!("{attempt}"));
+                }
+                one.is_stopping = true;
+                self.duties.push(Duty::Stop(*attempt));
+            }
+            Record::Until { attempt, step } => {
+                if let Some(one) = self.attempts.get_mut(attempt) {
+                    one.until_step = *step;
+                    one.until_due = true;
+                    self.duties.push(Duty::Until(*attempt));
+                }
+            }
+            Record::Ended { attempt, end, step, .. } => self.attempt_ended(*attempt, end, *step),
+            _ => {}
+        }
+    }
+
+    fn must_have_said(
+        &mut self,
+        attempt: AttemptId,
+        said: impl Fn(&RankReport) -> bool,
+        what: &str,
+    ) {
+        let is_true = self.attempts.get(&attempt).is_some_and(|one| one.said.iter().any(said));
+        if !is_true {
+            self.wrong("records are true", format!("{attempt} never said that it {what} so"));
+        }
+    }
+
+    fn launched(&mut self, record: &Record) {
+        let Record::Launched { attempt, task, purpose, strategy, gang, until_step } = record else {
+            return;
+        };
+        if self.newest.is_some_and(|newest| *attempt <= newest) {
+            let what = format!("{attempt} comes after {:?}", self.newest);
+            return self.wrong("numbers are given once", what);
+        }
+        self.newest = Some(*attempt);
+        if !self.is_sound(gang, strategy) {
+            self.wrong("a gang is whole", format!("{attempt} on {gang:?} for {strategy:?}"));
+        }
+        if let Some(what) = self.why_not(*task, *purpose, record) {
+            self.wrong("only what may start starts", format!("{attempt}: {what}"));
+        }
+        let book = AttemptBook {
+            task: *task,
+            purpose: *purpose,
+            strategy: strategy.clone(),
+            gang: gang.clone(),
+            until_step: *until_step,
+            is_performed: false,
+            launch_failed: false,
+            live: std::collections::BTreeSet::new(),
+            has_begun: false,
+            is_stopping: false,
+            stop_performed: false,
+            until_due: false,
+            is_killed: false,
+            end: None,
+            is_lost: false,
+            said: Vec::new(),
+        };
+        self.attempts.insert(*attempt, book);
+        self.duties.push(Duty::Launch(*attempt));
+    }
+
+    /// Why a task may not be launched now.
+    fn why_not(&self, id: TaskId, purpose: Purpose, record: &Record) -> Option<String> {
+        let Record::Launched { strategy, gang, until_step, .. } = record else { return None };
+        let Some(task) = self.tasks.get(id.0) else {
+            return Some("there is no such task".to_owned());
+        };
+        if task.end.is_some() {
+            return Some("its task has ended".to_owned());
+        }
+        let held = self.attempts.values().filter(|one| one.end.is_none());
+        let mut held = held.flat_map(|one| devices(&one.gang));
+        if held.any(|device| devices(gang).any(|other| other == device)) {
+            return Some("others hold its devices".to_owned());
+        }
+        if purpose == Purpose::Trial {
+            return None;
+        }
+        if task.is_paused {
+            return Some("it is paused".to_owned());
+        }
+        if self.now_s < task.release_s.max(task.not_before_s) {
+            return Some("it is too early".to_owned());
+        }
+        if task.excluded.contains(&strategy.key()) {
+            return Some("its strategy is excluded".to_owned());
+        }
+        if !task.gpu_range.as_ref().is_none_or(|range| range.contains(&strategy.gpus)) {
+            return Some("its gpu_range does not allow it".to_owned());
+        }
+        let is_done =
+            |before: &TaskId| matches!(self.tasks[before.0].end, Some(TaskEnd::Done { .. }));
+        if !task.after.iter().all(is_done) {
+            return Some("what it comes after is not done".to_owned());
+        }
+        let live = self
+            .attempts
+            .values()
+            .any(|one| one.task == id && one.purpose == Purpose::Train && one.end.is_none());
+        if live {
+            return Some("it trains already".to_owned());
+        }
+        let is_planned = self.plan.iter().flatten().any(|place| {
+            place.task == id
+                && place.strategy == *strategy
+                && place.gang == *gang
+                && place.until_step == *until_step
+        });
+        (!is_planned).then(|| "it is not in the plan".to_owned())
+    }
+
+    pub(super) fn performed(&mut self, action: &Action) {
+        match action {
+            Action::Launch { attempt, task, strategy, gang, purpose, until_step, .. } => {
+                let Some(one) = self.attempts.get_mut(attempt) else {
+                    return self
+                        .wrong("records come before actions", format!("{attempt} is launched"));
+                };
+                let is_same = one.task == *task
+                    && one.purpose == *purpose
+                    && one.strategy == *strategy
+                    && one.gang == *gang
+                    && one.until_step == *until_step;
+                if one.is_performed || !is_same {
+                    return self.wrong("actions are as recorded", format!("{attempt} is launched"));
+                }
+                one.is_performed = true;
+            }
+            Action::Stop { attempt } => {
+                let Some(one) = self.attempts.get_mut(attempt) else { return };
+                if !one.is_stopping || one.stop_performed {
+                    return self
+                        .wrong("records come before actions", format!("{attempt} is stopped"));
+                }
+                one.stop_performed = true;
+            }
+            Action::Until { attempt, step } => {
+                let Some(one) = self.attempts.get_mut(attempt) else { return };
+                if !one.until_due || one.until_step != *step {
+                    return self
+                        .wrong("records come before actions", format!("{attempt} until {step:?}"));
+                }
+                one.until_due = false;
+            }
+            Action::Kill { attempt } => {
+                if let Some(one) = self.attempts.get_mut(attempt) {
+                    one.is_killed = true;
+                }
+            }
+            Action::Solve { request, .. } => {
+                if *request <= self.newest_solve {
+                    return self.wrong("numbers are given once", format!("solve {request}"));
+                }
+                self.newest_solve = *request;
+                self.open_solves.insert(*request);
+            }
+        }
+    }
+
+    pub(super) fn began(
+        &mut self,
+        attempt: AttemptId,
+        (task, purpose): (TaskId, Purpose),
+        gang: &Gang,
+        num_ranks: u32,
+    ) {
+        let Some(one) = self.attempts.get_mut(&attempt) else {
+            return self.wrong("records come before actions", format!("{attempt} has processes"));
+        };
+        let expected = self.config.num_ranks(&one.strategy);
+        if one.has_begun || num_ranks != expected || one.gang != *gang {
+            let what = format!("{attempt} has {num_ranks} of {expected} processes on {gang:?}");
+            return self.wrong("a gang is whole", what);
+        }
+        one.has_begun = true;
+        one.live = (0..num_ranks).collect();
+        for device in devices(gang) {
+            if let Some(other) = self.used.insert(device, attempt) {
+                let what = format!("{device:?} is used by {other} and {attempt}");
+                self.wrong("one gang a device", what);
+            }
+        }
+        let also = self.attempts.iter().any(|(id, one)| {
+            *id != attempt
+                && one.task == task
+                && one.purpose == Purpose::Train
+                && !one.live.is_empty()
+        });
+        // Processes that can't be killed may still be there; then the task may go on without them.
+        let is_abandoned = self.attempts.iter().any(|(id, one)| {
+            *id != attempt && one.task == task && !one.live.is_empty() && one.end.is_some()
+        });
+        if purpose == Purpose::Train && also && !is_abandoned {
+            self.wrong("one attempt a task", format!("{attempt} is not alone"));
+        }
+    }
+
+    pub(super) fn loaded(&mut self, attempt: AttemptId, step: u64) {
+        let Some(one) = self.attempts.get(&attempt) else { return };
+        let on_disk = self.tasks[one.task.0].on_disk;
+        if step < on_disk {
+            let what = format!("{attempt} goes on from {step}, and {on_disk} were saved");
+            self.wrong("no step is lost", what);
+        }
+    }
+
+    pub(super) fn gone(&mut self, attempt: AttemptId, rank: u32) {
+        let Some(one) = self.attempts.get_mut(&attempt) else { return };
+        one.live.remove(&rank);
+        if one.live.is_empty() {
+            self.used.retain(|_, user| *user != attempt);
+        }
+    }
+
+    fn attempt_ended(&mut self, id: AttemptId, end: &AttemptEnd, step: u64) {
+        let Some(one) = self.attempts.get_mut(&id) else {
+            return self.wrong("records name what there is", format!("{id} ended"));
+        };
+        if one.end.is_some() {
+            return self.wrong("an attempt ends once", format!("{id}"));
+        }
+        one.end = Some(end.clone());
+        let (task, purpose, is_alive) = (one.task, one.purpose, !one.live.is_empty());
+        let (is_lost, has_begun, launch_failed) = (one.is_lost, one.has_begun, one.launch_failed);
+        let said_end = one.said.iter().any(|report| {
+            matches!(
+                report,
+                RankReport::Finished { .. } | RankReport::Stopped { .. } | RankReport::Trial { .. }
+            )
+        });
+        let was_killed = one.is_killed;
+        let book = &self.tasks[task.0];
+        if purpose == Purpose::Train && step < book.checkpoint {
+            let what = format!("{id} ends at {step}, and {} were saved", book.checkpoint);
+            self.wrong("no step is lost", what);
+        }
+        if is_alive {
+            self.duties.push(Duty::SetAside(id));
+        }
+        let is_true = match end {
+            AttemptEnd::Finished | AttemptEnd::Stopped => said_end && !is_alive,
+            AttemptEnd::Lost => is_lost || !has_begun,
+            AttemptEnd::Killed => was_killed,
+            AttemptEnd::Abandoned => is_alive,
+            AttemptEnd::Failed { .. } => has_begun || launch_failed,
+        };
+        if !is_true {
+            self.wrong("records are true", format!("{id} ended: {end:?}"));
+        }
+        let AttemptEnd::Failed { failure } = end else { return };
+        if purpose == Purpose::Train && self.tasks[task.0].end.is_none() {
+            if !matches!(failure.kind, FailureKind::NoSpace) {
+                self.tasks[task.0].failures += 1;
+            }
+            self.duties.push(Duty::Recover(task));
+        }
+    }
+
+    pub(super) fn driver_died(&mut self) {
+        self.duties.clear();
+        self.asked.clear();
+        self.open_solves.clear();
+        self.newest_solve = 0;
+        self.used.clear();
+        for one in self.attempts.values_mut() {
+            one.is_lost = true;
+            one.live.clear();
+        }
+    }
+
+    pub(super) fn resumed(&mut self) {
+        self.set_aside.clear();
+        self.ended = None;
+        for task in &mut self.tasks {
+            task.failures = 0;
+            task.not_before_s = 0.0;
+            // A wider limit of memory lets excluded strategies be tried again.
+            task.excluded.clear();
+        }
+    }
+}

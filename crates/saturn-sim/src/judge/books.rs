@@ -1,0 +1,128 @@
+//! What the judge keeps in mind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use saturn_core::{Gang, Strategy, StrategyKey};
+use saturn_engine::{
+    AttemptEnd, AttemptId, DeviceId, Place, Purpose, RankReport, RunConfig, RunEnd, TaskEnd,
+    TaskId, devices,
+};
+
+use super::duties::Duty;
+use crate::simulation::Violation;
+
+/// A task.
+#[derive(Debug)]
+pub(super) struct TaskBook {
+    pub(super) name: String,
+    pub(super) group: String,
+    pub(super) gpu_range: Option<Vec<u32>>,
+    pub(super) steps: Option<u64>,
+    pub(super) end: Option<TaskEnd>,
+    pub(super) is_paused: bool,
+    pub(super) release_s: f64,
+    pub(super) after: Vec<TaskId>,
+    pub(super) not_before_s: f64,
+    pub(super) excluded: BTreeSet<StrategyKey>,
+    /// By its records.
+    pub(super) checkpoint: u64,
+    /// In the world.
+    pub(super) on_disk: u64,
+    /// Failures that count since its last new checkpoint, at most.
+    pub(super) failures: u32,
+}
+
+/// An attempt.
+#[derive(Debug)]
+pub(super) struct AttemptBook {
+    pub(super) task: TaskId,
+    pub(super) purpose: Purpose,
+    pub(super) strategy: Strategy,
+    pub(super) gang: Gang,
+    pub(super) until_step: Option<u64>,
+    pub(super) is_performed: bool,
+    pub(super) launch_failed: bool,
+    pub(super) live: BTreeSet<u32>,
+    pub(super) has_begun: bool,
+    pub(super) is_stopping: bool,
+    pub(super) stop_performed: bool,
+    pub(super) until_due: bool,
+    pub(super) is_killed: bool,
+    pub(super) end: Option<AttemptEnd>,
+    pub(super) is_lost: bool,
+    /// What its rank 0 said of its trial.
+    pub(super) said: Vec<RankReport>,
+}
+
+/// Everything.
+#[derive(Debug)]
+pub(super) struct Books {
+    pub(super) config: RunConfig,
+    pub(super) now_s: f64,
+    pub(super) violations: Vec<Violation>,
+    pub(super) tasks: Vec<TaskBook>,
+    pub(super) attempts: BTreeMap<AttemptId, AttemptBook>,
+    pub(super) newest: Option<AttemptId>,
+    /// Nodes by number: name, type, devices; 0 where it is away.
+    pub(super) nodes: Vec<(String, String, u32)>,
+    pub(super) set_aside: BTreeSet<DeviceId>,
+    /// Who uses each device in the world.
+    pub(super) used: BTreeMap<DeviceId, AttemptId>,
+    pub(super) plan: Option<Vec<Place>>,
+    pub(super) is_closed: bool,
+    pub(super) ended: Option<RunEnd>,
+    pub(super) duties: Vec<Duty>,
+    pub(super) asked: Vec<saturn_engine::Command>,
+    pub(super) open_solves: BTreeSet<u64>,
+    pub(super) newest_solve: u64,
+    /// Strategies that are measured, by group.
+    pub(super) measured: BTreeMap<String, BTreeSet<(StrategyKey, String)>>,
+}
+
+impl Books {
+    pub(super) fn new(config: &RunConfig) -> Self {
+        Self {
+            config: config.clone(),
+            now_s: 0.0,
+            violations: Vec::new(),
+            tasks: Vec::new(),
+            attempts: BTreeMap::new(),
+            newest: None,
+            nodes: Vec::new(),
+            set_aside: BTreeSet::new(),
+            used: BTreeMap::new(),
+            plan: None,
+            is_closed: false,
+            ended: None,
+            duties: Vec::new(),
+            asked: Vec::new(),
+            open_solves: BTreeSet::new(),
+            newest_solve: 0,
+            measured: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn wrong(&mut self, rule: &'static str, what: String) {
+        let what = format!("at {:.3} s: {what}", self.now_s);
+        self.violations.push(Violation { rule, what });
+    }
+
+    /// Whether a gang is what its strategy needs, on devices that may be used.
+    pub(super) fn is_sound(&self, gang: &Gang, strategy: &Strategy) -> bool {
+        let all: BTreeSet<DeviceId> = devices(gang).collect();
+        let types: BTreeSet<&str> = gang
+            .iter()
+            .filter_map(|part| self.nodes.get(part.node))
+            .map(|(_, gpu_type, _)| gpu_type.as_str())
+            .collect();
+        // A gang across nodes was never measured.
+        gang.len() == 1
+            && all.len() == strategy.gpus as usize
+            && devices(gang).count() == all.len()
+            && types.len() == 1
+            && all.iter().all(|device| {
+                let gpus = self.nodes.get(device.node.0).map_or(0, |(_, _, gpus)| *gpus);
+                device.device < gpus && !self.set_aside.contains(device)
+            })
+    }
+}

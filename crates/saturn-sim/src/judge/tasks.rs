@@ -1,0 +1,204 @@
+//! Records about tasks and the pool.
+
+use std::collections::BTreeSet;
+
+use saturn_core::{StrategyKey, TrialOutcome};
+use saturn_engine::{Command, DeviceId, RankReport, Record, TaskId, TaskSpec};
+
+use super::books::{Books, TaskBook};
+use super::duties::Duty;
+
+impl Books {
+    pub(super) fn stored_of_task(&mut self, record: &Record) {
+        match record {
+            Record::TaskAdded { task, spec } => self.added(*task, spec),
+            Record::Wished { task, wishes } => {
+                if let Some(task) = self.tasks.get_mut(task.0) {
+                    task.release_s = wishes.release_s;
+                    task.after.clone_from(&wishes.after);
+                }
+            }
+            Record::Paused { task } => self.set_paused(*task, true),
+            Record::Unpaused { task } => self.set_paused(*task, false),
+            Record::Retrying { task, not_before_s, .. } => {
+                if let Some(task) = self.tasks.get_mut(task.0) {
+                    task.not_before_s = *not_before_s;
+                }
+            }
+            Record::Excluded { task, key, .. } => {
+                if let Some(task) = self.tasks.get_mut(task.0) {
+                    task.excluded.insert(key.clone());
+                }
+            }
+            Record::Tried { group, gpu_type, strategy, outcome } => {
+                self.tried(group, gpu_type, &strategy.key(), outcome);
+            }
+            Record::NodeJoined { node, spec } => {
+                let named = (spec.name.clone(), spec.gpu_type.clone(), spec.gpus);
+                self.set_aside.retain(|device| device.node != *node);
+                if node.0 < self.nodes.len() {
+                    self.nodes[node.0] = named;
+                } else {
+                    self.nodes.push(named);
+                }
+            }
+            Record::NodeLeft { node, .. } => {
+                if let Some(node) = self.nodes.get_mut(node.0) {
+                    node.2 = 0;
+                }
+            }
+            Record::SetAside { node, devices, absolved, .. } => {
+                self.set_aside
+                    .extend(devices.iter().map(|one| DeviceId { node: *node, device: *one }));
+                for task in absolved {
+                    self.tasks[task.0].failures = 0;
+                }
+            }
+            Record::TakenBack { node, devices, .. } => {
+                for device in devices {
+                    let id = DeviceId { node: *node, device: *device };
+                    self.set_aside.remove(&id);
+                    if self.used.contains_key(&id) {
+                        let used = &self.used[&id];
+                        if self.attempts.get(used).is_some_and(|one| one.end.is_some()) {
+                            let what = format!("{id:?} is taken back while processes hold it");
+                            self.wrong("one gang a device", what);
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn set_paused(&mut self, task: TaskId, is_paused: bool) {
+        if let Some(task) = self.tasks.get_mut(task.0) {
+            task.is_paused = is_paused;
+        }
+    }
+
+    /// A task came: as it was submitted, under the next number.
+    fn added(&mut self, id: TaskId, spec: &TaskSpec) {
+        if id.0 != self.tasks.len() {
+            self.wrong("numbers are given once", format!("{id:?} is given to {}", spec.name));
+        }
+        let submitted = self.asked.iter().find_map(|one| match one {
+            Command::Submit { tasks } => tasks.iter().find(|task| task.spec.name == spec.name),
+            _ => None,
+        });
+        let Some(submitted) = submitted else {
+            return self.wrong("commands are obeyed", format!("{} was never submitted", spec.name));
+        };
+        let after: Vec<&str> = spec
+            .wishes
+            .after
+            .iter()
+            .filter_map(|one| self.tasks.get(one.0))
+            .map(|one| one.name.as_str())
+            .collect();
+        let is_same = submitted.after == after
+            && submitted.spec.steps == spec.steps
+            && submitted.spec.wishes.release_s.total_cmp(&spec.wishes.release_s).is_eq()
+            && submitted.spec.gpu_range == spec.gpu_range
+            && submitted.spec.profile_key == spec.profile_key;
+        if !is_same {
+            self.wrong("commands are obeyed", format!("{} is not as submitted", spec.name));
+        }
+        for duty in &mut self.duties {
+            if let Duty::Add(names) = duty {
+                names.retain(|name| *name != spec.name);
+            }
+        }
+        self.duties.retain(|duty| !matches!(duty, Duty::Add(names) if names.is_empty()));
+        for trial in &spec.measured {
+            if matches!(trial.outcome, TrialOutcome::Measured { .. }) {
+                let gpu_type = trial.gpu_type.clone().unwrap_or_default();
+                let of_group = self.measured.entry(spec.profile_key.clone()).or_default();
+                of_group.insert((trial.strategy.key(), gpu_type));
+            }
+        }
+        self.tasks.push(TaskBook {
+            name: spec.name.clone(),
+            group: spec.profile_key.clone(),
+            gpu_range: spec.gpu_range.clone(),
+            steps: spec.steps,
+            end: None,
+            is_paused: false,
+            release_s: spec.wishes.release_s,
+            after: spec.wishes.after.clone(),
+            not_before_s: 0.0,
+            excluded: BTreeSet::new(),
+            checkpoint: 0,
+            on_disk: 0,
+            failures: 0,
+        });
+    }
+
+    /// An outcome is what the trial said; or its failure.
+    fn tried(&mut self, group: &str, gpu_type: &str, key: &StrategyKey, outcome: &TrialOutcome) {
+        if matches!(outcome, TrialOutcome::Measured { .. }) {
+            let said = self.attempts.values().any(|one| {
+                one.strategy.is_of(key)
+                    && one.said.iter().any(|report| {
+                        matches!(report, RankReport::Trial { outcome: said, .. } if said == outcome)
+                    })
+            });
+            if !said {
+                let what = format!("{group} {key:?} on {gpu_type}: {outcome:?}");
+                return self.wrong("records are true", what);
+            }
+            let of_group = self.measured.entry(group.to_owned()).or_default();
+            of_group.insert((key.clone(), gpu_type.to_owned()));
+        } else if let Some(of_group) = self.measured.get_mut(group) {
+            of_group.remove(&(key.clone(), gpu_type.to_owned()));
+        }
+    }
+
+    /// Whether a task may be given up now; why not.
+    pub(super) fn has_failed(&self, id: TaskId, error: &str) -> Result<(), String> {
+        let task = &self.tasks[id.0];
+        if error.is_empty() {
+            return Err(format!("{} failed without a word", task.name));
+        }
+        let allowed = |key: &StrategyKey| {
+            !task.excluded.contains(key)
+                && task.gpu_range.as_ref().is_none_or(|range| range.contains(&key.gpus))
+        };
+        let has_choice = self
+            .measured
+            .get(&task.group)
+            .is_some_and(|of_group| of_group.iter().any(|(key, _)| allowed(key)));
+        // One that raises at once is not tried again.
+        let has_raised = self.attempts.values().any(|one| {
+            let is_task_error = matches!(
+                &one.end,
+                Some(saturn_engine::AttemptEnd::Failed { failure })
+                    if failure.kind == saturn_engine::FailureKind::Task
+            );
+            one.task == id && is_task_error
+        });
+        if has_choice && !has_raised && task.failures < self.config.policy.max_failures {
+            return Err(format!("{} was given up after {} failures", task.name, task.failures));
+        }
+        Ok(())
+    }
+
+    pub(super) fn saved(&mut self, task: TaskId, step: u64) {
+        let Some(task) = self.tasks.get_mut(task.0) else { return };
+        let before = task.on_disk;
+        task.on_disk = step;
+        if step < before {
+            let what = format!("{} goes from {before} back to {step}", task.name);
+            self.wrong("no step is lost", what);
+        }
+    }
+
+    pub(super) fn node(&mut self, name: &str, gpus: u32) {
+        if gpus == 0 {
+            let number = self.nodes.iter().position(|(one, _, _)| one == name);
+            for one in self.attempts.values_mut() {
+                one.is_lost |= one.gang.iter().any(|part| Some(part.node) == number);
+            }
+        }
+    }
+}

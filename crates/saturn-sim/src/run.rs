@@ -1,0 +1,51 @@
+//! One seed from beginning to end, and what came of it.
+
+use crate::faults::Hits;
+use crate::judge::judge;
+use crate::saboteur::Bug;
+use crate::scenario::{MAX_S, scenario};
+use crate::simulation::Violation;
+use crate::story;
+
+/// What came of a seed.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Rules that were broken.
+    pub violations: Vec<Violation>,
+    /// Kinds of fault that occurred, with how often.
+    pub hits: Hits,
+    /// Seconds on the run's clock.
+    pub simulated_s: f64,
+    /// Events that the engine took in.
+    pub num_events: u64,
+    /// The end of the history, where a rule was broken.
+    pub story: String,
+}
+
+/// Runs the scenario of a seed, and judges its history.
+pub fn run(seed: u64) -> Verdict {
+    run_with(seed, None)
+}
+
+/// The same with a bug between engine and world.
+pub fn run_with(seed: u64, bug: Option<Bug>) -> Verdict {
+    let mut simulation = scenario(seed);
+    if let Some(bug) = bug {
+        simulation.plant(bug);
+    }
+    simulation.run(MAX_S);
+    let found = judge(&simulation.world.history, &simulation.state().config);
+    simulation.violations.extend(found);
+    let story = if simulation.violations.is_empty() {
+        String::new()
+    } else {
+        story::short(&simulation, seed)
+    };
+    Verdict {
+        violations: simulation.violations,
+        simulated_s: simulation.world.now_s(),
+        hits: simulation.world.hits,
+        num_events: simulation.num_events,
+        story,
+    }
+}

@@ -1,0 +1,197 @@
+//! A whole scenario drawn from a seed: a workload, what goes wrong, and what people and nodes do.
+//!
+//! The trouble ends at a set time: faults cease, nodes come back, devices are well. From then on
+//! everything must come to its end.
+
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use saturn_core::Node;
+use saturn_engine::{AttemptId, Command, Policy};
+
+use crate::faults::{Fault, Odds};
+use crate::planner::Planner;
+use crate::simulation::{Deed, Simulation};
+use crate::workload::{Size, TYPES, Workload};
+use crate::world::{Manners, World};
+
+/// When the trouble ends, seconds.
+const CALM_S: f64 = 400.0;
+/// By when everything has ended, seconds: the longest workload, one task after another, with room.
+pub const MAX_S: f64 = 40_000.0;
+
+/// The scenario of a seed.
+pub fn scenario(seed: u64) -> Simulation {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let size = Size { nodes: 3, gpus: 4, tasks: 7, steps: (20, 250), techniques: 3 };
+    let mut workload = Workload::draw(&mut rng, &size);
+    if rng.random_bool(0.3) {
+        workload.measure();
+    }
+    draw_wishes(&mut rng, &mut workload);
+    workload.config.policy = Policy {
+        interval_s: rng.random_range(20.0..150.0),
+        checkpoint_every_s: rng.random_range(5.0..40.0),
+        stall_s: 120.0,
+        kill_grace_s: 10.0,
+        max_switches: rng.random_range(0..3),
+        min_gain: rng.random_range(0.0..0.1),
+        seed,
+        ..Policy::default()
+    };
+    let manners = Manners {
+        look_up_every: rng.random_range(1..20),
+        teardown_s: if rng.random() { 0.0 } else { rng.random_range(0.0..1.0) },
+        trial_s: rng.random_range(0.5..4.0),
+    };
+    let Workload { nodes, config, truth, tasks } = workload;
+    let odds = draw_odds(&mut rng);
+    let every_s = config.policy.checkpoint_every_s;
+    let mut world = World::new(truth, odds, manners, every_s, seed);
+    for node in &nodes {
+        world.add_node(node.clone());
+    }
+    let takes_s = if rng.random() { 0.0 } else { rng.random_range(0.0..3.0) };
+    let names: Vec<String> = tasks.iter().map(|one| one.spec.name.clone()).collect();
+    let mut simulation = Simulation::new(config, world, Planner { max_moves: 200, takes_s });
+    simulation.watch();
+    draw_arrivals(&mut rng, &mut simulation, tasks);
+    draw_commands(&mut rng, &mut simulation, &names);
+    draw_nodes(&mut rng, &mut simulation, &nodes);
+    simulation.plan_deed(CALM_S, Deed::Calm(nodes));
+    simulation
+}
+
+fn draw_odds(rng: &mut Xoshiro256PlusPlus) -> Odds {
+    let mut odds = Odds::new();
+    for fault in Fault::ALL {
+        if rng.random_bool(0.3) {
+            odds.insert(*fault, most(*fault) * rng.random::<f64>());
+        }
+    }
+    odds
+}
+
+/// How likely a fault is at most, where it may occur.
+fn most(fault: Fault) -> f64 {
+    match fault {
+        Fault::DriverDies => 0.005,
+        Fault::DriverDiesBeforeJournal | Fault::DriverDiesAfterJournal => 0.03,
+        Fault::SavedAfterDeath | Fault::EchoFirst => 1.0,
+        Fault::WrongEstimate | Fault::NoisySteps | Fault::PoorPlan => 0.8,
+        Fault::SolveFails
+        | Fault::SolveTimesOut
+        | Fault::SolveInfeasible
+        | Fault::WrongPlan
+        | Fault::SlowSolve
+        | Fault::OtherMemory
+        | Fault::OtherPool => 0.5,
+        Fault::TaskError | Fault::LateOutOfMemory | Fault::TrialFails => 0.15,
+        _ => 0.3,
+    }
+}
+
+fn draw_wishes(rng: &mut Xoshiro256PlusPlus, workload: &mut Workload) {
+    let names: Vec<String> = workload.tasks.iter().map(|one| one.spec.name.clone()).collect();
+    let are_wishful = rng.random_bool(0.4);
+    for (index, one) in workload.tasks.iter_mut().enumerate() {
+        if rng.random_bool(0.15) {
+            one.spec.gpu_range = Some((1..=rng.random_range(1..4)).collect());
+        }
+        if rng.random_bool(0.1) {
+            (one.spec.steps, one.spec.epochs) = (None, Some(rng.random_range(1..4)));
+        }
+        if are_wishful {
+            if rng.random_bool(0.3) {
+                one.spec.wishes.release_s = rng.random_range(0.0..CALM_S);
+            }
+            if rng.random_bool(0.2) {
+                one.spec.wishes.deadline_s = Some(rng.random_range(10.0..CALM_S));
+            }
+            if rng.random_bool(0.3) {
+                one.spec.wishes.priority = rng.random_range(-2..=2);
+            }
+            if index > 0 && rng.random_bool(0.3) {
+                one.after.push(names[rng.random_range(0..index)].clone());
+            }
+        }
+    }
+}
+
+fn draw_arrivals(
+    rng: &mut Xoshiro256PlusPlus,
+    simulation: &mut Simulation,
+    tasks: Vec<saturn_engine::NewTask>,
+) {
+    let mut at_s = 0.0;
+    let arrive = rng.random_bool(0.5);
+    let mut left = tasks;
+    while !left.is_empty() {
+        let num = if arrive { rng.random_range(1..=left.len()) } else { left.len() };
+        let rest = left.split_off(num);
+        simulation.plan_deed(at_s, Deed::Ask(Command::Submit { tasks: left }));
+        left = rest;
+        at_s += rng.random_range(0.0..100.0);
+    }
+    let close_s = if rng.random() { at_s } else { CALM_S };
+    simulation.plan_deed(close_s, Deed::Ask(Command::Close));
+}
+
+fn draw_commands(rng: &mut Xoshiro256PlusPlus, simulation: &mut Simulation, names: &[String]) {
+    for _ in 0..rng.random_range(0..8) {
+        let at_s = rng.random_range(0.0..CALM_S);
+        let Some(task) = names.choose(rng).cloned() else { return };
+        let deed = match rng.random_range(0..10) {
+            0 => Deed::Ask(Command::Cancel { task }),
+            1 | 2 => {
+                let back_s = at_s + rng.random_range(0.0..100.0);
+                simulation.plan_deed(back_s, Deed::Ask(Command::Unpause { task: task.clone() }));
+                Deed::Ask(Command::Pause { task })
+            }
+            3 => Deed::Ask(Command::Wish {
+                task,
+                priority: Some(rng.random_range(-3..=3)),
+                deadline_s: None,
+                release_s: None,
+                after: None,
+            }),
+            4 => Deed::Ask(Command::Wish {
+                task,
+                priority: None,
+                deadline_s: Some(Some(rng.random_range(0.0..CALM_S))),
+                release_s: Some(rng.random_range(0.0..CALM_S)),
+                after: Some(names.choose(rng).cloned().into_iter().collect()),
+            }),
+            5 => Deed::Ask(Command::Cancel { task: "nobody".to_owned() }),
+            6 => Deed::Ask(Command::TakeBack { node: "n0".to_owned(), devices: Vec::new() }),
+            7 => Deed::OldWord(AttemptId(rng.random_range(1..20))),
+            _ => Deed::Interrupt(rng.random_range(1..=3)),
+        };
+        simulation.plan_deed(at_s, deed);
+    }
+}
+
+fn draw_nodes(rng: &mut Xoshiro256PlusPlus, simulation: &mut Simulation, nodes: &[Node]) {
+    for node in nodes {
+        if rng.random_bool(0.3) {
+            let at_s = rng.random_range(0.0..CALM_S * 0.8);
+            simulation.plan_deed(at_s, Deed::NodeGoes(node.name.clone()));
+            let mut back = node.clone();
+            if rng.random_bool(0.3) {
+                back.gpus = rng.random_range(1..=4);
+            }
+            let back_s = at_s + rng.random_range(0.0..60.0);
+            simulation.plan_deed(back_s, Deed::NodeComes(back));
+        }
+        if rng.random_bool(0.25) {
+            let device = rng.random_range(0..node.gpus);
+            let at_s = rng.random_range(0.0..CALM_S * 0.8);
+            simulation.plan_deed(at_s, Deed::Device(node.name.clone(), device, true));
+        }
+    }
+    if rng.random_bool(0.15) {
+        let gpu_type = TYPES[rng.random_range(0..TYPES.len())];
+        let new = Node::new("late", rng.random_range(1..=4), gpu_type);
+        simulation.plan_deed(rng.random_range(0.0..CALM_S), Deed::NodeComes(new));
+    }
+}
