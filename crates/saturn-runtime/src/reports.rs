@@ -84,10 +84,10 @@ pub(crate) fn answer(state: &State, history: &History, query: &Query, now_s: f64
     let as_json =
         |value: Result<Value, serde_json::Error>| value.map_err(|error| error.to_string());
     let answered = match query {
-        Query::Status => as_json(serde_json::to_value(serde_json::Value::Null))
+        Query::Status => as_json(serde_json::to_value(saturn_view::status(state, history, now_s)))
             .map(|status| Reply { status: Some(status), ..Reply::done() }),
         Query::Explain { task } => named(state, task.as_deref()).and_then(|task| {
-            let explanation = (history.plans.len(), task.map(|t| t.0), now_s);
+            let explanation = saturn_view::explain(state, history, task, now_s);
             as_json(serde_json::to_value(explanation))
                 .map(|explanation| Reply { explanation: Some(explanation), ..Reply::done() })
         }),
