@@ -79,12 +79,9 @@ def stage(run: saturn.Run, name: str) -> str:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     """Losses of a task that nothing happened to; they don't depend on its name."""
     runs_dir = tmp_path_factory.mktemp("undisturbed")
-    home = os.environ.get("SATURN_HOME")
-    os.environ["SATURN_HOME"] = str(runs_dir / "home")
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SATURN_HOME", str(runs_dir / "home"))
         result = start([task("a")], runs_dir=runs_dir).wait()
-    finally:
-        os.environ.pop("SATURN_HOME") if home is None else os.environ.update(SATURN_HOME=home)
     found = losses(result.run_dir, "a")
     assert sorted(found) == list(range(1, STEPS + 1))
     return found
