@@ -34,7 +34,8 @@ pub fn week(num_tasks: usize, seed: u64) -> Simulation {
     }
     drawn.truth = truth;
     let num_nodes = num_tasks.div_ceil(GPUS as usize);
-    drawn.nodes = (0..num_nodes).map(|index| Node::new(format!("n{index}"), GPUS, "fast")).collect();
+    drawn.nodes =
+        (0..num_nodes).map(|index| Node::new(format!("n{index}"), GPUS, "fast")).collect();
     drawn.tasks = (0..num_tasks)
         .map(|index| {
             // Two to forty device-hours and more.
@@ -57,7 +58,8 @@ pub fn week(num_tasks: usize, seed: u64) -> Simulation {
         .iter()
         .map(|name| crate::workload::technique(name))
         .collect();
-    drawn.config.policy = Policy { checkpoint_every_s: 3600.0, stall_s: 1800.0, ..Policy::default() };
+    drawn.config.policy =
+        Policy { checkpoint_every_s: 3600.0, stall_s: 1800.0, ..Policy::default() };
     play(drawn, &mut rng, seed)
 }
 
@@ -95,7 +97,8 @@ fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation 
         let node = &nodes[rng.random_range(0..num_nodes)];
         let gone_s = rng.random_range(0.0..WEEK_S);
         simulation.plan_deed(gone_s, Deed::NodeGoes(node.name.clone()));
-        simulation.plan_deed(gone_s + rng.random_range(600.0..7200.0), Deed::NodeComes(node.clone()));
+        simulation
+            .plan_deed(gone_s + rng.random_range(600.0..7200.0), Deed::NodeComes(node.clone()));
     }
     simulation
 }
