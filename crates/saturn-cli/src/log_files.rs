@@ -1,4 +1,7 @@
 //! What a task's workers wrote: the logs of its attempts' ranks, as they lie in the run directory.
+//!
+//! The driver removes the directory of an attempt that ended well once a later one has: what was not
+//! read of it by then is gone.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -97,7 +100,11 @@ impl Logs {
     }
 
     fn find_ranks(&mut self) -> io::Result<()> {
-        for entry in std::fs::read_dir(&self.attempt.directory)? {
+        let entries = match std::fs::read_dir(&self.attempt.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let rank = name.strip_prefix("rank-").and_then(|name| name.strip_suffix(".log"));
@@ -125,11 +132,16 @@ struct Tail {
 
 impl Tail {
     fn take(&mut self, all: bool) -> io::Result<Vec<String>> {
-        let mut file = File::open(&self.path)?;
-        file.seek(SeekFrom::Start(self.num_read))?;
-        let had = self.begun.len();
-        file.read_to_end(&mut self.begun)?;
-        self.num_read += (self.begun.len() - had) as u64;
+        match File::open(&self.path) {
+            Ok(mut file) => {
+                file.seek(SeekFrom::Start(self.num_read))?;
+                let had = self.begun.len();
+                file.read_to_end(&mut self.begun)?;
+                self.num_read += (self.begun.len() - had) as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
         let end = match self.begun.iter().rposition(|byte| *byte == b'\n') {
             _ if all => self.begun.len(),
             Some(newline) => newline + 1,
