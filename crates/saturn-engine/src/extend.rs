@@ -68,18 +68,19 @@ fn as_it_trains(state: &State, task: TaskId, now_s: f64) -> Option<Place> {
 
 /// A place for a task behind all others.
 fn put_behind(state: &State, forecast: &Forecast, task: TaskId, now_s: f64) -> Option<Place> {
-    let area = |choice: &Choice<'_>| {
-        let time_s = state.time_under_s(task, &choice.trial.strategy, choice.gpu_type)?;
-        Some(time_s * f64::from(choice.trial.strategy.gpus))
-    };
-    let best = state
+    let pace = state.pace_of_waiting(task);
+    let mut choices: Vec<(f64, Choice<'_>)> = state
         .choices(task)
         .filter_map(|choice| {
-            let place = soonest(state, forecast, &choice, now_s)?;
-            Some((area(&choice)?, choice, place))
+            let gpus = f64::from(choice.trial.strategy.gpus);
+            Some((pace.time_s(choice.trial)? * gpus, choice))
         })
-        .min_by(|a, b| a.0.total_cmp(&b.0))?;
-    let (_, choice, (placement, free_s)) = best;
+        .collect();
+    choices.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (choice, (placement, free_s)) = choices.into_iter().find_map(|(_, choice)| {
+        let place = soonest(state, forecast, &choice, now_s)?;
+        Some((choice, place))
+    })?;
     let strategy = choice.trial.strategy.clone();
     let state_of = state.task(task);
     let after = state.waits_for(task).filter_map(|one| forecast.tasks.get(&one));

@@ -21,8 +21,13 @@ pub(crate) fn greedy(order: &SolveOrder) -> Plan {
     let problem = &order.problem;
     let mut nodes = Nodes::new(problem);
     let mut assignments = Vec::with_capacity(problem.tasks.len());
-    let by_name: BTreeMap<&str, usize> =
-        problem.cluster.nodes.iter().enumerate().map(|(index, node)| (node.name.as_str(), index)).collect();
+    let by_name: BTreeMap<&str, usize> = problem
+        .cluster
+        .nodes
+        .iter()
+        .enumerate()
+        .map(|(index, node)| (node.name.as_str(), index))
+        .collect();
     let (running, waiting): (Vec<_>, Vec<_>) =
         problem.tasks.iter().enumerate().partition(|(_, task)| task.running.is_some());
     for (task, spec) in running {

@@ -34,13 +34,14 @@ pub fn week(num_tasks: usize, seed: u64) -> Simulation {
     }
     drawn.truth = truth;
     let num_nodes = num_tasks.div_ceil(GPUS as usize);
-    drawn.nodes = (0..num_nodes).map(|index| Node::new(format!("n{index}"), GPUS, "fast")).collect();
+    drawn.nodes =
+        (0..num_nodes).map(|index| Node::new(format!("n{index}"), GPUS, "fast")).collect();
     drawn.tasks = (0..num_tasks)
         .map(|index| {
-            // Two to forty device-hours and more.
+            // One to twenty hours on one device, about.
             let group = format!("g{}", index % num_groups);
             let step_s = drawn.truth.groups[&group].step_s;
-            let hours = 2.0 * 20.0_f64.powf(rng.random::<f64>()) * 3.0;
+            let hours = 20.0_f64.powf(rng.random::<f64>());
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
@@ -57,7 +58,8 @@ pub fn week(num_tasks: usize, seed: u64) -> Simulation {
         .iter()
         .map(|name| crate::workload::technique(name))
         .collect();
-    drawn.config.policy = Policy { checkpoint_every_s: 3600.0, stall_s: 1800.0, ..Policy::default() };
+    drawn.config.policy =
+        Policy { checkpoint_every_s: 3600.0, stall_s: 1800.0, ..Policy::default() };
     play(drawn, &mut rng, seed)
 }
 
@@ -95,7 +97,8 @@ fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation 
         let node = &nodes[rng.random_range(0..num_nodes)];
         let gone_s = rng.random_range(0.0..WEEK_S);
         simulation.plan_deed(gone_s, Deed::NodeGoes(node.name.clone()));
-        simulation.plan_deed(gone_s + rng.random_range(600.0..7200.0), Deed::NodeComes(node.clone()));
+        simulation
+            .plan_deed(gone_s + rng.random_range(600.0..7200.0), Deed::NodeComes(node.clone()));
     }
     simulation
 }

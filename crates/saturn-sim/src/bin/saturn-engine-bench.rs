@@ -22,7 +22,9 @@ fn peak_mb() -> f64 {
 
 fn main() {
     let most: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(10_000);
-    println!("| tasks and GPUs | ended after | events | whole run | engine, events | an event | engine, around solves | a solve | longest | peak memory so far |");
+    println!(
+        "| tasks and GPUs | ended after | events | whole run | engine, events | an event | engine, around solves | a solve | longest | peak memory so far |"
+    );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let mut points = Vec::new();
     for num_tasks in [100, 316, 1000, 3162, 10_000].into_iter().filter(|num| *num <= most) {
@@ -37,7 +39,10 @@ fn main() {
         points.push(((num_tasks as f64).ln(), event_s.ln()));
         println!(
             "| {num_tasks} | {} | {} | {took_s:.2} s | {:.2} s | {:.1} µs | {:.2} s | {:.2} ms | {:.1} ms | {:.0} MB |",
-            end.map_or("never".to_owned(), |_| format!("{:.1} days", simulation.world.now_s() / 86_400.0)),
+            end.map_or("never".to_owned(), |_| format!(
+                "{:.1} days",
+                simulation.world.now_s() / 86_400.0
+            )),
             cost.num_events + cost.num_plannings,
             cost.events_s,
             event_s * 1e6,
@@ -50,7 +55,10 @@ fn main() {
             println!("{}: {}", violation.rule, violation.what);
         }
     }
-    println!("\nSlope of the logarithm of an event's time over that of the number of tasks: {:.2}.", slope(&points));
+    println!(
+        "\nSlope of the logarithm of an event's time over that of the number of tasks: {:.2}.",
+        slope(&points)
+    );
 }
 
 /// Of the line of least squares.
