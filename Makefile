@@ -11,12 +11,15 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-short test test-rust test-python bench bench-solver bench-techniques fuzz-readers lint format clean
+.PHONY: help setup demo demo-short test test-rust test-python fuzz fuzz-readers bench bench-solver \
+  bench-techniques bench-engine bench-introspection lint format clean
 
 help:
 	@echo 'make demo        measure, plan and train a sweep of 12 models; opens with a report at the end'
 	@echo 'make demo-short  the same with fewer steps, about a minute'
 	@echo 'make test        all tests'
+	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
+	@echo 'make bench-engine  a week of 10,000 tasks on 10,000 GPUs through the engine; bench-introspection: its gain'
 	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, about 10 minutes'
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
 	@echo 'make lint        formatter, lints, types'
@@ -64,6 +67,17 @@ fuzz-readers: setup
 	  RUSTC_BOOTSTRAP=1 $(PYTHON) $(setup) --run target/tools/bin/cargo-fuzz run $$one fuzz/corpus/$$one fuzz/seeds/$$one \
 	    -- -max_total_time=$(FUZZ_S) -rss_limit_mb=4096 || exit 1; \
 	done
+
+# A seed that breaks a rule prints the end of its history and the command that replays it.
+SEEDS ?= 0..10000
+fuzz: setup
+	@$(PYTHON) $(setup) --run cargo run --quiet --release -p saturn-sim --bin saturn-fuzz -- --seeds $(SEEDS)
+
+bench-engine: setup
+	@$(PYTHON) $(setup) --run cargo run --quiet --release -p saturn-sim --bin saturn-engine-bench
+
+bench-introspection: setup
+	@$(PYTHON) $(setup) --run cargo run --quiet --release -p saturn-sim --bin saturn-introspection
 
 lint: setup
 	@$(PYTHON) $(setup) --run cargo fmt --all --check

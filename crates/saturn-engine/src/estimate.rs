@@ -75,13 +75,20 @@ impl State {
     /// Seconds from launch to the first step from where a task stands: as it last took a task of its
     /// group that went on from a checkpoint, else as the trial measured it.
     pub fn load_s(&self, task: TaskId, key: &StrategyKey, gpu_type: &str) -> f64 {
-        let Some(trial) = self.trial_of(task, key, gpu_type) else { return 0.0 };
-        let is_going_on = self.task(task).step > 0;
-        let trained_s = trial.trained_load_s.filter(|_| is_going_on);
-        trained_s.unwrap_or(match &trial.outcome {
-            Some(TrialOutcome::Measured { setup_s, .. }) => *setup_s,
-            _ => 0.0,
-        })
+        let trial = self.trial_of(task, key, gpu_type);
+        trial.map_or(0.0, |trial| trial.load_s(self.task(task).step > 0))
+    }
+
+    /// What a task that waits needs under each of its strategies: `time_under_s` of it, with what is
+    /// the same for all strategies worked out once.
+    pub(crate) fn pace_of_waiting(&self, task: TaskId) -> Pace {
+        let state = self.task(task);
+        Pace {
+            num_steps: state.steps.map(|steps| steps.saturating_sub(state.step)),
+            is_going_on: state.step > 0,
+            correction: self.correction(task),
+            save_s: self.save_s(task).unwrap_or(0.0),
+        }
     }
 
     /// Seconds that a checkpoint takes a task while training waits for it, as at a stop and at the
@@ -207,7 +214,34 @@ impl Attempt {
     }
 }
 
+/// What a waiting task's time under any strategy rests on, beside that strategy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    num_steps: Option<u64>,
+    is_going_on: bool,
+    correction: f64,
+    save_s: f64,
+}
+
+impl Pace {
+    /// Seconds from launch to end of what is left.
+    pub(crate) fn time_s(&self, trial: &TrialState) -> Option<f64> {
+        let tried_s = || Some(trial.tried_step_s()? * self.correction);
+        let step_s = trial.trained_step_s.or_else(tried_s)?;
+        Some(trial.load_s(self.is_going_on) + self.num_steps? as f64 * step_s + self.save_s)
+    }
+}
+
 impl TrialState {
+    /// Seconds from launch to the first step, from a checkpoint or from the beginning.
+    fn load_s(&self, is_going_on: bool) -> f64 {
+        let trained_s = self.trained_load_s.filter(|_| is_going_on);
+        trained_s.unwrap_or(match &self.outcome {
+            Some(TrialOutcome::Measured { setup_s, .. }) => *setup_s,
+            _ => 0.0,
+        })
+    }
+
     /// Seconds a step that the trial measured.
     pub fn tried_step_s(&self) -> Option<f64> {
         match self.outcome {

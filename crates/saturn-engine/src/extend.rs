@@ -111,12 +111,14 @@ impl Back {
 
     /// A place for a task behind all others.
     fn put(&mut self, state: &State, task: TaskId) -> Option<Place> {
-        let area = |choice: &Choice<'_>| {
-            let time_s = state.time_under_s(task, &choice.trial.strategy, choice.gpu_type)?;
-            Some(time_s * f64::from(choice.trial.strategy.gpus))
-        };
-        let mut choices: Vec<(f64, Choice<'_>)> =
-            state.choices(task).filter_map(|choice| Some((area(&choice)?, choice))).collect();
+        let pace = state.pace_of_waiting(task);
+        let mut choices: Vec<(f64, Choice<'_>)> = state
+            .choices(task)
+            .filter_map(|choice| {
+                let gpus = f64::from(choice.trial.strategy.gpus);
+                Some((pace.time_s(choice.trial)? * gpus, choice))
+            })
+            .collect();
         choices.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (choice, (free_s, node)) = choices.into_iter().find_map(|(_, choice)| {
             let first = self.first(state, choice.gpu_type, choice.trial.strategy.gpus)?;

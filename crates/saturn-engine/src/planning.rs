@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use saturn_core::{Assignment, Objective, PlanStatus, StrategyKey, WHOLE};
+use saturn_core::{Assignment, Objective, PlanStatus, WHOLE};
 
 use crate::config::{Mode, Wishes};
 use crate::engine::Engine;
@@ -23,7 +23,7 @@ use crate::ids::{DeviceId, NodeId, TaskId, devices};
 use crate::queues::{Queues, stale, too_early};
 use crate::record::{Place, PlanSource, Record, RunPlan};
 use crate::remaining::{Remaining, RemainingTask};
-use crate::state::State;
+use crate::state::{State, TrialKey};
 use crate::timers::Timer;
 
 /// Share of the time left that a new plan must save where it leaves running tasks where they are: it
@@ -62,26 +62,38 @@ pub(crate) struct Planning {
 #[derive(Debug)]
 struct PendingSolve {
     request: u64,
+    /// What the problem's indices mean; the problem itself went to the solver.
     remaining: Remaining,
+    has_deadlines: bool,
 }
 
-/// Tasks with their choices and wishes, and devices.
+/// Tasks with what they may choose from and what is wished of them, and devices.
 #[derive(Debug, PartialEq)]
 struct About {
-    tasks: BTreeMap<TaskId, (Vec<(StrategyKey, String)>, Wishes)>,
+    /// Each with its group, and how many strategies are excluded for it.
+    tasks: BTreeMap<TaskId, (usize, usize, Wishes)>,
+    /// The measured strategies of each group.
+    groups: BTreeMap<usize, Vec<TrialKey>>,
     devices: Vec<(NodeId, Vec<u32>)>,
 }
 
 impl About {
     fn of(state: &State, tasks: &[TaskId]) -> Self {
         let about = |task: &TaskId| {
-            let choices = state.choices(*task);
-            let choices = choices.map(|one| (one.trial.strategy.key(), one.gpu_type.to_owned()));
-            (*task, (choices.collect(), state.task(*task).spec.wishes.clone()))
+            let of_task = state.task(*task);
+            (*task, (of_task.group, of_task.excluded.len(), of_task.spec.wishes.clone()))
         };
+        let tasks: BTreeMap<_, _> = tasks.iter().map(about).collect();
+        let measured = |group: usize| {
+            let trials = state.groups[group].trials.iter();
+            let measured = trials.filter(|(_, trial)| trial.tried_step_s().is_some());
+            (group, measured.map(|(key, _)| key.clone()).collect())
+        };
+        let groups: BTreeSet<usize> = tasks.values().map(|(group, ..)| *group).collect();
         let nodes = state.present_nodes();
         Self {
-            tasks: tasks.iter().map(about).collect(),
+            tasks,
+            groups: groups.into_iter().map(measured).collect(),
             devices: nodes.map(|node| (node, state.usable_devices(node).collect())).collect(),
         }
     }
@@ -90,6 +102,7 @@ impl About {
     fn is_answered_by(&self, asked: &Self) -> bool {
         self.devices == asked.devices
             && self.tasks.iter().all(|(task, about)| asked.tasks.get(task) == Some(about))
+            && self.groups.iter().all(|(group, about)| asked.groups.get(group) == Some(about))
     }
 }
 
@@ -141,7 +154,7 @@ impl Engine {
     fn ask(&mut self, tasks: &[TaskId], now_s: f64) {
         let planning = &mut self.planning;
         planning.asked_s = now_s;
-        let remaining = Remaining::new(&self.state, tasks, !planning.drops_deadlines, now_s);
+        let mut remaining = Remaining::new(&self.state, tasks, !planning.drops_deadlines, now_s);
         if remaining.tasks.is_empty() {
             return;
         }
@@ -149,22 +162,25 @@ impl Engine {
         let request = planning.num_solves;
         let policy = &self.state.config.policy;
         let is_makespan = remaining.objective == Objective::Makespan;
+        let warm_start = remaining.warm_start(&self.state, &Queues::open_places(&self.state));
+        let problem = std::mem::take(&mut remaining.problem);
+        let has_deadlines = problem.tasks.iter().any(|task| task.deadline_s.is_some());
         let order = SolveOrder {
-            problem: remaining.problem.clone(),
+            problem,
             objective: remaining.objective,
             time_limit_s: policy.solver_time_limit_s,
             seed: policy.seed,
             max_switches: if is_makespan { policy.max_switches } else { 0 },
             min_switch_gain: policy.min_switch_gain,
-            warm_start: remaining.warm_start(&self.state, &Queues::open_places(&self.state)),
+            warm_start,
         };
-        planning.pending = Some(PendingSolve { request, remaining });
+        planning.pending = Some(PendingSolve { request, remaining, has_deadlines });
         self.act(Action::Solve { request, order: Box::new(order) });
     }
 
     pub(crate) fn solved(&mut self, request: u64, answer: Result<SolveAnswer, String>, now_s: f64) {
         let pending = self.planning.pending.take_if(|pending| pending.request == request);
-        let Some(PendingSolve { remaining, .. }) = pending else { return };
+        let Some(PendingSolve { remaining, has_deadlines, .. }) = pending else { return };
         let answer = answer.and_then(|answer| match answer.plan.status {
             PlanStatus::Optimal | PlanStatus::Feasible => Ok(answer),
             PlanStatus::TimedOut => {
@@ -183,8 +199,6 @@ impl Engine {
                 self.choose(Some((&answer, places)), &remaining, None, now_s);
             }
             Err(reason) => {
-                let has_deadlines =
-                    remaining.problem.tasks.iter().any(|task| task.deadline_s.is_some());
                 self.not_solved(&reason, has_deadlines, now_s);
                 self.choose(None, &remaining, Some(reason), now_s);
             }

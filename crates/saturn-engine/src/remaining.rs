@@ -34,6 +34,9 @@ pub(crate) struct Remaining {
     pub(crate) tasks: Vec<RemainingTask>,
     /// One for each node of the problem: which it is, and which of its devices the problem's are.
     nodes: Vec<(NodeId, Vec<u32>)>,
+    node_indices: BTreeMap<NodeId, usize>,
+    /// The most devices of each type that one node of the problem has.
+    widest: BTreeMap<String, u32>,
 }
 
 /// A task that has not ended.
@@ -120,7 +123,10 @@ impl Remaining {
             if gpus > 0 {
                 let spec = &state.cluster.nodes[id.0];
                 cluster.nodes.push(Node { gpus, ..spec.clone() });
+                self.node_indices.insert(id, self.nodes.len());
                 self.nodes.push((id, devices));
+                let widest = self.widest.entry(spec.gpu_type.clone()).or_insert(0);
+                *widest = gpus.max(*widest);
             }
         }
         self.problem.cluster = cluster;
@@ -131,18 +137,20 @@ impl Remaining {
         let attempt = attempt.filter(|one| one.stopping.is_none() && !one.is_dying());
         let mut strategies = Vec::new();
         let mut options = Vec::new();
+        let waiting = state.attempt_of(id).is_none().then(|| state.pace_of_waiting(id));
         for choice in state.choices(id) {
             let strategy = &choice.trial.strategy;
             // A gang across nodes was never measured: what no node can hold now is no option.
-            if self.widest(choice.gpu_type) < strategy.gpus {
+            if self.widest.get(choice.gpu_type).is_none_or(|widest| *widest < strategy.gpus) {
                 continue;
             }
             let stays = attempt.filter(|attempt| {
                 attempt.strategy == *strategy && state.gang_type(&attempt.gang) == choice.gpu_type
             });
-            let runtime_s = match stays {
-                Some(attempt) => Some(state.time_left_s(attempt, None, now_s)),
-                None => state.time_under_s(id, strategy, choice.gpu_type),
+            let runtime_s = match (stays, waiting) {
+                (Some(attempt), _) => Some(state.time_left_s(attempt, None, now_s)),
+                (None, Some(pace)) => pace.time_s(choice.trial),
+                (None, None) => state.time_under_s(id, strategy, choice.gpu_type),
             };
             let Some(runtime_s) = runtime_s else { continue };
             options.push(Candidate {
@@ -183,12 +191,6 @@ impl Remaining {
         self.tasks.push(RemainingTask { id, strategies, step: task.step });
     }
 
-    /// The most devices of a type that one node of the problem has.
-    fn widest(&self, gpu_type: &str) -> u32 {
-        let nodes = self.problem.cluster.nodes.iter().filter(|node| node.gpu_type == gpu_type);
-        nodes.map(|node| node.gpus).max().unwrap_or(0)
-    }
-
     /// How a task runs, in the problem's words; `None` where it runs as the problem can't say.
     fn running(&self, state: &State, attempt: &Attempt, options: &[Candidate]) -> Option<Running> {
         let gpu_type = state.gang_type(&attempt.gang);
@@ -202,7 +204,7 @@ impl Remaining {
             return None;
         }
         let placement = attempt.gang.iter().map(|part| {
-            let (id, usable) = self.nodes.iter().find(|(id, _)| id.0 == part.node)?;
+            let (id, usable) = &self.nodes[*self.node_indices.get(&NodeId(part.node))?];
             let devices = part.devices.iter().map(|device| {
                 let index = usable.iter().position(|one| one == device)?;
                 u32::try_from(index).ok()
@@ -256,7 +258,7 @@ impl Remaining {
     fn problem_gang(&self, gang: &Gang) -> Option<Gang> {
         gang.iter()
             .map(|part| {
-                let node = self.nodes.iter().position(|(id, _)| id.0 == part.node)?;
+                let node = *self.node_indices.get(&NodeId(part.node))?;
                 let usable = &self.nodes[node].1;
                 let devices = part
                     .devices

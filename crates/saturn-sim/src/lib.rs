@@ -15,6 +15,7 @@ mod gang;
 mod greedy;
 mod heap;
 mod history;
+mod introspection;
 mod invariants;
 mod judge;
 mod planner;
@@ -30,6 +31,7 @@ mod world;
 
 pub use faults::{Fault, Hits, Odds};
 pub use history::{Fact, History};
+pub use introspection::{Pair, compare};
 pub use planner::Planner;
 pub use run::{Verdict, run, run_with};
 pub use saboteur::Bug;

@@ -38,10 +38,10 @@ pub fn week(num_tasks: usize, seed: u64) -> Simulation {
         (0..num_nodes).map(|index| Node::new(format!("n{index}"), GPUS, "fast")).collect();
     drawn.tasks = (0..num_tasks)
         .map(|index| {
-            // Two to forty device-hours and more.
+            // One to twenty hours on one device, about.
             let group = format!("g{}", index % num_groups);
             let step_s = drawn.truth.groups[&group].step_s;
-            let hours = 2.0 * 20.0_f64.powf(rng.random::<f64>()) * 3.0;
+            let hours = 20.0_f64.powf(rng.random::<f64>());
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
