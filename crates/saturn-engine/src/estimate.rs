@@ -12,6 +12,8 @@ use crate::apply::is_excluded;
 use crate::ids::TaskId;
 use crate::state::{Attempt, State, TrialState};
 
+/// A moment this close to the end of a step, as a part of the step, is that end.
+const AT_END: f64 = 1e-7;
 /// An attempt shorter than this says too little about its speed, steps.
 pub(crate) const MIN_STEPS_TO_CORRECT: u64 = 10;
 
@@ -127,22 +129,37 @@ impl State {
     /// Seconds that a running attempt still needs up to a step, or to its task's end, the checkpoint
     /// there included.
     pub fn time_left_s(&self, attempt: &Attempt, until_step: Option<u64>, now_s: f64) -> f64 {
+        self.end_of(attempt, until_step, now_s).1
+    }
+
+    /// Finished steps at which a running attempt ends that is to stop at a step, or to train to its
+    /// task's end, and seconds until then, the checkpoint there included.
+    pub(crate) fn end_of(
+        &self,
+        attempt: &Attempt,
+        until_step: Option<u64>,
+        now_s: f64,
+    ) -> (u64, f64) {
         let task = attempt.task;
         let until = until_step.or(self.task(task).steps).unwrap_or(attempt.step);
         let num_steps = until.saturating_sub(attempt.step);
-        let train_s = num_steps as f64 * self.expected_step_s(attempt);
+        let step_s = self.expected_step_s(attempt);
+        let train_s = num_steps as f64 * step_s;
         let save_s = self.save_s(task).unwrap_or(0.0);
         if attempt.started.is_none() {
-            return self.load_left_s(attempt, now_s) + train_s + save_s;
+            return (until, self.load_left_s(attempt, now_s) + train_s + save_s);
         }
         if num_steps == 0 && attempt.saved_step == Some(until) {
-            return 0.0;
+            return (until, 0.0);
         }
-        if num_steps == 0 && attempt.step < self.target(attempt) {
-            // It is beyond that already, and stops as soon as it can.
-            return (self.stop_of(attempt, now_s).1 - now_s).max(0.0);
+        let since_s = now_s - attempt.stepped_s;
+        let is_past = num_steps == 0 || since_s > train_s + AT_END * step_s;
+        if is_past && until < self.target(attempt) {
+            // It is beyond that already, though it may not have said so, and stops as soon as it can.
+            let (step, end_s) = self.stop_of(attempt, now_s);
+            return (step, (end_s - now_s).max(0.0));
         }
-        (train_s + save_s - (now_s - attempt.stepped_s)).max(0.0)
+        (until, (train_s + save_s - since_s).max(0.0))
     }
 
     /// Finished steps at which a running attempt stops that was asked to at `asked_s`, and when it
@@ -193,7 +210,6 @@ impl State {
 
 /// Whole steps that so many steps' time has begun. A moment this close to the end of one is that end.
 fn steps_begun(steps: f64) -> u64 {
-    const AT_END: f64 = 1e-7;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

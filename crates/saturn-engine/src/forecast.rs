@@ -49,9 +49,10 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
         let end_s = match staying.get(id) {
             Some(index) => {
                 let until = places[*index].until_step;
-                let end_s = now_s + state.time_left_s(attempt, until, now_s);
+                let (step, left_s) = state.end_of(attempt, until, now_s);
+                let end_s = now_s + left_s;
                 forecast.places[*index] = Some((attempt.launched_s, end_s));
-                reached.insert(attempt.task, until.unwrap_or(u64::MAX));
+                reached.insert(attempt.task, until.map_or(u64::MAX, |_| step));
                 forecast.note(attempt.task, (attempt.launched_s, end_s));
                 end_s
             }
