@@ -109,7 +109,10 @@ impl Engine {
             group.trial(&attempt.strategy.key(), &gpu_type).map_or(0, |trial| trial.failures);
         let may_be_chance = matches!(
             failure.kind,
-            FailureKind::Killed | FailureKind::Machine | FailureKind::PeerLost
+            FailureKind::Killed
+                | FailureKind::Machine
+                | FailureKind::PeerLost
+                | FailureKind::Stalled
         );
         if failure.kind == FailureKind::NoSpace || may_be_chance && num_failed < MAX_TRIAL_FAILURES
         {

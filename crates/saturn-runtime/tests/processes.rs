@@ -116,7 +116,8 @@ fn a_process_that_escapes_its_session_is_ended_with_its_attempt() {
 #[test]
 fn a_process_that_cannot_be_ended_costs_its_device_and_not_the_run() {
     // The kill of t0's first attempt takes effect seconds after the engine has given up on it.
-    let stuck = r#"{"trials": 9, "bad_attempts": 1, "at_step": 30, "how": "garbage"}"#;
+    // It is bad once or twice: before it trains, a re-plan may have moved it.
+    let stuck = r#"{"trials": 5, "bad_attempts": 2, "at_step": 30, "how": "garbage"}"#;
     let mut run = Run::new(2, &[stuck, GOOD]);
     run.more = serde_json::json!({"kill_grace_s": 0.3, "max_switches": 0});
     run.tell_parents("undead", "2");
