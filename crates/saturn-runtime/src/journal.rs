@@ -173,3 +173,6 @@ fn to_json(path: &Path, value: &impl serde::Serialize) -> Result<String, Runtime
         reason: format!("a record can't be written: {error}"),
     })
 }
+
+#[cfg(test)]
+mod tests;

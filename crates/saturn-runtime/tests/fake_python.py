@@ -191,6 +191,8 @@ def misbehave(how, index, tell):
         sys.stdout.flush()
         tell("no such report")
         time.sleep(1000)
+    if how == "sleep":
+        time.sleep(1000)
     if how == "die":
         os.kill(os.getpid(), signal.SIGSEGV)
     if how == "one_dies" and index == 1:

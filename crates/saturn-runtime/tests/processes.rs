@@ -123,8 +123,9 @@ fn a_process_that_cannot_be_ended_costs_its_device_and_not_the_run() {
     run.tell_parents("undead", "2");
     let outcome = run.start().unwrap();
     assert_eq!((outcome.num_failed, run.saved_step("t0"), run.saved_step("t1")), (0, 60, 60));
-    let report = run.report().to_string();
-    assert!(report.contains("live on"), "{report}");
+    let (_, history) = saturn_runtime::read(&run.path()).unwrap();
+    let pool = format!("{:?}", history.pool);
+    assert!(pool.contains("live on") && pool.contains("its processes are gone"), "{pool}");
 }
 
 #[test]

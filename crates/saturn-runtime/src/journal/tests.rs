@@ -1,0 +1,78 @@
+use saturn_engine::{DeviceKind, Mode, Policy, RunConfig, RunEnd, TaskId};
+use tempfile::TempDir;
+
+use super::*;
+
+fn settings() -> LaunchSettings {
+    LaunchSettings {
+        python: "python3".to_owned(),
+        python_path: vec!["/somewhere".to_owned()],
+        cwd: PathBuf::from("/"),
+        preload: Vec::new(),
+        devices: Some(2),
+        locks_dir: None,
+        run_id: "a-run".to_owned(),
+    }
+}
+
+/// A journal of three records, and the directory that holds it.
+fn written() -> (TempDir, PathBuf, Vec<Record>) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("journal.db");
+    let config = RunConfig {
+        mode: Mode::Orchestrate,
+        device_kind: DeviceKind::Cpu,
+        device_memory_bytes: None,
+        techniques: Vec::new(),
+        policy: Policy::default(),
+    };
+    let records = vec![
+        Record::Began { config },
+        Record::Noted { task: Some(TaskId(3)), text: "a `word` \"for\" you\n".to_owned() },
+        Record::RunEnded { end: RunEnd::Complete },
+    ];
+    let mut journal = Journal::create(&path, &settings(), &records[..1], Disk::default()).unwrap();
+    journal.append(&[], 0.5).unwrap();
+    journal.append(&records[1..], 1.75).unwrap();
+    (dir, path, records)
+}
+
+#[test]
+fn what_was_appended_is_read_back_in_order_with_its_times() {
+    let (_dir, path, records) = written();
+    let expected: Vec<_> = records.into_iter().zip([0.0, 1.75, 1.75]).collect();
+    let (_, contents) = Journal::open(&path, Disk::default()).unwrap();
+    assert_eq!((contents.records, contents.settings), (expected.clone(), settings()));
+    assert_eq!(Contents::read(&path).unwrap().records, expected);
+}
+
+#[test]
+fn a_decision_is_kept_whole_or_not_at_all() {
+    let (_dir, path, _) = written();
+    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    journal.connection.busy_timeout(std::time::Duration::ZERO).unwrap();
+    let decision = [Record::Interrupted { at_once: false }, Record::Interrupted { at_once: true }];
+    let error = journal.append(&decision, 2.0).unwrap_err();
+    assert!(matches!(error, RuntimeError::Journal { .. }) && !error.is_disk_full(), "{error}");
+    drop(other);
+    assert_eq!(Contents::read(&path).unwrap().records.len(), 3);
+    journal.append(&decision, 2.0).unwrap();
+    assert_eq!(Contents::read(&path).unwrap().records.len(), 5);
+}
+
+#[test]
+fn a_full_disk_is_told_apart_and_costs_nothing() {
+    let (_dir, path, _) = written();
+    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    let pages: i64 =
+        journal.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    journal.connection.pragma_update(None, "max_page_count", pages).unwrap();
+    let long = [Record::Noted { task: None, text: "x".repeat(100_000) }];
+    assert!(journal.append(&long, 2.0).unwrap_err().is_disk_full());
+    assert_eq!(Contents::read(&path).unwrap().records.len(), 3);
+    journal.connection.pragma_update(None, "max_page_count", pages + 100).unwrap();
+    journal.append(&long, 2.0).unwrap();
+    assert_eq!(Contents::read(&path).unwrap().records.len(), 4);
+}
