@@ -85,11 +85,12 @@ fn ranks_start_cold_when_warm_parents_die_before_they_are_ready() {
 
 #[test]
 fn a_warm_parent_that_starts_nothing_is_ended_with_the_attempt_that_it_should_have_started() {
-    let mut run = Run::new(1, &[GOOD]);
-    run.more = serde_json::json!({"stall_s": 5.0, "kill_grace_s": 60.0});
+    let mut run = Run::new(1, &[GOOD, GOOD]);
+    run.more = serde_json::json!({"stall_s": 15.0, "kill_grace_s": 60.0});
     run.tell_parents("deaf", "");
-    assert_eq!(run.start().unwrap().num_failed, 0);
-    assert_eq!((run.saved_step("t0"), run.parents().len()), (60, 2));
+    // The first trial is lost to it; with another parent, the second goes well.
+    assert_eq!(run.start().unwrap().num_failed, 1);
+    assert_eq!((run.saved_step("t1"), run.parents().len()), (60, 2));
 }
 
 #[test]
