@@ -7,8 +7,9 @@ Called as `fake_python.py -m saturn.worker.warm ...` (or `.cold`) it is a parent
 to `told.jsonl` there: what it was told.
 
 Files in the working directory tell warm parents what to do: `hang` as an import may; `threads` to
-have a second one; `stillborn` to die before they are ready; `undead` to be late, by so many seconds,
-with the word that a rank has ended, as if the kernel could not end it; `deaf` to start nothing.
+have a second one; `stillborn` to die before they are ready; `undead` to be late, by so many
+seconds, with the word that a rank has ended, as if the kernel could not end it; `deaf`, which the
+first takes away, to start nothing.
 """
 
 import contextlib
@@ -41,6 +42,8 @@ def parent():
     is_warm = "saturn.worker.warm" in sys.argv
     with Path("parents").open("a") as parents:
         parents.write("warm\n" if is_warm else "cold\n")
+    is_deaf = Path("deaf").exists()
+    Path("deaf").unlink(missing_ok=True)
     if is_warm and Path("hang").exists():
         time.sleep(1000)
     if is_warm and Path("stillborn").exists():
@@ -49,7 +52,7 @@ def parent():
     threading.Thread(target=reap, args=(children,), daemon=True).start()
     for line in sys.stdin:
         launch = json.loads(line)["launch"]
-        if Path("deaf").exists():
+        if is_deaf:
             continue
         log = os.open(launch["log"], os.O_WRONLY | os.O_CREAT)
         child = subprocess.Popen(

@@ -85,18 +85,12 @@ fn ranks_start_cold_when_warm_parents_die_before_they_are_ready() {
 
 #[test]
 fn a_warm_parent_that_starts_nothing_is_ended_with_the_attempt_that_it_should_have_started() {
-    let mut run = Run::new(1, &[GOOD]);
-    run.more = serde_json::json!({"stall_s": 0.5, "kill_grace_s": 60.0});
+    let mut run = Run::new(1, &[GOOD, GOOD]);
+    run.more = serde_json::json!({"stall_s": 15.0, "kill_grace_s": 60.0});
     run.tell_parents("deaf", "");
-    let mut hears_again = || {
-        // The second parent is better.
-        if run.parents().len() > 1 {
-            let _ = std::fs::remove_file(run.dir.path().join("deaf"));
-        }
-        false
-    };
-    assert_eq!(run.start_interrupted(&mut hears_again).unwrap().num_failed, 0);
-    assert_eq!(run.saved_step("t0"), 60);
+    // The first trial is lost to it; with another parent, the second goes well.
+    assert_eq!(run.start().unwrap().num_failed, 1);
+    assert_eq!((run.saved_step("t1"), run.parents().len()), (60, 2));
 }
 
 #[test]
@@ -145,6 +139,7 @@ fn a_third_interrupt_ends_a_run_whose_processes_can_not_be_ended() {
         .unwrap();
     assert_eq!(outcome.end, saturn_engine::RunEnd::Interrupted);
     run.tell_parents("undead", "0");
+    run.behave("t0", GOOD);
     assert_eq!(run.resume().unwrap().num_failed, 0);
 }
 
@@ -230,7 +225,7 @@ fn a_memory_limit_stays_with_a_run_until_a_resume_changes_it() {
         let mut run = Run::new(1, &[sleeps]);
         run.device_memory_bytes = Some(600_000_000);
         run.start_interrupted(&mut || run.saved_step("t0") > 0).unwrap();
-        std::fs::write(run.path().join("tasks/t0/behaviour.json"), GOOD).unwrap();
+        run.behave("t0", GOOD);
         assert_eq!(run.resume_with(device_memory).unwrap().num_failed, 0);
         let told = run.told();
         let limits: Vec<Option<u64>> =
@@ -250,6 +245,7 @@ fn a_second_interrupt_kills_at_once() {
     let run = Run::new(1, &[hangs.replace("garbage", "sleep").as_str()]);
     let outcome = run.start_interrupted(&mut || run.saved_step("t0") > 0).unwrap();
     assert_eq!(outcome.end, saturn_engine::RunEnd::Interrupted);
+    run.behave("t0", GOOD);
     assert_eq!(run.resume().unwrap().num_failed, 0);
 }
 

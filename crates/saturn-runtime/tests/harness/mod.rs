@@ -139,6 +139,12 @@ impl Run {
         text.lines().map(str::to_owned).collect()
     }
 
+    /// Has ranks of a task behave otherwise from here on.
+    pub fn behave(&self, task: &str, how: &str) {
+        let behaviour = self.path().join("tasks").join(task).join("behaviour.json");
+        std::fs::write(behaviour, how).unwrap();
+    }
+
     /// Has parents of ranks do something (see `fake_python.py`).
     pub fn tell_parents(&self, what: &str, how: &str) {
         std::fs::write(self.dir.path().join(what), how).unwrap();
