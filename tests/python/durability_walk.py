@@ -80,10 +80,6 @@ class Managed(Scenario):
     background = False
 
     def prepare(self) -> None:
-        # So that so little state goes to the background, always, and is synced early.
-        checkpoint._LEAST_BACKGROUND_BYTES = 0
-        checkpoint._LEAST_WAITING_SHARE = -1.0
-        checkpoint_writer._SYNC_EVERY_BYTES = 4000
         self.open()
         for step in (0, 1):
             self._save(step)
@@ -111,6 +107,7 @@ class Managed(Scenario):
         return newest[1]["step"] if held == {float(newest[1]["step"])} else sorted(held)
 
     def open(self) -> None:
+        checkpoint_writer._SYNC_EVERY_BYTES = 12_000  # syncs early, and more than once
         gang = self._gang()
         self._parallel, self._optimizer = built(gang, "ddp")
         self._saving = self._checkpoints(gang, self._optimizer)
@@ -139,6 +136,15 @@ class Background(Managed):
     """The same, written by a thread."""
 
     background = True
+
+    def open(self) -> None:
+        super().open()
+        checkpoint._LEAST_BACKGROUND_BYTES = 0  # there is little
+        self._saving._is_worth_it = True
+
+    def do(self) -> None:
+        super().do()
+        assert self._saving._room, "it was not in the background: nothing was staged"
 
 
 class FirstSave(Managed):

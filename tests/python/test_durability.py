@@ -71,7 +71,7 @@ def test_what_is_known_to_be_wrong_is_found_out(scenario: str, variant: str, wor
 def test_an_early_sync_that_fails_fails_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The kernel tells a lost write once, to whoever syncs first: the last sync would hear nothing.
+    # The kernel tells of a lost write once: the last sync would hear nothing.
     def lost(descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -80,7 +80,6 @@ def test_an_early_sync_that_fails_fails_the_file(
     with (tmp_path / "file").open("wb") as file:
         digested = checkpoint_writer._Digested(file)
         digested.write(b"more than ten bytes")
-        with pytest.raises(OSError, match="Input/output error"):
-            digested.flush()
+        digested.flush()
         with pytest.raises(OSError, match="Input/output error"):
             digested.close()
