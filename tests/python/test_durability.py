@@ -46,7 +46,7 @@ def walk(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize(
     ("scenario", "least"),
-    [("managed", 30), ("background", 30), ("first", 30), ("black-box", 12), ("tasks", 20)],
+    [("managed", 20), ("background", 20), ("first", 20), ("black-box", 12), ("tasks", 20)],
 )
 def test_every_operation_may_fail_or_be_the_last(scenario: str, least: int) -> None:
     num_operations, wrong = walk(scenario)
