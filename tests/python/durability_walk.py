@@ -28,11 +28,12 @@ from typing import Any
 import cloudpickle
 import torch
 import torch._dynamo  # optimizers import it, which takes a second: not in every process
-from checkpoint_kills import built, numbers, set_to
+from checkpoint_kills import numbers, set_to
 from file_faults import Disk, Operations
 from saturn import durable, run_directory
 from saturn.errors import InvalidInput
 from saturn.library import Entry
+from saturn.techniques.data_parallel import DataParallelModel
 from saturn.worker import black_box_state, checkpoint, checkpoint_writer, manifest
 from saturn.worker.checkpoint import Checkpoints
 from saturn.worker.data import Position
@@ -74,16 +75,22 @@ class Scenario(ABC):
         """Get ready to `do`, where that takes time or makes files."""
 
 
+def built(gang: Gang) -> tuple[DataParallelModel, torch.optim.Optimizer]:
+    """A model of one parameter, so that a save is few operations, and an optimizer with state."""
+    model = torch.nn.Linear(50, 50, bias=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model.weight.grad = torch.zeros_like(model.weight)
+    optimizer.step()
+    optimizer.zero_grad()
+    return DataParallelModel(model, model, gang), optimizer
+
+
 class Managed(Scenario):
     """The checkpoint of a managed task: one a step, two of them there before."""
 
     background = False
 
     def prepare(self) -> None:
-        # So that so little state goes to the background, always, and is synced early.
-        checkpoint._LEAST_BACKGROUND_BYTES = 0
-        checkpoint._LEAST_WAITING_SHARE = -1.0
-        checkpoint_writer._SYNC_EVERY_BYTES = 4000
         self.open()
         for step in (0, 1):
             self._save(step)
@@ -100,7 +107,7 @@ class Managed(Scenario):
 
     def found(self) -> Any:
         gang = self._gang()
-        parallel, optimizer = built(gang, "ddp")
+        parallel, optimizer = built(gang)
         checkpoints = self._checkpoints(gang, optimizer)
         newest = checkpoints.newest()
         if newest is None:
@@ -111,8 +118,9 @@ class Managed(Scenario):
         return newest[1]["step"] if held == {float(newest[1]["step"])} else sorted(held)
 
     def open(self) -> None:
+        checkpoint_writer._SYNC_EVERY_BYTES = 12_000  # syncs early, and more than once
         gang = self._gang()
-        self._parallel, self._optimizer = built(gang, "ddp")
+        self._parallel, self._optimizer = built(gang)
         self._saving = self._checkpoints(gang, self._optimizer)
 
     def _save(self, step: int) -> None:
@@ -139,6 +147,15 @@ class Background(Managed):
     """The same, written by a thread."""
 
     background = True
+
+    def open(self) -> None:
+        super().open()
+        checkpoint._LEAST_BACKGROUND_BYTES = 0  # there is little
+        self._saving._is_worth_it = True
+
+    def do(self) -> None:
+        super().do()
+        assert self._saving._room, "it was not in the background: nothing was staged"
 
 
 class FirstSave(Managed):

@@ -11,7 +11,7 @@ import shutil
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_distribu
 
 from saturn import durable
 from saturn.worker import manifest
+from saturn.worker.checkpoint_writer import digested
 
 #: The one file of such a checkpoint.
 FILE = "state.pt"
@@ -36,10 +37,10 @@ def write_pending(state: Mapping[str, Any], checkpoints_dir: Path) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     try:
-        with (scratch / FILE).open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
+        with (scratch / FILE).open("wb") as file, digested(file) as stream:
+            torch.save(state, cast(IO[bytes], stream))
+            stream.flush()
+            os.fsync(stream.fileno())
         drop_pending(checkpoints_dir)
         scratch.rename(checkpoints_dir / _PENDING)
     except BaseException:

@@ -109,9 +109,26 @@ class _DigestedFiles(FileSystem):
     @contextlib.contextmanager
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
         with super().create_stream(path, mode) as file:
-            with contextlib.closing(_Digested(file)) as stream:
+            with digested(file) as stream:
                 yield stream
             self.digests[Path(path).name] = stream.digest()
+
+
+@contextlib.contextmanager
+def digested(file: Any) -> Iterator[_Digested]:
+    """`file`, digested and synced while it is written, and closed.
+
+    Where it can't be written, what is raised is the error itself: `torch.save` would say that a
+    position is not what it expected.
+    """
+    stream = _Digested(file)
+    try:
+        with contextlib.closing(stream):
+            yield stream
+    except Exception as error:
+        if stream.error is None or stream.error is error:
+            raise
+        raise stream.error from error
 
 
 class _Digested(io.IOBase):
@@ -123,49 +140,51 @@ class _Digested(io.IOBase):
         self._size = 0
         self._sync_at = _SYNC_EVERY_BYTES
         self._syncing: threading.Thread | None = None
-        self._sync_error: OSError | None = None
+        self.error: OSError | None = None  # the first of a write, or of an early sync
 
     def write(self, data: Any) -> int:
-        self._file.write(data)
-        self._sha256.update(data)
-        size = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
-        self._size += size
-        if self._size >= self._sync_at and not (self._syncing and self._syncing.is_alive()):
-            self._file.flush()
-            self._syncing = threading.Thread(target=self._sync, name="saturn-sync")
-            self._syncing.start()
-            self._sync_at = self._size + _SYNC_EVERY_BYTES
-        return size
+        with self._noting():
+            self._file.write(data)
+            self._sha256.update(data)
+            size = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
+            self._size += size
+            if self._size >= self._sync_at and not (self._syncing and self._syncing.is_alive()):
+                self._file.flush()
+                self._syncing = threading.Thread(target=self._sync, name="saturn-sync")
+                self._syncing.start()
+                self._sync_at = self._size + _SYNC_EVERY_BYTES
+            return size
 
     def tell(self) -> int:
         return self._size
 
     def flush(self) -> None:
-        self._join()
-        self._file.flush()
+        with self._noting():
+            self._file.flush()
 
     def fileno(self) -> int:
         return int(self._file.fileno())
 
     def close(self) -> None:
-        try:
-            self._join()
-        finally:
-            self._file.close()
+        if self._syncing is not None:
+            self._syncing.join()
+            self._syncing = None
+        self._file.close()
+        if self.error is not None:
+            # Of a sync: the kernel tells it once, and the last sync has heard nothing.
+            raise self.error
 
     def digest(self) -> Digest:
         return {"bytes": self._size, "sha256": self._sha256.hexdigest()}
 
     def _sync(self) -> None:
-        try:
+        with contextlib.suppress(OSError), self._noting():
             os.fdatasync(self.fileno())
-        except OSError as error:
-            self._sync_error = error
 
-    def _join(self) -> None:
-        """Wait for a sync, and raise what went wrong: the kernel tells it once, to that sync."""
-        if self._syncing is not None:
-            self._syncing.join()
-            self._syncing = None
-        if self._sync_error is not None:
-            raise self._sync_error
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.error = self.error or error
+            raise
