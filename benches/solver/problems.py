@@ -144,3 +144,22 @@ SWITCH_CLASSES: dict[str, Callable[[str], Problem]] = {
     name: lambda seed, name=name: switchable(CLASSES[name](seed))  # type: ignore[misc]
     for name in ("12 tasks, 1 node", "12 tasks, 2 nodes")
 }
+
+#: Problems whose plans are let run for a while and then planned again.
+REPLAN_CLASSES: dict[str, Callable[[str], Problem]] = {
+    **{
+        name: CLASSES[name]
+        for name in (
+            "12 tasks, 1 node",
+            "12 tasks, 2 nodes",
+            "14 tasks, 3 types",
+            "30 tasks, 100 GPUs",
+            "24 tasks, 64 GPUs, wide gangs",
+            "100 tasks, 64 GPUs",
+            "100 tasks, 72 GPUs, 3 types",
+            "1000 tasks, 1024 GPUs",
+            "10000 tasks, 10000 GPUs",
+        )
+    },
+    "200 tasks, 128 GPUs": lambda seed: problem(seed, 200, [(8, "a100")] * 16, ALL),
+}

@@ -94,7 +94,11 @@ fn fill_often(search: &Search, best: &mut Incumbent) -> u64 {
         let most_draws = (LONGEST_FILL / 10.0 / model.tasks.len() as f64).clamp(10.0, MOST_DRAWS);
         while *num_steps < max_steps && !until.is_over() && value > least * (1.0 + 1e-9) {
             let reach = (value - least).min(least * 0.03) * aim * (0.8 + 0.2 * random.unit());
-            let recipe = Recipe::random(least + reach, most_draws, random);
+            let mut recipe = Recipe::random(least + reach, most_draws, random);
+            if *num_steps == 0 {
+                // Where nothing has to be moved, nothing should be.
+                recipe.moved = 0.0;
+            }
             let mut tried = prices.clone();
             if random.below(2) == 0 {
                 for price in &mut tried {

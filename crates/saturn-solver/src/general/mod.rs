@@ -1,5 +1,6 @@
-//! Problems with more to them than devices and runtimes: releases, precedence, deadlines, weights,
-//! windows and prices of nodes, pinned places, tasks that run already, and the cost as objective.
+//! Problems whose nodes are not independent of each other, or that lists don't know: gangs that need
+//! several nodes, releases, precedence, deadlines, weights, windows and prices of nodes, and the cost
+//! as objective.
 //!
 //! The searches for plain problems owe their speed to nodes being independent of each other; here a
 //! gang may wait for one on another node. So the state is one order of all tasks with a choice for
