@@ -11,8 +11,8 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-short test test-rust test-python fuzz bench bench-solver bench-techniques bench-engine \
-  bench-introspection lint format clean
+.PHONY: help setup demo demo-short test test-rust test-python fuzz fuzz-readers bench bench-solver \
+  bench-techniques bench-engine bench-introspection lint format clean
 
 help:
 	@echo 'make demo        measure, plan and train a sweep of 12 models; opens with a report at the end'
@@ -21,6 +21,7 @@ help:
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
 	@echo 'make bench-engine  a week of 10,000 tasks on 10,000 GPUs through the engine; bench-introspection: its gain'
 	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, about 10 minutes'
+	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
 	@echo 'make lint        formatter, lints, types'
 	@echo 'make format      format all code'
 	@echo 'make setup       only the set-up: virtual environment, build'
@@ -56,6 +57,16 @@ bench-solver: setup
 
 bench-techniques: setup
 	@$(bin)/python benches/techniques/bench.py --pairs 10 --repetitions 2 --out docs/techniques-bench.md
+
+# cargo-fuzz needs flags that a stable compiler takes only when told that it may.
+FUZZ_S ?= 30
+fuzz-readers: setup
+	@command -v target/tools/bin/cargo-fuzz >/dev/null || cargo install --quiet cargo-fuzz --root target/tools
+	@for one in $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs))); do \
+	  mkdir -p fuzz/corpus/$$one && echo "fuzzing the reader: $$one" && \
+	  RUSTC_BOOTSTRAP=1 $(PYTHON) $(setup) --run target/tools/bin/cargo-fuzz run $$one fuzz/corpus/$$one fuzz/seeds/$$one \
+	    -- -max_total_time=$(FUZZ_S) -rss_limit_mb=4096 || exit 1; \
+	done
 
 # A seed that breaks a rule prints the end of its history and the command that replays it.
 SEEDS ?= 0..10000

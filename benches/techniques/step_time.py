@@ -116,7 +116,7 @@ def saturn_side(
             pickle_path=None,
         )
     )
-    stepper = Stepper(definition, technique, gang, knobs, note=print, alive=lambda: None)
+    stepper = Stepper(definition, technique, gang, knobs, note=print)
     pieces = stepper.pieces(Position())
     metrics = Metrics(directory) if gang.rank == 0 else None
     number = 0
@@ -153,9 +153,9 @@ def run_rank(case: int, rank: int, pairs: int, directory: Path) -> None:
     """What one rank does; rank 0 prints the seconds of each pair, and losses."""
     technique, ranks, knobs, kind, arguments = CASES[case]
     from saturn.worker.gang import Gang
-    from saturn.worker.process import pin
+    from saturn.worker.process import settle
 
-    pin([sorted(os.sched_getaffinity(0))[rank]])
+    settle([sorted(os.sched_getaffinity(0))[rank]], num_devices=1)
     gang = Gang(
         rank=rank,
         world_size=ranks,

@@ -1,6 +1,8 @@
 """Saturn plans and trains many large models on one pool of GPUs.
 
 Describe each model as a `Task`, then let `search` measure and `orchestrate` plan and train them.
+`start` does the same and returns at once, with a run to which tasks may be added; `attach` gives
+hold of a run of another process.
 `register` adds a technique of your own to the library; `export` writes a trained model of
 transformers for `from_pretrained`.
 """
@@ -10,14 +12,17 @@ from saturn.errors import (
     NotPicklable,
     RunFailed,
     RunInterrupted,
+    RunOver,
     SaturnError,
     TasksFailed,
     UnknownTechnique,
 )
 from saturn.exporting import export
 from saturn.library import deregister, register, retrieve
+from saturn.live import Run, StartedRun
 from saturn.result import RunResult, TaskResult
-from saturn.run import orchestrate, search
+from saturn.run import attach, orchestrate, search, start
+from saturn.status import Status
 from saturn.strategy import Strategy
 from saturn.task import HParams, Task
 
@@ -27,19 +32,25 @@ __all__ = [
     "HParams",
     "InvalidInput",
     "NotPicklable",
+    "Run",
     "RunFailed",
     "RunInterrupted",
+    "RunOver",
     "RunResult",
     "SaturnError",
+    "StartedRun",
+    "Status",
     "Strategy",
     "Task",
     "TaskResult",
     "TasksFailed",
     "UnknownTechnique",
+    "attach",
     "deregister",
     "export",
     "orchestrate",
     "register",
     "retrieve",
     "search",
+    "start",
 ]

@@ -34,6 +34,10 @@ class UnknownTechnique(InvalidInput):
     """A technique name that the library doesn't hold; the message lists those that it does."""
 
 
+class RunOver(InvalidInput):
+    """No process drives the run any more, so nothing can be asked of it."""
+
+
 class RunFailed(SaturnError):
     """The machine failed us: files, journal, no worker could be started. Code 5."""
 
@@ -50,8 +54,9 @@ class TasksFailed(SaturnError):
 
 
 class RunInterrupted(KeyboardInterrupt, SystemExit):
-    """Ctrl-C: training stopped at checkpoints; `resume_command` finishes the run. Code 130.
+    """Training stopped at checkpoints; `resume_command` finishes the run. Code 130.
 
+    Ctrl-C, SIGTERM, SIGHUP and `Run.stop` have this effect, and so has `saturn stop`.
     A script that doesn't catch it ends with that code and without a traceback: how to go on has
     been said already. (Python does so for `KeyboardInterrupt` itself but not for its subclasses,
     so this is a `SystemExit` too.)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from saturn import definition as definitions
+from saturn import run_directory
 from saturn.definition import TaskDefinition
 from saturn.errors import InvalidInput
 from saturn.result import RunResult
@@ -58,7 +59,7 @@ def export(
 def _find(run_dir: Path, task: str) -> tuple[Path, TaskDefinition]:
     """The task's directory in the run, and its definition."""
     pickles = sorted(run_dir.glob("tasks/*/task.pkl"))
-    if not pickles:
+    if not pickles or not run_directory.has_begun(run_dir):
         raise InvalidInput(f"{run_dir} is no run directory: it holds no tasks")
     # A name that is safe in a path is the directory's; others are in the definitions.
     named = [path for path in pickles if path.parent.name == task]

@@ -7,15 +7,72 @@ in place of its functions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
+from typing import Protocol
 
 from saturn.errors import RunFailed
 
 
-def run(request: str, write: Callable[[str], None] | None, *, is_terminal: bool) -> str:
+class Interrupts(Protocol):
+    """How often a person asked a run to stop; the run looks without the interpreter's lock."""
+
+    def press(self) -> None:
+        """Ask once more."""
+
+
+def interrupts() -> Interrupts:
+    """None so far."""
+    made: Interrupts = _core().Interrupts()
+    return made
+
+
+def run(
+    request: str,
+    write: Callable[[str], None] | None,
+    *,
+    is_terminal: bool,
+    interrupts: Interrupts,
+) -> str:
     """Drive a run to its end; returns its report as JSON (see `_core.pyi`)."""
-    report: str = _core().run(request, write, is_terminal=is_terminal)
+    report: str = _core().run(request, write, is_terminal=is_terminal, interrupts=interrupts)
     return report
+
+
+def is_driven(run_dir: Path) -> bool:
+    """Whether a process drives the run and takes commands."""
+    driven: bool = _core().is_driven(str(run_dir))
+    return driven
+
+
+def ask(run_dir: Path, line: str) -> str | None:
+    """Hand a command to the process that drives the run; its reply, None where there is none."""
+    reply: str | None = _core().ask(str(run_dir), line)
+    return reply
+
+
+def status(run_dir: Path) -> str:
+    """Where the run stands, as JSON: live, or from its journal."""
+    found: str = _core().status(str(run_dir))
+    return found
+
+
+def status_text(status: str, width: int) -> str:
+    """The JSON of `status` as a table for people."""
+    text: str = _core().status_text(status, width)
+    return text
+
+
+def explain(run_dir: Path, task: str | None) -> str:
+    """Why a task, or the run, is where it is, as JSON: live, or from its journal."""
+    found: str = _core().explain(str(run_dir), task)
+    return found
+
+
+def report(run_dir: Path) -> str:
+    """The report of a run, as JSON, from its journal."""
+    found: str = _core().report(str(run_dir))
+    return found
 
 
 def read_profile(text: str) -> str:

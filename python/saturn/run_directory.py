@@ -1,19 +1,21 @@
 """A fresh run directory: made, and filled with what the run's processes read.
 
 `tasks/<slug>/task.pkl` and `techniques/<name>.pkl` are the pickles; only their owner may look in.
-What the runtime is asked goes into its journal.
+They are durable when they are handed on. What the runtime is asked goes into its journal, which it
+makes after them: a directory without a journal is no run, and nothing in it is ever loaded.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from saturn.errors import InvalidInput
+from saturn import durable
+from saturn.errors import InvalidInput, RunFailed
 from saturn.library import Entry
 from saturn.names import SAFE_RULE, is_path_safe, slug
 from saturn.pickling import dump
@@ -23,12 +25,12 @@ from saturn.task import Task
 def create(runs_dir: str | os.PathLike[str], name: str | None, verb: str) -> Path:
     """Make the directory of a new run; raises `InvalidInput` where the name is taken."""
     parent = Path(runs_dir).absolute()
-    parent.mkdir(parents=True, exist_ok=True)
+    durable.make_directory(parent)
     if name is not None:
         if not isinstance(name, str) or not is_path_safe(name):
             raise InvalidInput(f"run name {name!r} must be {SAFE_RULE}")
         try:
-            (parent / name).mkdir(mode=0o700)
+            _make(parent / name)
         except FileExistsError:
             raise InvalidInput(
                 f"run `{name}` is there already, in {parent}; choose another name, or go on with "
@@ -40,7 +42,7 @@ def create(runs_dir: str | os.PathLike[str], name: str | None, verb: str) -> Pat
     while True:
         path = parent / (f"{verb}-{stamp}" if number == 1 else f"{verb}-{stamp}-{number}")
         try:
-            path.mkdir(mode=0o700)
+            _make(path)
         except FileExistsError:
             number += 1
             continue
@@ -48,26 +50,44 @@ def create(runs_dir: str | os.PathLike[str], name: str | None, verb: str) -> Pat
 
 
 def write_tasks(run_dir: Path, tasks: Sequence[Task], pickles: Sequence[bytes]) -> list[str]:
-    """Write the pickled tasks; returns their directories, within the run directory."""
-    directories = []
-    for index, (task, data) in enumerate(zip(tasks, pickles, strict=True)):
-        directory = f"tasks/{slug(task.name, index)}"
-        (run_dir / directory).mkdir(parents=True)
-        _write_private(run_dir / directory / "task.pkl", data)
-        directories.append(directory)
+    """Write the pickled tasks; returns their directories, within the run directory.
+
+    The run may be in progress and have tasks already, or leavings of some that it never took.
+    """
+    durable.make_directory(run_dir / "tasks")
+    first = sum(1 for _ in (run_dir / "tasks").iterdir())
+    directories = [
+        f"tasks/{_fresh_directory(run_dir / 'tasks', task.name, index)}"
+        for index, task in enumerate(tasks, first)
+    ]
+    _write(
+        run_dir,
+        {f"{path}/task.pkl": data for path, data in zip(directories, pickles, strict=True)},
+    )
     return directories
+
+
+def _fresh_directory(parent: Path, name: str, index: int) -> str:
+    path = parent / slug(name, index)
+    while True:
+        try:
+            path.mkdir()
+        except FileExistsError:
+            path = parent / f"_task-{index}"
+            index += 1
+        else:
+            return path.name
 
 
 def write_techniques(run_dir: Path, entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Write the techniques that can't be imported; returns what the runtime is told of each."""
     described = []
+    files = {}
     for entry in entries:
         pickle = None
         if entry.import_path is None:
             pickle = f"techniques/{entry.name}.pkl"
-            (run_dir / "techniques").mkdir(exist_ok=True)
-            data = dump(entry.technique, f"technique `{entry.name}`")
-            _write_private(run_dir / pickle, data)
+            files[pickle] = dump(entry.technique, f"technique `{entry.name}`")
         described.append(
             {
                 "name": entry.name,
@@ -76,16 +96,37 @@ def write_techniques(run_dir: Path, entries: Sequence[Entry]) -> list[dict[str, 
                 "pickle": pickle,
             }
         )
+    _write(run_dir, files)
     return described
+
+
+def has_begun(run_dir: Path) -> bool:
+    """Whether this is the directory of a run, and all that was written here is whole."""
+    return (run_dir / "journal.db").exists()
 
 
 def remove_unbegun(run_dir: Path) -> None:
     """Remove the directory of a run that was refused: with a journal, it is a run and stays."""
-    if not (run_dir / "journal.db").exists():
+    if not has_begun(run_dir):
         shutil.rmtree(run_dir, ignore_errors=True)
 
 
-def _write_private(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
+def _make(run_dir: Path) -> None:
+    run_dir.mkdir(mode=0o700)
+    durable.sync(run_dir.parent)
+
+
+def _write(run_dir: Path, files: Mapping[str, bytes]) -> None:
+    """Write fresh files, by their paths in the run directory, and make them durable."""
+    directories = {parent for name in files for parent in Path(name).parents}
+    try:
+        for directory in sorted(directories):  # a parent comes before what is in it
+            (run_dir / directory).mkdir(exist_ok=True)
+        for name, data in files.items():
+            descriptor = os.open(run_dir / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+        durable.sync_all(run_dir / path for path in [*map(Path, files), *directories])
+    except OSError as error:
+        remove_unbegun(run_dir)
+        raise RunFailed(f"{run_dir} can't be written: {error}") from error

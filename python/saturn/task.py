@@ -8,10 +8,14 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from saturn.definition import TaskDefinition
 from saturn.strategy import Strategy
+from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
+
+if TYPE_CHECKING:
+    from saturn.wishes import Before
 
 _numbers = itertools.count(1)
 
@@ -124,6 +128,14 @@ class Task:
         seed: decides model weights, order of data, and every other random number.
         loss_weight: `loss_weight(batch)` → what a slice of a batch counts in the loss (its tokens,
             say), where that is not its number of samples.
+        priority: a task of higher priority ends sooner, where that costs the others no more than
+            it gains; 0 by default.
+        deadline: when the task should have ended, seconds on the run's clock, which begins when
+            the run's workers are ready and stands still while no process drives the run. A plan
+            keeps deadlines if any plan can; a task that misses its own goes on.
+        release: it does not train before this time on the run's clock, seconds.
+        after: tasks, or their names, that must be done before it trains. Where one of them fails
+            or is cancelled, so is this one.
 
     After `search`, `strategies` holds what was found; after `orchestrate`, `selected_strategy` is
     the one that trained last.
@@ -142,6 +154,10 @@ class Task:
         *,
         seed: int = 0,
         loss_weight: Callable[..., Any] | None = None,
+        priority: int = 0,
+        deadline: float | None = None,
+        release: float = 0.0,
+        after: Before = (),
     ) -> None:
         """Check and keep it; raises `TypeError` or `ValueError`."""
         _check_callable("get_model", get_model, "a function that returns the torch.nn.Module")
@@ -172,6 +188,10 @@ class Task:
         self.save_dir = None if save_dir is None else Path(save_dir)
         self.seed = seed
         self.loss_weight = loss_weight
+        self.priority = checked_priority(priority)
+        self.deadline = checked_deadline(deadline)
+        self.release = checked_time("release", release)
+        self.after = names_before(after)
         self.strategies: list[Strategy] = []
         self.selected_strategy: Strategy | None = None
         #: Profile key under which `strategies` was measured: they hold while it stays the same.

@@ -153,6 +153,14 @@ class Slow(BaseTechnique):
         task.save(model.state_dict())
 
 
+class TellsThreads(BaseTechnique):
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        train(task, batch_count)
+
+    def search(task, gpus, task_id):  # noqa: N805
+        return {"threads": torch.get_num_threads()}, 0.25
+
+
 def _child(rank: int, task: Any) -> None:
     torch.set_num_threads(1)
     if rank == 0:
@@ -232,6 +240,13 @@ class SearchesTooFar(SearchesThrough):
     def search(task, gpus, task_id):  # noqa: N805
         batches = task.get_iterator()
         return [next(batches) for _ in range(1000)]
+
+
+class NeedsSpace(BaseTechnique):
+    """Finds the disk full."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        raise OSError(28, "No space left on device")
 
 
 class SavesEachBatch(BaseTechnique):

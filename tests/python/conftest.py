@@ -14,6 +14,15 @@ from saturn import library
 torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Device locks of this session's own: what else runs on this machine takes none of them."""
+    directory = tmp_path_factory.mktemp("locks")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SATURN_LOCKS_DIR", str(directory))
+        yield directory
+
+
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     """The warm parent; at its end, no process of its may be left."""

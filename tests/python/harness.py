@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -146,9 +146,14 @@ class Gang:
 
     def stop(self) -> None:
         """Ask every rank to stop at a checkpoint."""
+        self.tell({"type": "stop"})
+
+    def tell(self, message: dict[str, Any], ranks: Sequence[int] | None = None) -> None:
+        """Send a line to these ranks, or to all of them."""
         self.wait_for("hello", count=self.world_size)
-        for connection in self.connections.values():
-            connection.sendall(b'{"type":"stop"}\n')
+        for rank, connection in self.connections.items():
+            if ranks is None or rank in ranks:
+                connection.sendall((json.dumps(message) + "\n").encode())
 
     def wait_for(self, kind: str, *, count: int = 1, step: int = 0) -> None:
         """Wait for messages of a kind, with at least `step` where they carry one."""
@@ -221,6 +226,7 @@ class Runtime:
 
     def __init__(self, run_dir: Path, warm: Warm | None) -> None:
         self.run_dir = run_dir
+        (run_dir / "journal.db").touch()  # where there is none, nothing has begun
         self.warm = warm
         self._gangs: dict[int, Gang] = {}
         self._reading: dict[int, int] = {}
@@ -254,9 +260,11 @@ class Runtime:
         checkpoint_every_s: float = 1e9,
         warmup_steps: int = 1,
         timed_steps: int = 2,
+        device_kind: str = "cpu",
         device_memory_bytes: int | None = None,
         cold: bool = False,
         env: dict[str, str] | None = None,
+        log: Path | None = None,
     ) -> Gang:
         Runtime._attempts += 1
         attempt = Runtime._attempts
@@ -280,10 +288,12 @@ class Runtime:
             "gpus": gpus or ranks,
             "knobs": knobs if kind == "trial" else (knobs or {}),
             "world_size": ranks,
-            "device_kind": "cpu",
+            "device_kind": device_kind,
             "devices": list(range(gpus or ranks)),
             "device_memory_bytes": device_memory_bytes,
-            "cores": [[rank % (os.cpu_count() or 1)] for rank in range(gpus or ranks)],
+            "cores": [[rank % (os.cpu_count() or 1)] for rank in range(gpus or ranks)]
+            if device_kind == "cpu"
+            else None,
             "steps": steps,
             "stop_at_step": stop_at_step,
             "warmup_steps": warmup_steps,
@@ -295,7 +305,7 @@ class Runtime:
         spec_path = directory / "spec.json"
         spec_path.write_text(json.dumps(spec))
         keys = [f"{attempt}/{rank}" for rank in range(ranks)]
-        logs = [directory / f"rank-{rank}.log" for rank in range(ranks)]
+        logs = [log or directory / f"rank-{rank}.log" for rank in range(ranks)]
         gang = Gang(self, keys, ranks, logs, [])
         self._gangs[attempt] = gang
         self._reading[attempt] = 0

@@ -34,7 +34,7 @@ def gang_of_one(directory: Path) -> Iterator[Gang]:
 def stepper_of(
     task: TaskDefinition, technique: Technique, gang: Gang, knobs: dict[str, Any] | None = None
 ) -> Stepper:
-    return Stepper(task, technique, gang, knobs or {}, note=print, alive=lambda: None)
+    return Stepper(task, technique, gang, knobs or {}, note=print)
 
 
 def train(

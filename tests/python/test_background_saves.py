@@ -96,7 +96,7 @@ def test_one_that_fails_is_told_and_the_next_is_waited_for(run: Runtime) -> None
     result = run.run("mlp", "fsdp", ranks=2, steps=40, checkpoint_every_s=0.0)
     assert result.codes == [0, 0], result.logs
     (note,) = [note["text"] for note in result.of("note")]
-    assert "could not be written (error): OSError: [Errno 28] No space left on device" in note
+    assert "could not be written (no_space): OSError: [Errno 28] No space left on device" in note
     failed_step = int(note.split()[4])
     saves = result.of("checkpoint")
     assert failed_step not in [save["step"] for save in saves]
@@ -111,6 +111,6 @@ def test_one_that_fails_while_training_waits_fails_the_attempt(run: Runtime) -> 
     result = run.run("mlp", "ddp", ranks=2, steps=6)
     assert result.codes == [1, 1]
     kinds = {failed["kind"] for failed in result.of("failed")}
-    assert kinds == {"error"}
+    assert kinds == {"no_space"}
     assert "No space left" in result.of("failed")[0]["error"]
     assert manifest.newest_valid(run.task_dir("mlp") / "checkpoints")[1]["step"] == 3  # type: ignore[index]

@@ -190,8 +190,45 @@ def test_iterators_go_on_where_the_last_one_stopped(run: Runtime) -> None:
 
 def test_loss_is_watched(run: Runtime) -> None:
     expected, _ = reference.train(definition(), 7)
-    assert launch(run, black_boxes.Plain, steps=7).one("finished")["loss"] == expected[7]
+    run.write_task(definition())
+    # On one device: on two there are two threads, and sums in another order than the reference's.
+    result = run.run("mlp", spec_of(black_boxes.OfClass, "black_box"), gpus=1, steps=7)
+    assert result.one("finished")["loss"] == expected[7]
     assert run.losses("mlp")[7] == expected[7]
+
+
+def test_a_resume_on_two_devices_is_bit_equal_warm_or_cold(run: Runtime) -> None:
+    technique = spec_of(black_boxes.OfClass, "black_box")
+    weights = {}
+    for name, parts in {
+        "whole": [(11, False)],
+        "parts": [(4, False), (5, True), (11, True)],
+    }.items():
+        run.write_task(definition(name))
+        for steps, cold in parts:
+            result = run.run(name, technique, gpus=2, steps=steps, cold=cold)
+            assert result.codes == [0], result.logs
+        checkpoint = run.task_dir(name) / "checkpoints" / "step-00000011"
+        weights[name] = torch.load(checkpoint / "state.pt")["model"]
+    assert all(
+        torch.equal(weights["whole"][key], weights["parts"][key]) for key in Mlp().state_dict()
+    )
+
+
+@pytest.mark.parametrize("device_kind", ["cpu", "cuda"])
+@pytest.mark.parametrize("cold", [False, True])
+def test_threads_come_from_the_devices_alone(run: Runtime, device_kind: str, cold: bool) -> None:
+    run.write_task(definition())
+    technique = spec_of(black_boxes.TellsThreads, "black_box")
+    result = run.run(
+        *("mlp", technique),
+        gpus=2,
+        kind="trial",
+        device_kind=device_kind,
+        cold=cold,
+        env={"OMP_NUM_THREADS": "3"},
+    )
+    assert result.one("trial")["knobs"] == {"threads": 2}, result.logs
 
 
 def test_models_travel_between_the_levels(run: Runtime) -> None:

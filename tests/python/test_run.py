@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ class FakeCore:
         self.answer = answer
         self.request: dict[str, Any] = {}
 
-    def __call__(self, request: str, write: Any, *, is_terminal: bool) -> str:
+    def __call__(self, request: str, write: Any, *, is_terminal: bool, interrupts: Any) -> str:
         self.request = json.loads(request)
         self.write = write
         if write is not None:
@@ -88,6 +89,8 @@ def report_of(request: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCore:
     fake = FakeCore(report_of)
     monkeypatch.setattr(native, "run", fake)
+    monkeypatch.setattr(native, "interrupts", lambda: SimpleNamespace(press=lambda: None))
+    monkeypatch.setattr(native, "is_driven", lambda run_dir: False)
     monkeypatch.chdir(tmp_path)
     return fake
 
@@ -325,7 +328,7 @@ def test_workers_and_face_do_without_the_compiled_part(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "saturn._core", None)
     monkeypatch.delattr(saturn, "_core", raising=False)
     with pytest.raises(saturn.RunFailed, match="the compiled part of Saturn is not there"):
-        native.run("{}", None, is_terminal=False)
+        native.interrupts()
 
 
 def test_importing_saturn_does_not_import_torch() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import socket
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,14 @@ import techniques_of_tests as techniques
 import torch
 from harness import Result, Runtime
 from models import Mlp, dataset, definition
-from saturn.worker import data, report
+from saturn.worker import data, export, manifest, report
+from saturn.worker.checkpoint import Checkpoints
 from saturn.worker.data import Data, Position
 from saturn.worker.report import Reporter
 from torch.utils.data import DataLoader, IterableDataset
+
+#: How long a slow thing takes; seconds between signs of life meanwhile; signs at least.
+SLOW_S, BEAT_S, SIGNS = 1.0, 0.05, 8
 
 
 class Stream(IterableDataset[Any]):
@@ -32,9 +39,53 @@ def stream() -> DataLoader[Any]:
 
 
 def talkative() -> Mlp:
-    """Makes every sign of life be sent."""
+    """Makes every sign of life that loops give be sent."""
     report._ALIVE_EVERY_S = 0.0
     return Mlp()
+
+
+def slowly(owner: Any, name: str) -> None:
+    """Make a function of Saturn's wait, as for a slow disk."""
+    function = getattr(owner, name)
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        time.sleep(SLOW_S)
+        return function(*arguments, **named)
+
+    setattr(owner, name, slow)
+
+
+def on_a_slow_disk() -> Mlp:
+    slowly(manifest, "commit")
+    slowly(Checkpoints, "load")
+    slowly(export, "_copy")
+    return Mlp()
+
+
+def compute() -> None:
+    until = time.monotonic() + SLOW_S
+    while time.monotonic() < until:
+        pass
+
+
+def computing() -> Mlp:
+    """Takes its time to be built."""
+    compute()
+    return Mlp()
+
+
+def beat_often() -> None:
+    report._BEAT_EVERY_S = BEAT_S
+
+
+class BeatsOften:
+    """Makes signs of life frequent from where the task is loaded."""
+
+    def __reduce__(self) -> Any:
+        return beat_often, ()
+
+
+OFTEN = {"beats": BeatsOften()}
 
 
 def kinds(result: Result, rank: int) -> list[str]:
@@ -53,16 +104,40 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def test_training_begins_once_the_first_slice_is_there(run: Runtime) -> None:
-    run.write_task(definition(get_model=talkative, get_dataloader=stream))
+    run.write_task(definition(get_dataloader=stream))
     assert run.run("mlp", "ddp", ranks=2, steps=4).codes == [0, 0]
     result = run.run("mlp", "fsdp", ranks=2, steps=6)
     assert result.codes == [0, 0], result.logs
     said = kinds(result, 0)
     assert "read 4 batches of the stream again" in result.one("note")["text"]
     assert said.index("note") < said.index("started")
-    # The model is built, parallelised, the checkpoint found and loaded, four batches read again.
-    assert said[1:9] == ["alive"] * 8 and said[10] == "started"
-    assert "alive" not in kinds(result, 1)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_slow_disk_is_no_silence(run: Runtime, tmp_path: Path, ranks: int) -> None:
+    task = definition(get_model=on_a_slow_disk, save_dir=tmp_path / "saved", hints=OFTEN)
+    run.write_task(task)
+    assert run.run("mlp", "ddp", ranks=ranks, steps=2).codes == [0] * ranks
+    result = run.run("mlp", "ddp", ranks=ranks, steps=4)
+    assert result.codes == [0] * ranks, result.logs
+    said = kinds(result, 0)
+    started, saved = said.index("started"), said.index("checkpoint")
+    # While it loads, while it saves, while the trained model is copied.
+    for part in (said[:started], said[started:saved], said[saved:]):
+        assert part.count("alive") >= SIGNS, said
+    if ranks == 2:
+        assert "alive" not in kinds(result, 1)
+    trial = run.run("mlp", "ddp", ranks=ranks, kind="trial")
+    assert trial.codes == [0] * ranks and len(trial.of("alive", rank=0)) >= SIGNS
+
+
+@pytest.mark.parametrize(("kind", "end"), [("train", "started"), ("trial", "trial")])
+def test_a_long_build_is_no_silence(run: Runtime, kind: str, end: str) -> None:
+    run.write_task(definition(get_model=computing, hints=OFTEN))
+    result = run.run("mlp", "ddp", steps=1, kind=kind)
+    assert result.codes == [0], result.logs
+    said = kinds(result, 0)
+    assert said[: said.index(end)].count("alive") >= SIGNS
 
 
 def test_a_gang_without_steps_left_fetches_nothing(run: Runtime) -> None:
@@ -85,39 +160,63 @@ def test_trials_give_signs_between_knob_sets(run: Runtime) -> None:
 def test_reading_a_stream_again_is_told_as_it_goes(clock: Callable[[float], None]) -> None:
     clock(10.0)
     notes: list[str] = []
-    signs: list[None] = []
-    loader = Data(
-        lambda: ([torch.zeros(2)] * 2 for _ in range(9)),
-        seed=1,
-        note=notes.append,
-        alive=lambda: signs.append(None),
-    )
+    loader = Data(lambda: ([torch.zeros(2)] * 2 for _ in range(9)), seed=1, note=notes.append)
     assert next(loader.slices(Position(0, 8, 16, 8))).after == Position(0, 9, 18, 9)
-    assert len(signs) == 8
     assert [note.partition(" ")[0] for note in notes] == ["reading", "reading", "read"]
     assert "3 of 8 batches after 30 s" in notes[0] and "6 of 8" in notes[1]
     assert data._TELL_EVERY_S == 30.0
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_signs_of_life_are_few_and_rank_0s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Callable[[float], None], rank: int
-) -> None:
-    monkeypatch.chdir(tmp_path)  # names of Unix sockets are short
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
-        server.bind("s")
-        server.listen()
-        reporter = Reporter("s", attempt=7, rank=rank)
-        connection, _ = server.accept()
+@contextlib.contextmanager
+def heard(rank: int) -> Iterator[tuple[Reporter, list[str]]]:
+    """A reporter, and the kinds of what it says, complete once the block has ended."""
+    kinds: list[str] = []
+    with tempfile.TemporaryDirectory() as directory:  # names of Unix sockets are short
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+            server.bind(f"{directory}/s")
+            server.listen()
+            reporter = Reporter(f"{directory}/s", attempt=7, rank=rank)
+            connection, _ = server.accept()
         try:
-            clock(1.0)
-            for _ in range(7):
-                reporter.alive()
+            yield reporter, kinds
         finally:
             reporter.send({"type": "finished"})
             reporter.close()  # else the end of the connection ends this process
         with connection, connection.makefile() as lines:
-            said = []
-            while "finished" not in said:
-                said.append(json.loads(next(lines))["type"])
+            while "finished" not in kinds:
+                kinds.append(json.loads(next(lines))["type"])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_signs_of_life_are_few_and_rank_0s(clock: Callable[[float], None], rank: int) -> None:
+    with heard(rank) as (reporter, said):
+        clock(1.0)
+        for _ in range(7):
+            reporter.alive()
     assert said == ["hello", *["alive"] * (3 if rank == 0 else 0), "finished"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_signs_by_themselves_are_rank_0s_and_end_with_the_block(
+    monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    monkeypatch.setattr(report, "_BEAT_EVERY_S", BEAT_S)
+    with heard(rank) as (reporter, said):
+        with reporter.alive_throughout():
+            time.sleep(SLOW_S)
+        reporter.send({"type": "after"})
+        time.sleep(4 * BEAT_S)
+    assert set(said[1:-2]) <= {"alive"} and said[-2] == "after"
+    assert len(said[1:-2]) >= (SIGNS if rank == 0 else 0)
+    assert rank == 0 or said == ["hello", "after", "finished"]
+
+
+def test_what_hangs_gives_no_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "_BEAT_EVERY_S", BEAT_S)
+    signs = []
+    for work in (compute, lambda: time.sleep(SLOW_S)):
+        with heard(0) as (reporter, said), reporter.alive_while_computing():
+            work()
+        signs.append(said.count("alive"))
+    # One for what the test itself does before it sleeps.
+    assert signs[0] >= SIGNS and signs[1] <= 1

@@ -63,7 +63,7 @@ def test_a_slice_that_ranks_share_is_weighed_once(
 ) -> None:
     task = definition(loss_weight=lambda batch: 3.0)
     gang: Any = FakeGang(others)
-    stepper = Stepper(task, Sharing(), gang, {"data_size": data_size}, note=print, alive=print)
+    stepper = Stepper(task, Sharing(), gang, {"data_size": data_size}, note=print)
     piece = Slice((torch.zeros(2, 12), torch.zeros(2)), 2, 8, Position(batches=1))
     result = stepper.step([piece], stop=False, save=False)
     assert isinstance(stepper.parallel, Recording)

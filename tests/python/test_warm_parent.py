@@ -6,6 +6,8 @@ import errno
 import fcntl
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,9 @@ from typing import Any
 import pytest
 from harness import Runtime, Warm, runtime
 from models import Mlp, definition, shuffled_loader
+from saturn.core.executors.Technique import BaseTechnique
 from saturn.worker.warm import WarmParent
+from techniques_of_tests import spec_of
 from torch.utils.data import DataLoader
 
 
@@ -68,6 +72,35 @@ def children(directory: Path, count: int) -> list[int]:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return [int(path.name) for path in found]
+
+
+def with_daemon(directory: str) -> Mlp:
+    """A model that leaves a process in a session, a group and under a parent of its own."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            Path(directory, str(os.getpid())).touch()
+            time.sleep(1000)
+        os._exit(0)
+    return Mlp()
+
+
+class Torchruns(BaseTechnique):
+    """A black box that trains in torchrun's processes."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        directory = os.environ["CHILDREN"]
+        script = Path(directory).parent / "train.py"
+        script.write_text(
+            "import os, pathlib, time\n"
+            f"pathlib.Path({directory!r}, str(os.getpid())).touch()\n"
+            "time.sleep(1000)\n"
+        )
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        subprocess.run([*launcher, "--nproc-per-node=2", str(script)], check=True)
+
+    def search(task, gpus, task_id):  # noqa: N805
+        return None
 
 
 def noisy_model() -> Mlp:
@@ -124,6 +157,37 @@ def test_what_a_killed_rank_had_started_dies_with_it(run: Runtime, tmp_path: Pat
     run.write_task(definition(get_dataloader=lambda: with_children(name)))
     gang = run.launch("mlp", "ddp", steps=10**6)
     pids = children(tmp_path / "children", 2)
+    gang.kill(0)
+    assert gang.wait().codes == [-9]
+    wait_until_gone(pids)
+
+
+@pytest.mark.parametrize("ending", ["done", "killed"])
+def test_a_process_that_escapes_its_session_dies_with_its_rank(
+    run: Runtime, tmp_path: Path, ending: str
+) -> None:
+    (tmp_path / "children").mkdir()
+    name = str(tmp_path / "children")
+    run.write_task(definition(get_model=lambda: with_daemon(name)))
+    gang = run.launch("mlp", "ddp", steps=2 if ending == "done" else 10**6)
+    children(tmp_path / "children", 1)
+    if ending == "killed":
+        gang.wait_for("progress")
+        gang.kill(0)
+    assert gang.wait().codes == [0 if ending == "done" else -9]
+    wait_until_gone(children(tmp_path / "children", 1))
+
+
+def test_what_torchrun_had_started_dies_with_the_black_box_that_started_it(
+    run: Runtime, tmp_path: Path
+) -> None:
+    directory = tmp_path / "children"
+    directory.mkdir()
+    run.write_task(definition())
+    technique = spec_of(Torchruns, "black_box")
+    gang = run.launch("mlp", technique, gpus=2, steps=10, env={"CHILDREN": str(directory)})
+    pids = children(directory, 2)
+    assert all(os.getsid(pid) != gang.pid(0) for pid in pids)
     gang.kill(0)
     assert gang.wait().codes == [-9]
     wait_until_gone(pids)

@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     TimedOut = 4,
     /// The machine failed: disk, journal, interpreter.
     Machine = 5,
-    /// Stopped by Ctrl-C.
+    /// Stopped by Ctrl-C, SIGTERM, SIGHUP or `saturn stop`.
     Interrupted = 130,
 }
 
@@ -33,6 +33,11 @@ impl From<Exit> for ExitCode {
 pub(crate) fn print_data(text: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// Prints a JSON value on a line of its own.
+pub(crate) fn print_json(value: &serde_json::Value) {
+    print_data(&format!("{value}\n"));
 }
 
 /// Says on standard error what went wrong.

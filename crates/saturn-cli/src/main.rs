@@ -4,8 +4,12 @@
 mod args;
 mod commands;
 mod exit;
+mod find;
 mod interrupt;
+mod log_files;
+mod screen;
 mod size;
+mod tell;
 mod waiting;
 
 use std::process::ExitCode;
@@ -21,6 +25,17 @@ fn main() -> ExitCode {
             Command::Plan(args) => commands::plan::run(&args),
             Command::Resume(args) => commands::resume::run(&args),
             Command::Report(args) => commands::report::run(&args),
+            Command::Runs(args) => commands::runs::run(&args),
+            Command::Status(args) => commands::status::run(&args),
+            Command::Explain(args) => commands::explain::run(&args),
+            Command::Logs(args) => commands::logs::run(&args),
+            Command::Cancel(args) => commands::cancel::run(&args),
+            Command::Pause(args) => commands::pause::run(&args),
+            Command::Unpause(args) => commands::unpause::run(&args),
+            Command::Priority(args) => commands::priority::run(&args),
+            Command::TakeBack(args) => commands::take_back::run(&args),
+            Command::Close(args) => commands::close::run(&args),
+            Command::Stop(args) => commands::stop::run(&args),
         },
         Err(error) => {
             // Help and version are answers, not errors; printing fails only on a closed stream.

@@ -1,4 +1,5 @@
-//! Shows that a solve is alive: nothing at first, then how long it may still take.
+//! Waiting: for the next look at a run, and for a solve, which shows that it is alive: nothing at
+//! first, then how long it may still take.
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -7,6 +8,11 @@ use std::time::Duration;
 
 /// A wait shorter than this needs no word.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Waits; perhaps a little less.
+pub(crate) fn pause(time: Duration) {
+    thread::park_timeout(time);
+}
 
 /// Does `work`, of which `what` takes at most `limit_s` seconds.
 pub(crate) fn with_progress<T>(what: &str, limit_s: f64, work: impl FnOnce() -> T) -> T {

@@ -52,6 +52,21 @@ fn help() {
     insta::assert_snapshot!("help", saturn(&["--help"], ""));
     insta::assert_snapshot!("help_plan", saturn(&["plan", "--help"], ""));
     insta::assert_snapshot!("help_resume", saturn(&["resume", "--help"], ""));
+    for verb in [
+        "runs",
+        "status",
+        "explain",
+        "logs",
+        "cancel",
+        "pause",
+        "unpause",
+        "priority",
+        "take-back",
+        "close",
+        "stop",
+    ] {
+        insta::assert_snapshot!(format!("help_{verb}"), saturn(&[verb, "--help"], ""));
+    }
 }
 
 #[test]
@@ -178,7 +193,7 @@ fn a_reader_that_closes_early_is_no_failure() {
 fn bad_arguments_get_one_clear_message_each() {
     let run = tempfile::tempdir().unwrap();
     let empty = run.path().to_str().unwrap();
-    let cases: [&[&str]; 7] = [
+    let cases: [&[&str]; 11] = [
         &["plan", "no-such-file.json"],
         &["plan", "-", "--solver", "gurobi"],
         &["plan", "-", "--time-limit", "-1"],
@@ -186,6 +201,10 @@ fn bad_arguments_get_one_clear_message_each() {
         &["resume", "no-such-run"],
         &["resume", empty],
         &["report", empty],
+        &["status", "no-such-run"],
+        &["cancel", "no-such-run"],
+        &["priority", "no-such-run", "a", "high"],
+        &["logs", "no-such-run", "a", "-f", "--attempt", "1"],
     ];
     let mut table = String::new();
     for arguments in cases {

@@ -67,6 +67,8 @@ impl Problem {
     /// The tasks that fit the cluster under none of their strategies, or run where they may not and
     /// can't be moved: (index, why).
     pub fn unplaceable(&self) -> Vec<(usize, String)> {
+        // The devices of every task that may use all nodes.
+        let all = Pool::new(&self.cluster.nodes, &ProblemTask::default());
         let why = |task: &ProblemTask| match &task.running {
             Some(running) if !running.movable => {
                 let held = running.placement.iter().find(|held| !task.may_use(&held.node))?;
@@ -76,7 +78,9 @@ impl Problem {
                 ))
             }
             _ => {
-                let pool = Pool::new(&self.cluster.nodes, task);
+                let is_free = task.only_nodes.is_none() && task.not_nodes.is_empty();
+                let own = (!is_free).then(|| Pool::new(&self.cluster.nodes, task));
+                let pool = own.as_ref().unwrap_or(&all);
                 if task.strategies.iter().any(|strategy| pool.holds(strategy)) {
                     return None;
                 }

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use saturn_core::{Node, StrategyKey, TrialOutcome};
+use saturn_core::{Node, Strategy, StrategyKey, TrialOutcome};
 
-use crate::config::TaskSpec;
+use crate::config::{TaskSpec, Wishes};
 use crate::event::FailureKind;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::queues::{stale, too_early};
@@ -15,6 +15,9 @@ use crate::record::{AttemptEnd, Purpose, Record, RunEnd, TaskEnd};
 use crate::state::{
     Attempt, DeviceState, Group, NodeState, State, TaskState, TaskStatus, TrialKey, TrialState,
 };
+
+/// No machine has more: a record that says so is damaged.
+const MAX_DEVICES: u32 = 1 << 20;
 
 impl State {
     /// Applies a record that was made at `now_s`.
@@ -58,7 +61,8 @@ impl State {
             Record::TaskAdded { task, spec } => self.apply_added(*task, spec, now_s),
             Record::Closed => self.is_closed = true,
             Record::Wished { task, wishes } => {
-                self.with_task(*task, |task| task.spec.wishes = wishes.clone());
+                let wishes = self.known_wishes(wishes);
+                self.with_task(*task, |task| task.spec.wishes = wishes);
                 self.drop_places();
             }
             Record::Paused { task } => {
@@ -74,21 +78,12 @@ impl State {
                 self.apply_checkpoint(*attempt, *step, (*save_s, *blocked_s), now_s);
             }
             Record::Tried { group, gpu_type, strategy, outcome } => {
-                let Some(group) = self.group_by_key.get(group).copied() else { return };
-                let key = TrialKey { strategy: strategy.key(), gpu_type: gpu_type.clone() };
-                let trial = self.groups[group]
-                    .trials
-                    .entry(key)
-                    .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
-                trial.strategy = strategy.clone();
-                trial.outcome = Some(outcome.clone());
-                trial.reused = false;
-                self.close_trial(group, &strategy.key(), gpu_type);
-                self.learn_from_trial(group, outcome);
-                self.version += 1;
+                self.apply_tried(group, gpu_type, strategy, outcome);
             }
             Record::Planned { plan } => {
-                self.plan = Some(plan.clone());
+                let mut plan = plan.clone();
+                plan.places.retain(|place| place.task.0 < self.tasks.len());
+                self.plan = Some(plan);
                 self.num_plans += 1;
             }
             Record::Stopping { attempt, reason } => {
@@ -118,6 +113,27 @@ impl State {
             Record::Interrupted { at_once } => self.interrupted = Some(*at_once),
             Record::RunEnded { end } => self.ended = Some(*end),
         }
+    }
+
+    fn apply_tried(
+        &mut self,
+        group: &str,
+        gpu_type: &str,
+        strategy: &Strategy,
+        outcome: &TrialOutcome,
+    ) {
+        let Some(group) = self.group_by_key.get(group).copied() else { return };
+        let key = TrialKey { strategy: strategy.key(), gpu_type: gpu_type.to_owned() };
+        let trial = self.groups[group]
+            .trials
+            .entry(key)
+            .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
+        trial.strategy = strategy.clone();
+        trial.outcome = Some(outcome.clone());
+        trial.reused = false;
+        self.close_trial(group, &strategy.key(), gpu_type);
+        self.learn_from_trial(group, outcome);
+        self.version += 1;
     }
 
     /// A change of a task on which plans rest.
@@ -182,16 +198,17 @@ impl State {
     }
 
     fn apply_joined(&mut self, id: NodeId, spec: &Node) {
+        if id.0 > self.nodes.len() || spec.gpus > MAX_DEVICES {
+            return;
+        }
         let devices = vec![DeviceState::default(); spec.gpus as usize];
         let state = NodeState { is_there: true, devices };
-        if id.0 < self.nodes.len() {
-            self.cluster.nodes[id.0] = spec.clone();
-            self.nodes[id.0] = state;
-        } else if id.0 == self.nodes.len() {
+        if id.0 == self.nodes.len() {
             self.cluster.nodes.push(spec.clone());
             self.nodes.push(state);
         } else {
-            return;
+            self.cluster.nodes[id.0] = spec.clone();
+            self.nodes[id.0] = state;
         }
         self.version += 1;
         self.drop_places();
@@ -217,7 +234,11 @@ impl State {
         self.num_open_tasks += 1;
         self.task_by_name.insert(spec.name.clone(), id);
         self.tasks.push(TaskState {
-            spec: TaskSpec { measured: Vec::new(), ..spec.clone() },
+            spec: TaskSpec {
+                measured: Vec::new(),
+                wishes: self.known_wishes(&spec.wishes),
+                ..spec.clone()
+            },
             group,
             status: TaskStatus::Waiting,
             is_paused: false,
@@ -238,11 +259,18 @@ impl State {
         self.take_over_measured(group, spec);
         self.want_trials_for(id);
         // What the group's trials have found holds for it too.
-        let known: Vec<TrialOutcome> =
-            self.groups[group].trials.values().filter_map(|trial| trial.outcome.clone()).collect();
-        for outcome in known {
-            self.learn_from_trial(group, &outcome);
+        let mut outcomes =
+            self.groups[group].trials.values().filter_map(|one| one.outcome.as_ref());
+        if let Some(batches) = outcomes.find_map(batches_per_epoch) {
+            self.tasks[id.0].learn_steps(batches);
         }
+    }
+
+    /// Wishes without tasks that there are not.
+    fn known_wishes(&self, wishes: &Wishes) -> Wishes {
+        let mut wishes = wishes.clone();
+        wishes.after.retain(|task| task.0 < self.tasks.len());
+        wishes
     }
 
     /// Takes what a task brings of an earlier search into its group. A trial that names no type of
@@ -270,17 +298,9 @@ impl State {
 
     /// Takes from a trial the number of steps of tasks that are given in epochs.
     fn learn_from_trial(&mut self, group: usize, outcome: &TrialOutcome) {
-        let TrialOutcome::Measured { batches_per_epoch: Some(batches), .. } = outcome else {
-            return;
-        };
-        for task in self.groups[group].tasks.clone() {
-            let state = &mut self.tasks[task.0];
-            if let (None, TaskSpec { epochs: Some(epochs), batches_a_step, .. }) =
-                (state.steps, &state.spec)
-            {
-                let all = epochs.saturating_mul(*batches);
-                state.steps = Some(all.div_ceil(batches_a_step.get()));
-            }
+        let Some(batches) = batches_per_epoch(outcome) else { return };
+        for task in &self.groups[group].tasks {
+            self.tasks[task.0].learn_steps(batches);
         }
     }
 
@@ -291,7 +311,7 @@ impl State {
         };
         let Some(task_state) = self.tasks.get_mut(task.0) else { return };
         let step = task_state.checkpoint_step;
-        if *purpose == Purpose::Train {
+        if *purpose == Purpose::Train && !matches!(task_state.status, TaskStatus::Ended(_)) {
             task_state.status = TaskStatus::Running(*id);
             task_state.num_attempts += 1;
         }
@@ -402,6 +422,8 @@ impl State {
             });
             // Without an outcome it is open again.
             self.want_trials_for(attempt.task);
+            // What waited for it to end can be planned: its outcome may have come before its end.
+            self.version += 1;
             return;
         }
         if let Some(step_s) = step_s {
@@ -486,6 +508,23 @@ impl State {
             task.step = step;
             task.loss = loss.or(task.loss);
         }
+    }
+}
+
+impl TaskState {
+    /// Turns a length in epochs into steps, once it is known how long one is.
+    fn learn_steps(&mut self, batches_per_epoch: u64) {
+        if let (None, Some(epochs)) = (self.steps, self.spec.epochs) {
+            let all = epochs.saturating_mul(batches_per_epoch);
+            self.steps = Some(all.div_ceil(self.spec.batches_a_step.get()));
+        }
+    }
+}
+
+fn batches_per_epoch(outcome: &TrialOutcome) -> Option<u64> {
+    match outcome {
+        TrialOutcome::Measured { batches_per_epoch, .. } => *batches_per_epoch,
+        _ => None,
     }
 }
 

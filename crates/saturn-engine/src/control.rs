@@ -49,11 +49,11 @@ impl Engine {
                 }
                 Ok(())
             }
-            Command::Wish { task, priority, deadline_s, release_s, after } => {
+            Command::Wish { task, priority, deadline_s, no_deadline, release_s, after } => {
                 let task = self.open_task(&task)?;
                 let mut wishes = self.state.task(task).spec.wishes.clone();
                 wishes.priority = priority.unwrap_or(wishes.priority);
-                wishes.deadline_s = deadline_s.unwrap_or(wishes.deadline_s);
+                wishes.deadline_s = deadline_s.or(wishes.deadline_s.filter(|_| !no_deadline));
                 wishes.release_s = release_s.unwrap_or(wishes.release_s);
                 if let Some(names) = after {
                     wishes.after = self.predecessors(&names, &[])?;

@@ -46,7 +46,7 @@ impl State {
         if let Some((_, attempt)) = self.attempt_of(task)
             && attempt.strategy.is_of(key)
             && self.gang_type(&attempt.gang) == gpu_type
-            && let Some(observed_s) = self.observed_step_s(attempt)
+            && let Some(observed_s) = attempt.observed_step_s()
         {
             return Some(observed_s);
         }
@@ -59,7 +59,7 @@ impl State {
         let live = self.attempt_of(task).and_then(|(_, attempt)| {
             let gpu_type = self.gang_type(&attempt.gang);
             let trial = self.trial_of(task, &attempt.strategy.key(), gpu_type)?;
-            Some(self.observed_step_s(attempt)? / trial.tried_step_s()?)
+            Some(attempt.observed_step_s()? / trial.tried_step_s()?)
         });
         live.unwrap_or_else(|| {
             let ratios = self
@@ -70,15 +70,6 @@ impl State {
             let (sum, num) = ratios.fold((0.0, 0), |(sum, num), one| (sum + one, num + 1));
             if num == 0 { 1.0 } else { (sum / f64::from(num)).exp() }
         })
-    }
-
-    /// Seconds a step of a live attempt that has trained for long enough: up to its last step, not up
-    /// to now, since between two words nothing is known.
-    pub(crate) fn observed_step_s(&self, attempt: &Attempt) -> Option<f64> {
-        let (from_step, from_s) = attempt.started?;
-        let trained = attempt.step.saturating_sub(from_step);
-        let taken_s = attempt.stepped_s - from_s - attempt.blocked_s;
-        (trained >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then(|| taken_s / trained as f64)
     }
 
     /// Seconds from launch to the first step from where a task stands: as it last took a task of its
@@ -184,7 +175,8 @@ impl State {
     /// Seconds a step that a running attempt is expected to go on with.
     fn expected_step_s(&self, attempt: &Attempt) -> f64 {
         let gpu_type = self.gang_type(&attempt.gang);
-        self.observed_step_s(attempt)
+        attempt
+            .observed_step_s()
             .or_else(|| self.step_s(attempt.task, &attempt.strategy.key(), gpu_type))
             .unwrap_or(0.0)
     }
@@ -209,6 +201,17 @@ fn steps_begun(steps: f64) -> u64 {
     )]
     let begun = (steps - AT_END).ceil().max(0.0) as u64;
     begun
+}
+
+impl Attempt {
+    /// Seconds a step of a live attempt that has trained for long enough: up to its last step, not up
+    /// to now, since between two words nothing is known.
+    pub fn observed_step_s(&self) -> Option<f64> {
+        let (from_step, from_s) = self.started?;
+        let trained = self.step.saturating_sub(from_step);
+        let taken_s = self.stepped_s - from_s - self.blocked_s;
+        (trained >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then(|| taken_s / trained as f64)
+    }
 }
 
 /// What a waiting task's time under any strategy rests on, beside that strategy.

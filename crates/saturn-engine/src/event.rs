@@ -170,9 +170,12 @@ pub enum Command {
         /// Higher ends sooner.
         #[serde(default)]
         priority: Option<i32>,
-        /// By when it should have ended, seconds on the run's clock; `Some(None)` takes it away.
-        #[serde(default, deserialize_with = "present")]
-        deadline_s: Option<Option<f64>>,
+        /// By when it should have ended, seconds on the run's clock.
+        #[serde(default)]
+        deadline_s: Option<f64>,
+        /// It needs have ended by no time.
+        #[serde(default)]
+        no_deadline: bool,
         /// No training before, seconds on the run's clock.
         #[serde(default)]
         release_s: Option<f64>,
@@ -194,10 +197,6 @@ pub enum Command {
         #[serde(default)]
         at_once: bool,
     },
-}
-
-fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<f64>>, D::Error> {
-    Option::deserialize(from).map(Some)
 }
 
 /// Something that happened.

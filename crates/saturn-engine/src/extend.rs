@@ -4,7 +4,8 @@
 //! nothing. Each task gets the strategy with the least devices times seconds that the pool can hold
 //! now, on the devices that are free first by the forecast.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{Placement, WHOLE};
 
@@ -14,36 +15,35 @@ use crate::ids::{DeviceId, NodeId, TaskId};
 use crate::record::Place;
 use crate::state::State;
 
-/// The open places of the plan in force, and places behind them for those of `tasks` that have none.
+/// These places, and places behind them for those of `tasks` that have none.
 pub(crate) fn extended(
     state: &State,
     mut places: Vec<Place>,
     tasks: &[TaskId],
     now_s: f64,
 ) -> Vec<Place> {
-    let placed: BTreeSet<TaskId> = places.iter().map(|place| place.task).collect();
-    // What trains without a place goes on: it is before all others.
-    let without = tasks.iter().filter(|task| !placed.contains(task));
-    places.splice(0..0, without.filter_map(|task| as_it_trains(state, *task, now_s)));
-    let placed: BTreeSet<TaskId> = places.iter().map(|place| place.task).collect();
-    let mut forecast = follow(state, &places, now_s);
+    let known: BTreeSet<TaskId> = places.iter().map(|place| place.task).collect();
     let mut missing: Vec<TaskId> =
-        tasks.iter().copied().filter(|task| !placed.contains(task)).collect();
-    missing.sort_by_key(|task| -state.task(*task).spec.wishes.priority);
+        tasks.iter().copied().filter(|task| !known.contains(task)).collect();
+    if missing.is_empty() {
+        return places;
+    }
+    // What trains without a place goes on: it is before all others.
+    let training: Vec<Place> =
+        missing.iter().filter_map(|task| as_it_trains(state, *task, now_s)).collect();
+    missing.retain(|task| state.attempt_of(*task).is_none());
+    places.splice(0..0, training);
+    missing.sort_by_key(|task| Reverse(state.task(*task).spec.wishes.priority));
+    let mut back = Back::of(state, &follow(state, &places, now_s), now_s);
     // Whoever waits for another must come behind it in the order.
     while !missing.is_empty() {
         let num_before = missing.len();
         missing.retain(|task| {
-            let is_ready = state.waits_for(*task).all(|one| forecast.tasks.contains_key(&one));
-            if !is_ready {
-                return true;
+            let is_ready = state.waits_for(*task).all(|one| back.ends.contains_key(&one));
+            if is_ready {
+                places.extend(back.put(state, *task));
             }
-            if let Some(place) = put_behind(state, &forecast, *task, now_s) {
-                forecast.hold(&place.gang, place.end_s);
-                forecast.tasks.insert(*task, (place.start_s, place.end_s));
-                places.push(place);
-            }
-            false
+            !is_ready
         });
         if missing.len() == num_before {
             break;
@@ -66,66 +66,109 @@ fn as_it_trains(state: &State, task: TaskId, now_s: f64) -> Option<Place> {
     })
 }
 
-/// A place for a task behind all others.
-fn put_behind(state: &State, forecast: &Forecast, task: TaskId, now_s: f64) -> Option<Place> {
-    let pace = state.pace_of_waiting(task);
-    let mut choices: Vec<(f64, Choice<'_>)> = state
-        .choices(task)
-        .filter_map(|choice| {
-            let gpus = f64::from(choice.trial.strategy.gpus);
-            Some((pace.time_s(choice.trial)? * gpus, choice))
-        })
-        .collect();
-    choices.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (choice, (placement, free_s)) = choices.into_iter().find_map(|(_, choice)| {
-        let place = soonest(state, forecast, &choice, now_s)?;
-        Some((choice, place))
-    })?;
-    let strategy = choice.trial.strategy.clone();
-    let state_of = state.task(task);
-    let after = state.waits_for(task).filter_map(|one| forecast.tasks.get(&one));
-    let start_s = after
-        .map(|(_, end_s)| *end_s)
-        .chain([free_s, state_of.not_before_s, state_of.spec.wishes.release_s])
-        .fold(now_s, f64::max);
-    let time_s = state.time_under_s(task, &strategy, choice.gpu_type)?;
-    Some(Place {
-        task,
-        strategy,
-        gang: vec![placement],
-        share: WHOLE,
-        until_step: None,
-        start_s,
-        end_s: start_s + time_s,
-    })
+/// Where the plan ends: when each device is free for good.
+struct Back {
+    now_s: f64,
+    /// Usable devices of each node, those that are free first in front.
+    free: BTreeMap<NodeId, Vec<(Time, u32)>>,
+    /// For each type and width, when each node has so many free devices.
+    soonest: BTreeMap<(String, u32), BTreeSet<(Time, NodeId)>>,
+    /// When each task ends.
+    ends: BTreeMap<TaskId, f64>,
 }
 
-/// The devices that are free first for a choice, all on one node, and when.
-fn soonest(
-    state: &State,
-    forecast: &Forecast,
-    choice: &Choice<'_>,
-    now_s: f64,
-) -> Option<(Placement, f64)> {
-    let gpus = choice.trial.strategy.gpus as usize;
-    let on = |node: NodeId| {
-        let mut devices: Vec<(f64, u32)> = state
-            .usable_devices(node)
-            .map(|device| {
-                let free_s = forecast.free_at.get(&DeviceId { node, device }).copied();
-                (free_s.unwrap_or(now_s), device)
+/// A time from 0 on, in order: the bits of such floats are ordered as the floats are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Time(u64);
+
+impl Time {
+    fn of(time_s: f64) -> Self {
+        Self(time_s.max(0.0).to_bits())
+    }
+
+    fn s(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+impl Back {
+    fn of(state: &State, forecast: &Forecast, now_s: f64) -> Self {
+        let mut free = BTreeMap::new();
+        for node in state.present_nodes() {
+            let mut devices: Vec<(Time, u32)> = state
+                .usable_devices(node)
+                .map(|device| {
+                    let free_s = forecast.free_at.get(&DeviceId { node, device }).copied();
+                    (Time::of(free_s.unwrap_or(now_s)), device)
+                })
+                .collect();
+            devices.sort_unstable();
+            free.insert(node, devices);
+        }
+        let ends = forecast.tasks.iter().map(|(task, (_, end_s))| (*task, *end_s)).collect();
+        Self { now_s, free, soonest: BTreeMap::new(), ends }
+    }
+
+    /// A place for a task behind all others.
+    fn put(&mut self, state: &State, task: TaskId) -> Option<Place> {
+        let pace = state.pace_of_waiting(task);
+        let mut choices: Vec<(f64, Choice<'_>)> = state
+            .choices(task)
+            .filter_map(|choice| {
+                let gpus = f64::from(choice.trial.strategy.gpus);
+                Some((pace.time_s(choice.trial)? * gpus, choice))
             })
             .collect();
-        devices.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        devices.truncate(gpus);
-        let free_s = devices.last()?.0;
-        let mut devices: Vec<u32> = devices.into_iter().map(|(_, device)| device).collect();
+        choices.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (choice, (free_s, node)) = choices.into_iter().find_map(|(_, choice)| {
+            let first = self.first(state, choice.gpu_type, choice.trial.strategy.gpus)?;
+            Some((choice, first))
+        })?;
+        let strategy = choice.trial.strategy.clone();
+        let of = state.task(task);
+        let after = state.waits_for(task).filter_map(|one| self.ends.get(&one).copied());
+        let start_s = after
+            .chain([free_s.s(), of.not_before_s, of.spec.wishes.release_s])
+            .fold(self.now_s, f64::max);
+        let end_s = start_s + state.time_under_s(task, &strategy, choice.gpu_type)?;
+        let devices = self.hold(state, node, strategy.gpus, end_s);
+        self.ends.insert(task, end_s);
+        let gang = vec![Placement { node: node.0, devices }];
+        Some(Place { task, strategy, gang, share: WHOLE, until_step: None, start_s, end_s })
+    }
+
+    /// The node of a type that has so many free devices first, and when.
+    fn first(&mut self, state: &State, gpu_type: &str, gpus: u32) -> Option<(Time, NodeId)> {
+        let free = &self.free;
+        let nodes = self.soonest.entry((gpu_type.to_owned(), gpus)).or_insert_with(|| {
+            free.iter()
+                .filter(|(node, _)| state.gpu_type(**node) == gpu_type)
+                .filter_map(|(node, devices)| Some((devices.get(gpus as usize - 1)?.0, *node)))
+                .collect()
+        });
+        nodes.first().copied()
+    }
+
+    /// Holds the devices of a node that are free first; returns them, ascending.
+    fn hold(&mut self, state: &State, node: NodeId, gpus: u32, until_s: f64) -> Vec<u32> {
+        let Some(free) = self.free.get_mut(&node) else { return Vec::new() };
+        let before = free.clone();
+        let mut devices = Vec::new();
+        for (time, device) in free.iter_mut().take(gpus as usize) {
+            *time = Time::of(until_s);
+            devices.push(*device);
+        }
+        free.sort_unstable();
+        let gpu_type = state.gpu_type(node);
+        let widths = self.soonest.iter_mut().filter(|((of, _), _)| of == gpu_type);
+        for ((_, width), nodes) in widths {
+            let last = *width as usize - 1;
+            if let (Some(old), Some(new)) = (before.get(last), free.get(last)) {
+                nodes.remove(&(old.0, node));
+                nodes.insert((new.0, node));
+            }
+        }
         devices.sort_unstable();
-        (devices.len() == gpus).then_some((Placement { node: node.0, devices }, free_s))
-    };
-    state
-        .present_nodes()
-        .filter(|node| state.gpu_type(*node) == choice.gpu_type)
-        .filter_map(on)
-        .min_by(|a, b| a.1.total_cmp(&b.1))
+        devices
+    }
 }

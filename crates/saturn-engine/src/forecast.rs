@@ -46,18 +46,16 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
     let mut reached: BTreeMap<TaskId, u64> = BTreeMap::new();
     let staying = staying(state, places);
     for (id, attempt) in &state.attempts {
-        let Some(end_s) = (match staying.get(id) {
+        let end_s = match staying.get(id) {
             Some(index) => {
                 let until = places[*index].until_step;
                 let end_s = now_s + state.time_left_s(attempt, until, now_s);
                 forecast.places[*index] = Some((attempt.launched_s, end_s));
                 reached.insert(attempt.task, until.unwrap_or(u64::MAX));
                 forecast.note(attempt.task, (attempt.launched_s, end_s));
-                Some(end_s)
+                end_s
             }
             None => forecast.end_of_leaving(state, (*id, attempt), &mut reached, now_s),
-        }) else {
-            continue;
         };
         forecast.hold(&attempt.gang, end_s);
     }
@@ -136,16 +134,16 @@ impl Forecast {
     }
 
     /// When an attempt that does not stay is gone: a trial or a dying one soon, a training one once
-    /// it has stopped at a checkpoint. `None` of a task that has no place any more and is left alone.
+    /// it has stopped at a checkpoint.
     fn end_of_leaving(
         &mut self,
         state: &State,
         (id, attempt): (AttemptId, &Attempt),
         reached: &mut BTreeMap<TaskId, u64>,
         now_s: f64,
-    ) -> Option<f64> {
+    ) -> f64 {
         if attempt.purpose == Purpose::Trial || attempt.is_dying() {
-            return Some(now_s);
+            return now_s;
         }
         let asked_s = attempt.stopping.map_or(now_s, |(_, asked_s)| asked_s);
         let (step, end_s) = state.stop_of(attempt, asked_s);
@@ -158,7 +156,7 @@ impl Forecast {
             reached.insert(attempt.task, step);
             self.moved.push(id);
         }
-        Some(end_s)
+        end_s
     }
 
     fn start_of(

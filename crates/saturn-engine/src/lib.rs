@@ -26,6 +26,9 @@ pub mod estimate;
 pub mod event;
 pub mod forecast;
 pub mod ids;
+pub mod launcher;
+pub mod migrate;
+pub mod observer;
 pub mod record;
 pub mod state;
 
@@ -50,6 +53,8 @@ pub use event::{
 };
 pub use forecast::{Forecast, forecast};
 pub use ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
+pub use launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News};
+pub use observer::Observer;
 pub use record::{
     AttemptEnd, Place, PlanSource, Purpose, Record, RunEnd, RunPlan, StopReason, TaskEnd,
 };

@@ -244,6 +244,7 @@ impl Engine {
             .filter(|places| is_followable(state, places))
             .map(|places| Rival::new(state, places, objective, now_s))
             .min_by(|a, b| a.value.total_cmp(&b.value));
+        let best_s = best.as_ref().map(|best| best.forecast.end_s - now_s);
         let min_gain = self.state.config.policy.min_gain;
         let better = best.filter(|best| {
             let is_moving = best.forecast.moved.len() > standing.forecast.moved.len();
@@ -253,7 +254,7 @@ impl Engine {
             standing.value - best.value > needed * standing.value
         });
         let instead_of_s =
-            (self.state.plan.is_some() && is_complete).then(|| standing.forecast.end_s - now_s);
+            (self.state.plan.is_some() && is_complete).then_some(standing.forecast.end_s - now_s);
         match (better, solved) {
             (Some(best), Some((answer, _))) => {
                 let plan = best.into_plan(Some(answer), PlanSource::Solver, now_s);
@@ -269,9 +270,9 @@ impl Engine {
                 let plan = standing.into_plan(solved.map(|(answer, _)| answer), source, now_s);
                 self.adopt(plan, now_s);
             }
-            (None, Some((answer, _))) => {
+            (None, Some(_)) => {
                 let time_left_s = standing.forecast.end_s - now_s;
-                let best_s = answer.plan.makespan_s;
+                let best_s = best_s.unwrap_or(time_left_s);
                 self.commit(Record::PlanKept { time_left_s, best_s }, now_s);
             }
             (_, None) => {}

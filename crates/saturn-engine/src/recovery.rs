@@ -11,6 +11,9 @@
 //!   until `max_failures` in a row without a new checkpoint. Failures that turn out to be a device's
 //!   don't count (`health`).
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
 use saturn_core::TrialOutcome;
 
 use crate::config::Level;
@@ -21,9 +24,6 @@ use crate::ids::{AttemptId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record, TaskEnd};
 use crate::state::{Attempt, TaskStatus};
 use crate::timers::Timer;
-
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// How long the cause of an echo is waited for, seconds.
 const ECHO_GRACE_S: f64 = 2.0;
@@ -106,7 +106,7 @@ impl Engine {
         let Some(attempt) = self.state.attempts.get(&id).cloned() else { return };
         let task = attempt.task;
         let saved_step = self.state.task(task).checkpoint_step;
-        let step_s = self.trained_step_s(&attempt);
+        let step_s = Self::trained_step_s(&attempt);
         let failure = match &attempt.failure {
             // A rank may fail while it tears down after the gang has done its work.
             Some(failure) if !attempt.completed => failure.clone(),
@@ -153,11 +153,11 @@ impl Engine {
     }
 
     /// Seconds a step that an attempt took, where it trained long enough to tell.
-    fn trained_step_s(&self, attempt: &Attempt) -> Option<f64> {
+    fn trained_step_s(attempt: &Attempt) -> Option<f64> {
         let (from_step, _) = attempt.started?;
         let trained = attempt.step.saturating_sub(from_step);
         (attempt.purpose == Purpose::Train && trained >= MIN_STEPS_TO_CORRECT)
-            .then(|| self.state.observed_step_s(attempt))
+            .then(|| attempt.observed_step_s())
             .flatten()
     }
 
@@ -216,14 +216,10 @@ impl Engine {
                 continue;
             }
             let is_done = matches!(end, TaskEnd::Done { .. });
+            let attempt = self.state.attempt_of(task).map(|(id, _)| id);
             self.commit(Record::TaskEnded { task, end }, now_s);
-            if let Some((id, _)) = self
-                .state
-                .attempts
-                .iter()
-                .find(|(_, one)| one.task == task && one.purpose == Purpose::Train)
-            {
-                self.kill(*id, now_s);
+            if let Some(id) = attempt {
+                self.kill(id, now_s);
             }
             let followers = self.followers.get(&task).cloned().unwrap_or_default();
             // A person may have wished otherwise since.

@@ -84,7 +84,7 @@ impl State {
     }
 
     /// Whether the pool has the devices for some strategy of a task.
-    pub(crate) fn fits_pool(&self, task: TaskId) -> bool {
+    pub fn fits_pool(&self, task: TaskId) -> bool {
         self.choices(task).any(|choice| {
             self.present_nodes().any(|node| {
                 self.gpu_type(node) == choice.gpu_type

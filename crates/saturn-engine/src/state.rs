@@ -406,6 +406,17 @@ impl State {
         self.open_trials.values().map(BTreeSet::len).sum()
     }
 
+    /// Trials that have no outcome and are to be run, each with its group (an index into
+    /// [`State::groups`]).
+    pub fn open_trials(&self) -> impl Iterator<Item = (usize, TrialKey)> + '_ {
+        self.open_trials.iter().flat_map(|((gpu_type, Reverse(gpus)), open)| {
+            open.iter().map(move |(group, technique)| {
+                let strategy = StrategyKey { technique: technique.clone(), gpus: *gpus };
+                (*group, TrialKey { strategy, gpu_type: gpu_type.clone() })
+            })
+        })
+    }
+
     /// Number of the next attempt.
     pub(crate) fn next_attempt(&self) -> AttemptId {
         AttemptId(self.next_attempt)

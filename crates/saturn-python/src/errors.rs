@@ -10,8 +10,21 @@ use saturn_runtime::RuntimeError;
 pub(crate) fn to_python(py: Python<'_>, error: &(dyn Error + 'static)) -> PyErr {
     let is_bad_input = error.downcast_ref::<RuntimeError>().is_some_and(RuntimeError::is_bad_input)
         || error.is::<ProblemError>();
-    let name = if is_bad_input { "InvalidInput" } else { "RunFailed" };
     let message = saturn_runtime::with_causes(error);
+    if is_bad_input { invalid_input(py, &message) } else { run_failed(py, &message) }
+}
+
+/// What was handed over can't be used.
+pub(crate) fn invalid_input(py: Python<'_>, message: &str) -> PyErr {
+    exception(py, "InvalidInput", message)
+}
+
+/// The machine failed.
+pub(crate) fn run_failed(py: Python<'_>, message: &str) -> PyErr {
+    exception(py, "RunFailed", message)
+}
+
+fn exception(py: Python<'_>, name: &str, message: &str) -> PyErr {
     let made = py
         .import("saturn.errors")
         .and_then(|errors| errors.getattr(name))

@@ -1,30 +1,32 @@
 //! `saturn._core`: the Rust side of the Python package. Glue only: plain data (JSON) in and out, long
-//! calls release the GIL and honour Ctrl-C, and one place maps errors.
+//! calls release the GIL, and one place maps errors.
 
 mod errors;
+mod live;
 mod watch;
 
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
 use saturn_core::Profile;
-use saturn_engine::RunEnd;
 use saturn_runtime::{RunRequest, Watcher};
 use saturn_view::Console;
 
 use crate::errors::to_python;
-use crate::watch::{python_sink, was_ctrl_c_pressed};
+use crate::watch::{Interrupts, python_sink};
 
 /// Drives a run to its end and returns its report as JSON.
 ///
 /// `request` is version 1 of the run request; `write` takes lines of text for the person watching
-/// (`None` shows nothing); `is_terminal` says that standard error is a terminal.
+/// (`None` shows nothing); `is_terminal` says that standard error is a terminal; `interrupts` stops
+/// the run.
 #[pyfunction]
-#[pyo3(signature = (request, write=None, *, is_terminal=false))]
+#[pyo3(signature = (request, write=None, *, is_terminal=false, interrupts))]
 fn run(
     py: Python<'_>,
     request: &str,
     write: Option<Py<PyAny>>,
     is_terminal: bool,
+    interrupts: &Bound<'_, Interrupts>,
 ) -> PyResult<String> {
     let request = RunRequest::from_json(request).map_err(|error| to_python(py, &error))?;
     let console = match write {
@@ -34,16 +36,13 @@ fn run(
         }
         None => Console::new(false, Some(Box::new(|_| {})), |_| None),
     };
+    let interrupts = interrupts.get().clone();
     let outcome = py
         .detach(|| {
-            let watcher = Watcher { console, is_interrupted: &mut was_ctrl_c_pressed };
-            saturn_runtime::start(request, watcher)
+            let mut is_interrupted = || interrupts.take();
+            saturn_runtime::start(request, Watcher::new(console, &mut is_interrupted))
         })
         .map_err(|error| to_python(py, &error))?;
-    if outcome.end == RunEnd::Interrupted {
-        // One Ctrl-C more than the run needed must not strike whatever Python does next.
-        was_ctrl_c_pressed();
-    }
     Ok(outcome.report.to_json())
 }
 
@@ -57,6 +56,13 @@ fn read_profile(py: Python<'_>, text: &str) -> PyResult<String> {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<Interrupts>()?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
-    module.add_function(wrap_pyfunction!(read_profile, module)?)
+    module.add_function(wrap_pyfunction!(read_profile, module)?)?;
+    module.add_function(wrap_pyfunction!(live::is_driven, module)?)?;
+    module.add_function(wrap_pyfunction!(live::ask, module)?)?;
+    module.add_function(wrap_pyfunction!(live::status, module)?)?;
+    module.add_function(wrap_pyfunction!(live::status_text, module)?)?;
+    module.add_function(wrap_pyfunction!(live::explain, module)?)?;
+    module.add_function(wrap_pyfunction!(live::report, module)?)
 }

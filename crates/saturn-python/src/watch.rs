@@ -1,19 +1,42 @@
-//! What a long call needs of Python while it has released the GIL: Ctrl-C, and a place to print.
+//! What a run needs of Python while it has released the GIL: a word to stop, and a place to print.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::prelude::*;
 use saturn_view::Sink;
 
-/// Whether Ctrl-C was pressed since the last call, as Python's own signal handler reports it.
-pub(crate) fn was_ctrl_c_pressed() -> bool {
-    // Any exception that a signal handler raises is the user's wish to stop.
-    Python::attach(|py| py.check_signals().is_err())
+/// How often a person asked a run to stop. The run looks here, and so never waits for Python.
+#[pyclass(frozen, module = "saturn._core")]
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Interrupts(Arc<AtomicU32>);
+
+#[pymethods]
+impl Interrupts {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks once more.
+    fn press(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Interrupts {
+    /// Whether the run was asked once more than it took.
+    pub(crate) fn take(&self) -> bool {
+        let less = |presses: u32| presses.checked_sub(1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
 }
 
 /// Lines for the person watching go to a Python function, so that notebooks show them too.
 pub(crate) fn python_sink(write: Py<PyAny>) -> Sink {
     Box::new(move |text| {
-        // A run must not end because no one can watch it.
-        Python::attach(|py| {
+        // A run must not end because no one can watch it. None can where Python itself ends.
+        Python::try_attach(|py| {
             if let Err(error) = write.call1(py, (text,)) {
                 error.write_unraisable(py, None);
             }

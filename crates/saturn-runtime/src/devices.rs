@@ -1,134 +1,335 @@
 //! The devices of this machine: its GPUs, or CPU slots of one pinned core each where it has none.
 //!
 //! GPUs are counted through NVML, which initialises no CUDA context, so the warm parent's children
-//! can still choose theirs.
+//! can still choose theirs. GPUs of one type are a node: a machine with two types is two nodes.
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{Pid, gethostname};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use saturn_core::{Cluster, Node};
-use saturn_engine::DeviceKind;
+use saturn_engine::{DeviceKind, State};
 
+use crate::claims::{Claims, Holder};
 use crate::error::RuntimeError;
 
-/// The pool that a run may use.
+/// The type of CPU slots.
+const CPU: &str = "cpu";
+
+/// What a machine has.
 #[derive(Debug, Clone)]
-pub(crate) enum Pool {
-    /// CPU slots: the core that each slot is pinned to; how many cores there are; why not GPUs, where
-    /// that may surprise.
-    Cpu { slots: Vec<usize>, num_cores: usize, why_no_gpus: Option<String> },
-    /// GPUs, by UUID, and the type of the first.
-    Cuda { uuids: Vec<String>, gpu_type: String },
+pub(crate) struct Machine {
+    name: String,
+    gpus: Gpus,
+    /// Cores that this process may use.
+    cores: Vec<usize>,
 }
 
-impl Pool {
-    /// Looks at the machine. `asked` limits the number of devices; more CPU slots than cores are
-    /// allowed and share them.
-    pub(crate) fn discover(asked: Option<u32>) -> Result<Self, RuntimeError> {
-        if asked == Some(0) {
-            let why = "but a run needs at least 1".to_owned();
-            return Err(RuntimeError::Devices { asked: 0, why });
-        }
-        let (mut uuids, gpu_type) = match gpus() {
-            Ok(Some(found)) => found,
-            Ok(None) => return Ok(Self::cpu(asked, None)),
-            Err(why) => return Ok(Self::cpu(asked, Some(why))),
-        };
-        if let Some(asked) = asked {
-            if asked as usize > uuids.len() {
-                let why = format!("but this machine has {} GPUs", uuids.len());
-                return Err(RuntimeError::Devices { asked, why });
-            }
-            uuids.truncate(asked as usize);
-        }
-        Ok(Self::Cuda { uuids, gpu_type })
-    }
+/// The GPUs of a machine that `CUDA_VISIBLE_DEVICES` leaves visible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Gpus {
+    /// It has none.
+    None,
+    /// It has some, or should have, that can't be used: why.
+    Unusable(String),
+    /// At least one.
+    There(Vec<Gpu>),
+}
 
-    fn cpu(asked: Option<u32>, why_no_gpus: Option<String>) -> Self {
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Gpu {
+    uuid: String,
+    gpu_type: String,
+}
+
+/// One device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Device {
+    /// A CPU slot: the core that it is pinned to.
+    Core(usize),
+    /// A GPU, by UUID.
+    Gpu(String),
+}
+
+/// Devices of one type.
+#[derive(Debug, Clone)]
+pub(crate) struct PoolNode {
+    node: Node,
+    devices: Vec<Device>,
+}
+
+/// The devices that a run may use, held against other runs for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    kind: DeviceKind,
+    nodes: Vec<PoolNode>,
+    /// What a person should know before trusting what follows.
+    warnings: Vec<String>,
+    _claims: Claims,
+}
+
+impl Machine {
+    /// Looks at this one.
+    pub(crate) fn look() -> Self {
         let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
         let mut cores: Vec<usize> =
             (0..CpuSet::count()).filter(|core| allowed.is_set(*core).unwrap_or(false)).collect();
         if cores.is_empty() {
             cores.push(0);
         }
-        let num_slots = asked.map_or(cores.len(), |asked| asked as usize);
-        let slots = (0..num_slots).map(|slot| cores[slot % cores.len()]).collect();
-        Self::Cpu { slots, num_cores: cores.len(), why_no_gpus }
-    }
-
-    pub(crate) fn kind(&self) -> DeviceKind {
-        match self {
-            Self::Cpu { .. } => DeviceKind::Cpu,
-            Self::Cuda { .. } => DeviceKind::Cuda,
-        }
-    }
-
-    /// The pool as the planner sees it: one node, this machine.
-    pub(crate) fn cluster(&self) -> Cluster {
-        let num_devices = match self {
-            Self::Cpu { slots, .. } => slots.len(),
-            Self::Cuda { uuids, .. } => uuids.len(),
-        };
         let name = gethostname().ok().and_then(|name| name.into_string().ok());
-        let name = name.unwrap_or_else(|| "localhost".to_owned());
-        let gpus = u32::try_from(num_devices).unwrap_or(u32::MAX);
-        Cluster { nodes: vec![Node::new(name, gpus, self.gpu_type())] }
+        Self { name: name.unwrap_or_else(|| "localhost".to_owned()), gpus: look_at_gpus(), cores }
     }
 
-    /// What kind of device they are.
-    pub(crate) fn gpu_type(&self) -> &str {
-        match self {
-            Self::Cpu { .. } => "cpu",
-            Self::Cuda { gpu_type, .. } => gpu_type,
+    /// Takes devices for a run: what is free, or exactly as many as `asked`. More CPU slots than
+    /// cores are allowed, and share them.
+    pub(crate) fn claim(
+        &self,
+        asked: Option<u32>,
+        mut claims: Claims,
+    ) -> Result<Pool, RuntimeError> {
+        if asked == Some(0) {
+            let why = "but a run needs at least 1".to_owned();
+            return Err(RuntimeError::Devices { asked: 0, why });
         }
+        let (kind, taken) = match &self.gpus {
+            Gpus::There(gpus) => (DeviceKind::Cuda, self.claim_gpus(gpus, asked, &mut claims)?),
+            _ => (DeviceKind::Cpu, self.claim_slots(asked, &mut claims)?),
+        };
+        let mut warnings = Vec::new();
+        if let Gpus::Unusable(why) = &self.gpus {
+            warnings.push(format!("training on CPU slots, not on GPUs: {why}"));
+        }
+        if asked.is_none() && !taken.held.is_empty() {
+            warnings.push(format!("other runs hold devices: {}", taken.holders()));
+        }
+        let num_cores = taken.num_cores;
+        let nodes = self.nodes(taken.devices);
+        let num_devices: usize = nodes.iter().map(|node| node.devices.len()).sum();
+        if kind == DeviceKind::Cpu && num_devices > num_cores {
+            warnings.push(format!(
+                "{num_devices} CPU slots share {num_cores} cores: training is right, timings are not"
+            ));
+        }
+        Ok(Pool { kind, nodes, warnings, _claims: claims })
+    }
+
+    fn claim_gpus(
+        &self,
+        gpus: &[Gpu],
+        asked: Option<u32>,
+        claims: &mut Claims,
+    ) -> Result<Taken, RuntimeError> {
+        if let Some(asked) = asked
+            && asked as usize > gpus.len()
+        {
+            let why = format!("but this machine has {} GPUs", gpus.len());
+            return Err(RuntimeError::Devices { asked, why });
+        }
+        let wanted = gpus
+            .iter()
+            .map(|gpu| (gpu.uuid.clone(), Device::Gpu(gpu.uuid.clone()), gpu.gpu_type.clone()));
+        Taken::claim(wanted, asked, claims)?.checked(asked, "GPUs")
+    }
+
+    fn claim_slots(&self, asked: Option<u32>, claims: &mut Claims) -> Result<Taken, RuntimeError> {
+        let wanted = self
+            .cores
+            .iter()
+            .map(|core| (format!("core-{core}"), Device::Core(*core), CPU.to_owned()));
+        // More slots than cores: they share whatever is free.
+        let shared = asked.filter(|asked| *asked as usize > self.cores.len());
+        let exactly = if shared.is_some() { None } else { asked };
+        let mut taken = Taken::claim(wanted, exactly, claims)?.checked(exactly, "CPU slots")?;
+        if let Some(num_slots) = shared {
+            let cores = taken.devices.clone();
+            taken.devices = cores.into_iter().cycle().take(num_slots as usize).collect();
+        }
+        Ok(taken)
+    }
+
+    /// Devices by type, in the order in which the types come.
+    fn nodes(&self, devices: Vec<(Device, String)>) -> Vec<PoolNode> {
+        let mut types: Vec<(String, Vec<Device>)> = Vec::new();
+        for (device, gpu_type) in devices {
+            match types.iter_mut().find(|(other, _)| *other == gpu_type) {
+                Some((_, devices)) => devices.push(device),
+                None => types.push((gpu_type, vec![device])),
+            }
+        }
+        // Named alike whatever part of the machine a run has, so that a resume knows its nodes.
+        let has_types = match &self.gpus {
+            Gpus::There(gpus) => gpus.iter().any(|gpu| gpu.gpu_type != gpus[0].gpu_type),
+            _ => false,
+        };
+        types
+            .into_iter()
+            .map(|(gpu_type, devices)| {
+                let name = &self.name;
+                let name = if has_types { format!("{name}/{gpu_type}") } else { name.clone() };
+                let gpus = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+                PoolNode { node: Node::new(name, gpus, gpu_type), devices }
+            })
+            .collect()
+    }
+
+    /// What of a run's hardware is missing here, where it can't go on as it was: its devices are of
+    /// another kind, or none of a type is there.
+    pub(crate) fn missing_for(&self, state: &State) -> Option<String> {
+        let had: Vec<&Node> =
+            state.present_nodes().map(|node| &state.cluster.nodes[node.0]).collect();
+        let types: Vec<&str> = match &self.gpus {
+            Gpus::There(gpus) => gpus.iter().map(|gpu| gpu.gpu_type.as_str()).collect(),
+            Gpus::None | Gpus::Unusable(_) => vec![CPU],
+        };
+        let missing: Vec<String> = had
+            .iter()
+            .filter(|node| !types.contains(&node.gpu_type.as_str()))
+            .map(|node| format!("{} × {}", node.gpus, node.gpu_type))
+            .collect();
+        if missing.is_empty() {
+            return None;
+        }
+        let why = match &self.gpus {
+            Gpus::Unusable(why) => why.clone(),
+            Gpus::None => "it has no NVIDIA GPU".to_owned(),
+            Gpus::There(_) => format!("it has {}", types.join(", ")),
+        };
+        Some(format!("the run was on {}, which is not there: {why}", missing.join(" and ")))
+    }
+}
+
+/// Devices with their types, and those that other runs hold.
+#[derive(Debug, Default)]
+struct Taken {
+    devices: Vec<(Device, String)>,
+    held: Vec<(String, Option<Holder>)>,
+    num_cores: usize,
+}
+
+impl Taken {
+    /// Takes devices (name, device, type) until there are as many as asked.
+    fn claim(
+        wanted: impl Iterator<Item = (String, Device, String)>,
+        asked: Option<u32>,
+        claims: &mut Claims,
+    ) -> Result<Self, RuntimeError> {
+        let mut taken = Self::default();
+        for (name, device, gpu_type) in wanted {
+            if asked.is_some_and(|asked| taken.devices.len() >= asked as usize) {
+                break;
+            }
+            match claims.claim(&name)? {
+                Ok(()) => taken.devices.push((device, gpu_type)),
+                Err(holder) => taken.held.push((name, holder)),
+            }
+        }
+        taken.num_cores = taken.devices.len();
+        Ok(taken)
+    }
+
+    /// Refuses fewer than asked, or none.
+    fn checked(self, asked: Option<u32>, what: &str) -> Result<Self, RuntimeError> {
+        match asked {
+            Some(asked) if (asked as usize) > self.devices.len() => {
+                let num_free = self.devices.len();
+                let why = format!("but {num_free} {what} are free: {}", self.holders());
+                Err(RuntimeError::Devices { asked, why })
+            }
+            None if self.devices.is_empty() => {
+                Err(RuntimeError::DevicesHeld { held: self.holders() })
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Who holds what, holder by holder.
+    fn holders(&self) -> String {
+        let mut holders: Vec<(&Option<Holder>, Vec<&str>)> = Vec::new();
+        for (device, holder) in &self.held {
+            match holders.iter_mut().find(|(other, _)| *other == holder) {
+                Some((_, devices)) => devices.push(device),
+                None => holders.push((holder, vec![device])),
+            }
+        }
+        let holders: Vec<String> = holders
+            .into_iter()
+            .map(|(holder, devices)| match holder {
+                Some(holder) => format!("{holder} holds {}", devices.join(", ")),
+                None => format!("another run holds {}", devices.join(", ")),
+            })
+            .collect();
+        holders.join("; ")
+    }
+}
+
+impl Pool {
+    /// What kind of device they are.
+    pub(crate) fn kind(&self) -> DeviceKind {
+        self.kind
+    }
+
+    /// The pool as the planner sees it.
+    pub(crate) fn cluster(&self) -> Cluster {
+        Cluster { nodes: self.nodes.iter().map(|node| node.node.clone()).collect() }
+    }
+
+    /// A device of a node, by its number there.
+    pub(crate) fn device(&self, node: &Node, number: u32) -> Option<&Device> {
+        let same =
+            |one: &&PoolNode| one.node.name == node.name && one.node.gpu_type == node.gpu_type;
+        self.nodes.iter().find(same)?.devices.get(number as usize)
     }
 
     /// What a person should know before trusting what follows.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if let Self::Cpu { slots, num_cores, why_no_gpus } = self {
-            if let Some(why) = why_no_gpus {
-                warnings.push(format!("training on CPU slots, not on GPUs: {why}"));
-            }
-            if slots.len() > *num_cores {
-                warnings.push(format!(
-                    "{} CPU slots share {num_cores} cores: training is right, timings are not",
-                    slots.len()
-                ));
-            }
-        }
-        warnings
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 }
 
-/// UUIDs of the GPUs that `CUDA_VISIBLE_DEVICES` leaves visible, and the first one's name; `None` where
-/// there are none, an error where there are some that can't be used.
-fn gpus() -> Result<Option<(Vec<String>, String)>, String> {
-    // Without a driver there is no library to load: an ordinary machine without GPUs.
-    let Ok(nvml) = Nvml::init() else { return Ok(None) };
-    let mut all = Vec::new();
-    let unreadable = |error: NvmlError| format!("the NVIDIA driver can't list them: {error}");
-    for index in 0..nvml.device_count().map_err(unreadable)? {
-        let device = nvml.device_by_index(index).map_err(unreadable)?;
-        all.push((device.uuid().map_err(unreadable)?, device.name().map_err(unreadable)?));
-    }
-    let visible = match std::env::var("CUDA_VISIBLE_DEVICES") {
-        Err(_) => all,
-        Ok(list) => pick(&all, &list)?,
+/// The GPUs that `CUDA_VISIBLE_DEVICES` leaves visible.
+fn look_at_gpus() -> Gpus {
+    let nvml = match Nvml::init() {
+        Ok(nvml) => nvml,
+        // Without a driver there is no library to load: an ordinary machine without GPUs.
+        Err(NvmlError::LibloadingError(_)) => return Gpus::None,
+        Err(error) => return Gpus::Unusable(format!("the NVIDIA driver does not work: {error}")),
     };
-    let Some(gpu_type) = visible.first().map(|(_, name)| name.clone()) else { return Ok(None) };
-    Ok(Some((visible.into_iter().map(|(uuid, _)| uuid).collect(), gpu_type)))
+    let all = match list_gpus(&nvml) {
+        Ok(all) if all.is_empty() => return Gpus::None,
+        Ok(all) => all,
+        Err(error) => {
+            return Gpus::Unusable(format!("the NVIDIA driver can't list them: {error}"));
+        }
+    };
+    let visible = match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Err(_) => Ok(all),
+        Ok(list) => pick(&all, &list),
+    };
+    match visible {
+        Ok(visible) if visible.is_empty() => Gpus::None,
+        Ok(visible) => Gpus::There(visible),
+        Err(why) => Gpus::Unusable(why),
+    }
+}
+
+fn list_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlError> {
+    (0..nvml.device_count()?)
+        .map(|index| {
+            let device = nvml.device_by_index(index)?;
+            Ok(Gpu { uuid: device.uuid()?, gpu_type: device.name()? })
+        })
+        .collect()
 }
 
 /// The GPUs that a value of `CUDA_VISIBLE_DEVICES` names, by index or by the beginning of a UUID.
-fn pick(all: &[(String, String)], list: &str) -> Result<Vec<(String, String)>, String> {
+fn pick(all: &[Gpu], list: &str) -> Result<Vec<Gpu>, String> {
     let entries =
         list.split(',').map(str::trim).filter(|entry| !entry.is_empty() && *entry != "-1");
     entries
         .map(|entry| {
             let by_index = entry.parse().ok().and_then(|index: usize| all.get(index));
-            let found = by_index.or_else(|| all.iter().find(|(uuid, _)| uuid.starts_with(entry)));
+            let found = by_index.or_else(|| all.iter().find(|gpu| gpu.uuid.starts_with(entry)));
             found.cloned().ok_or_else(|| {
                 format!("`CUDA_VISIBLE_DEVICES` names `{entry}`, which is no whole GPU here")
             })
@@ -138,13 +339,34 @@ fn pick(all: &[(String, String)], list: &str) -> Result<Vec<(String, String)>, S
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use saturn_engine::{Engine, Event, Mode, Policy, RunConfig};
+    use tempfile::TempDir;
+
     use super::*;
+
+    fn gpu(uuid: &str, gpu_type: &str) -> Gpu {
+        Gpu { uuid: uuid.to_owned(), gpu_type: gpu_type.to_owned() }
+    }
+
+    fn machine(gpus: Gpus, num_cores: usize) -> Machine {
+        Machine { name: "host".to_owned(), gpus, cores: (0..num_cores).collect() }
+    }
+
+    fn claims(dir: &TempDir, run: &str) -> Claims {
+        Claims::new(Some(&dir.path().join("locks")), Path::new(run)).unwrap()
+    }
+
+    fn nodes(pool: &Pool) -> Vec<(String, u32, String)> {
+        let nodes = pool.cluster().nodes.into_iter();
+        nodes.map(|node| (node.name, node.gpus, node.gpu_type)).collect()
+    }
 
     #[test]
     fn visible_devices_are_picked_by_index_and_by_uuid() {
-        let gpu = |uuid: &str| (uuid.to_owned(), "H200".to_owned());
-        let all = [gpu("GPU-aaaa"), gpu("GPU-bbbb")];
-        assert_eq!(pick(&all, "1, GPU-aa").unwrap(), [gpu("GPU-bbbb"), gpu("GPU-aaaa")]);
+        let all = [gpu("GPU-aaaa", "H200"), gpu("GPU-bbbb", "A100")];
+        assert_eq!(pick(&all, "1, GPU-aa").unwrap(), [all[1].clone(), all[0].clone()]);
         assert_eq!(pick(&all, "").unwrap(), []);
         assert_eq!(pick(&all, "-1").unwrap(), []);
         let error = pick(&all, "0,MIG-1234").unwrap_err();
@@ -153,10 +375,72 @@ mod tests {
     }
 
     #[test]
+    fn gpus_of_different_types_are_different_nodes() {
+        let dir = TempDir::new().unwrap();
+        let gpus = vec![gpu("G0", "H200"), gpu("G1", "A100"), gpu("G2", "H200")];
+        let pool = machine(Gpus::There(gpus), 2).claim(None, claims(&dir, "/a")).unwrap();
+        let node = |name: &str, gpus, gpu_type: &str| (name.to_owned(), gpus, gpu_type.to_owned());
+        assert_eq!(nodes(&pool), [node("host/H200", 2, "H200"), node("host/A100", 1, "A100")]);
+        let second = &pool.cluster().nodes[0];
+        assert_eq!(pool.device(second, 1), Some(&Device::Gpu("G2".to_owned())));
+        assert_eq!(pool.device(second, 2), None);
+    }
+
+    #[test]
+    fn a_second_run_takes_what_is_free_or_is_told_who_holds_the_rest() {
+        let dir = TempDir::new().unwrap();
+        let gpus = vec![gpu("G0", "H200"), gpu("G1", "H200"), gpu("G2", "H200")];
+        let machine = machine(Gpus::There(gpus), 2);
+        let one = machine.claim(Some(2), claims(&dir, "/runs/one")).unwrap();
+        assert!(one.warnings().is_empty());
+        let error = machine.claim(Some(2), claims(&dir, "/runs/two")).unwrap_err().to_string();
+        let pid = std::process::id();
+        let holder = format!("process {pid} (run `/runs/one`) holds G0, G1");
+        assert_eq!(error, format!("`devices` is 2, but 1 GPUs are free: {holder}"));
+        let two = machine.claim(None, claims(&dir, "/runs/two")).unwrap();
+        assert_eq!(nodes(&two)[0].1, 1);
+        assert_eq!(two.warnings(), [format!("other runs hold devices: {holder}")]);
+        let error = machine.claim(None, claims(&dir, "/runs/three")).unwrap_err().to_string();
+        assert!(error.starts_with("no device is free: ") && error.contains("G2"), "{error}");
+        let error = machine.claim(Some(4), claims(&dir, "/runs/three")).unwrap_err().to_string();
+        assert_eq!(error, "`devices` is 4, but this machine has 3 GPUs");
+        drop(one);
+        machine.claim(Some(2), claims(&dir, "/runs/three")).unwrap();
+    }
+
+    #[test]
     fn more_slots_than_cores_share_them_and_say_so() {
-        let pool = Pool::cpu(Some(1000), None);
+        let dir = TempDir::new().unwrap();
+        let machine = machine(Gpus::None, 2);
+        let pool = machine.claim(Some(1000), claims(&dir, "/a")).unwrap();
         assert_eq!(pool.cluster().num_gpus(), 1000);
-        assert!(pool.warnings()[0].starts_with("1000 CPU slots share "));
-        assert!(Pool::cpu(None, None).warnings().is_empty());
+        assert!(pool.warnings()[0].starts_with("1000 CPU slots share 2 cores"));
+        assert!(machine.claim(Some(1000), claims(&dir, "/b")).is_err());
+        drop(pool);
+        assert!(machine.claim(None, claims(&dir, "/b")).unwrap().warnings().is_empty());
+    }
+
+    #[test]
+    fn what_a_run_was_on_is_missed_by_name() {
+        let config = RunConfig {
+            mode: Mode::Orchestrate,
+            device_kind: DeviceKind::Cuda,
+            device_memory_bytes: None,
+            techniques: Vec::new(),
+            policy: Policy::default(),
+        };
+        let mut engine = Engine::new(config);
+        let cluster = Cluster { nodes: vec![Node::new("host", 2, "H200")] };
+        engine.handle(Event::Begin { cluster }, 0.0);
+        let missing = |gpus| machine(gpus, 2).missing_for(engine.state());
+        assert_eq!(missing(Gpus::There(vec![gpu("G0", "H200")])), None);
+        let broken = Gpus::Unusable("the NVIDIA driver does not work: no".to_owned());
+        assert_eq!(
+            missing(broken).unwrap(),
+            "the run was on 2 × H200, which is not there: the NVIDIA driver does not work: no"
+        );
+        assert!(missing(Gpus::None).unwrap().ends_with("it has no NVIDIA GPU"));
+        let other = missing(Gpus::There(vec![gpu("G0", "A100")])).unwrap();
+        assert!(other.ends_with("it has A100"), "{other}");
     }
 }

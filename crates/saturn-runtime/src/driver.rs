@@ -1,322 +1,297 @@
-//! The loop that drives a run: inputs to events, events to the engine, records to the journal,
-//! actions to processes.
+//! The loop that drives a run: what happens goes to the engine, what it decides to the journal, then
+//! to whoever watches, then to the launcher and the solver.
+//!
+//! In each round it looks at everything once (what the launcher tells, answers of the solver,
+//! commands, Ctrl-C, the engine's timers) and takes no more than so much of each: however busy one
+//! is, none waits for long.
 
-use std::collections::BTreeMap;
-use std::os::unix::net::UnixStream;
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use saturn_engine::{
-    Action, AttemptId, Decision, Engine, Event, FailureKind, Phase, RankReport, RunEnd,
-    SolveAnswer, TaskId,
+    Action, Command, Decision, Engine, Event, LaunchOrder, Launcher, News, RankReport, Record,
+    RunEnd, SolveAnswer,
 };
-use saturn_solver::Options;
-use saturn_view::Console;
 
+use crate::bell::Bell;
 use crate::clock::{self, RunClock};
-use crate::cold;
-use crate::devices::Pool;
-use crate::error::{RuntimeError, with_causes};
-use crate::files::{LaunchFiles, Order, attempt_dir, last_words};
-use crate::gangs::Gangs;
+use crate::control::Reply;
+use crate::error::RuntimeError;
+use crate::followers::{Followers, Progress};
 use crate::journal::Journal;
-use crate::protocol::{ExitedRank, LaunchedRank, parse_rank_key, rank_key};
-use crate::ranks::RankSocket;
-use crate::request::LaunchSettings;
-use crate::run_dir::RunDir;
+use crate::request::check_tasks;
 use crate::solve::SolverThread;
-use crate::warm::WarmParent;
 
-/// How often Ctrl-C and ended ranks are looked for.
+/// How often Ctrl-C is looked for.
 const POLL: Duration = Duration::from_millis(50);
-/// What switches must gain of the makespan before any is planned: runtimes are estimates, and a
-/// switch that gains less is more likely noise than time.
-const MIN_SWITCH_GAIN: f64 = 0.02;
-/// How often the watching person's view is brought up to date.
-const REDRAW: Duration = Duration::from_millis(200);
+/// News of the launcher that are taken in one round.
+const MAX_NEWS: usize = 256;
+/// Wait before a write to a full disk is tried again.
+const FULL_DISK_WAIT: Duration = Duration::from_secs(1);
+/// Ctrl-C that often ends a run whose disk is full.
+const MAX_INTERRUPTS: u32 = 3;
 
 /// What other threads tell the driver.
-#[derive(Debug)]
 pub(crate) enum Input {
-    WarmReady { threads: u32 },
-    WarmGone,
-    Forked(LaunchedRank),
-    Exited(ExitedRank),
-    Connected { attempt: AttemptId, rank: u32, stream: UnixStream },
-    Reported { attempt: AttemptId, rank: u32, report: RankReport },
-    HungUp { attempt: AttemptId, rank: u32 },
+    /// The solver has answered.
     Solved { request: u64, answer: Result<SolveAnswer, String> },
+    /// A person asks for something.
+    Asked { command: Command, reply: Sender<Reply> },
+}
+
+/// How other threads reach the driver.
+#[derive(Clone)]
+pub(crate) struct DriverDoor {
+    inputs: Sender<Input>,
+    bell: Bell,
+}
+
+impl DriverDoor {
+    /// A door, and what comes through it.
+    pub(crate) fn new(bell: Bell) -> (Self, Receiver<Input>) {
+        let (inputs, received) = channel();
+        (Self { inputs, bell }, received)
+    }
+
+    fn send(&self, input: Input) {
+        // The driver may have ended.
+        let _ = self.inputs.send(input);
+        self.bell.ring();
+    }
+
+    /// Has the run do what a person asks; returns once that is on record.
+    pub(crate) fn ask(&self, command: Command) -> Reply {
+        let (reply, answer) = channel();
+        self.send(Input::Asked { command, reply });
+        answer.recv().unwrap_or_else(|_| Reply::refused("the run has ended"))
+    }
 }
 
 /// Everything that a run in progress holds.
-pub(crate) struct Driver<'a> {
-    pub(crate) run: &'a RunDir,
+pub(crate) struct Driver<'a, L> {
     pub(crate) engine: Engine,
     pub(crate) journal: Journal,
-    pub(crate) settings: LaunchSettings,
-    pub(crate) pool: Pool,
-    pub(crate) console: &'a mut Console,
+    pub(crate) launcher: L,
+    pub(crate) followers: Followers,
+    pub(crate) bell: Bell,
+    pub(crate) door: DriverDoor,
+    pub(crate) inputs: Receiver<Input>,
     /// Whether Ctrl-C was pressed since the last call.
     pub(crate) is_interrupted: &'a mut dyn FnMut() -> bool,
-}
-
-/// The workers' side of a run in progress. Dropping it ends every process.
-struct Workers {
-    socket: RankSocket,
-    gangs: Gangs,
-    /// Directories of attempts, for their ranks' logs.
-    directories: BTreeMap<AttemptId, std::path::PathBuf>,
-    warm: Option<WarmParent>,
+    pub(crate) clock: RunClock,
     /// The newest solve: stopped and waited for when dropped.
-    solver: Option<SolverThread>,
-    sender: Sender<Input>,
+    pub(crate) solver: Option<SolverThread>,
+    /// What was decided and is on record, but not yet done.
+    pub(crate) actions: VecDeque<Action>,
+    /// Ctrl-C that the engine is yet to be told of.
+    pub(crate) interrupts: u32,
 }
 
-impl Drop for Workers {
-    fn drop(&mut self) {
-        self.gangs.kill_all();
-    }
+/// A run that has ended, and what is left of the driver.
+pub(crate) struct Driven<L> {
+    pub(crate) end: RunEnd,
+    pub(crate) launcher: L,
+    pub(crate) followers: Followers,
+    pub(crate) journal: Journal,
 }
 
-impl Driver<'_> {
-    /// Drives the run until it has ended.
-    pub(crate) fn drive(mut self, first: Event) -> Result<(Engine, RunEnd), RuntimeError> {
-        let (sender, inputs) = channel();
-        let mut workers = Workers {
-            socket: RankSocket::listen(sender.clone())?,
-            gangs: Gangs::default(),
-            directories: BTreeMap::new(),
-            warm: Some(WarmParent::start(self.run, &self.settings, sender.clone())?),
-            solver: None,
-            sender,
-        };
-        let clock = RunClock::standing_at(self.engine.state().now_s);
-        self.tell(first, &clock, &mut workers)?;
-        let is_interrupted = self.wait_for_warm_parent(&inputs, &mut workers);
-        let clock = RunClock::starting_at(clock.now_s());
-        let second = if is_interrupted { Event::Interrupt } else { Event::Tick };
-        self.tell(second, &clock, &mut workers)?;
-        let mut redrawn = clock::now();
+impl<L: Launcher> Driver<'_, L> {
+    /// Drives a run whose beginning is on record until it has ended.
+    pub(crate) fn drive(mut self, begin: Option<Event>) -> Result<Driven<L>, RuntimeError> {
+        if let Some(event) = begin {
+            self.decide(event)?;
+        }
+        self.wait_for_launcher();
+        self.clock = RunClock::starting_at(self.clock.now_s());
+        self.followers.clock(self.clock);
+        self.tell(Event::Tick)?;
         loop {
-            if let Phase::Ended(end) = self.engine.state().phase() {
-                return Ok((self.engine, end));
+            if let Some(end) = self.engine.state().ended {
+                let Self { launcher, followers, journal, .. } = self;
+                return Ok(Driven { end, launcher, followers, journal });
             }
-            self.take_inputs(&inputs, &clock, &mut workers)?;
-            for (attempt, rank, code) in workers.gangs.take_ended() {
-                let directory = workers.directories.get(&attempt);
-                let last_words = directory.map(|path| last_words(path, rank)).unwrap_or_default();
-                let event = Event::RankExited { attempt, rank, code, last_words };
-                self.tell(event, &clock, &mut workers)?;
+            self.bell.wait(self.until_next_look());
+            self.look_at_launcher()?;
+            self.look_at_inputs()?;
+            self.look_at_interrupts()?;
+            if self.engine.next_tick_s().is_some_and(|at_s| at_s <= self.clock.now_s()) {
+                self.tell(Event::Tick)?;
             }
+        }
+    }
+
+    /// Until workers can be started the run's clock stands still, so that what every run must wait
+    /// for (imports) counts for no task.
+    fn wait_for_launcher(&mut self) {
+        while !self.launcher.is_ready() {
+            self.bell.wait(POLL);
             if (self.is_interrupted)() {
-                self.tell(Event::Interrupt, &clock, &mut workers)?;
+                self.interrupts += 1;
+                return;
             }
-            if self.engine.next_tick_s().is_some_and(|at_s| at_s <= clock.now_s()) {
-                self.tell(Event::Tick, &clock, &mut workers)?;
-            }
-            if redrawn.elapsed() >= REDRAW {
-                redrawn = clock::now();
-                self.console.tick(self.engine.state(), clock.now_s());
+            // Nothing is launched yet: there is nothing to tell but words for people.
+            if let Some(News::Note(text)) = self.launcher.poll() {
+                self.followers.note(&text, self.clock.now_s());
             }
         }
     }
 
-    /// Nothing can be launched before the warm parent has imported torch: the run's clock starts
-    /// then, so that the imports count for no task. Whether Ctrl-C was pressed meanwhile.
-    fn wait_for_warm_parent(&mut self, inputs: &Receiver<Input>, workers: &mut Workers) -> bool {
-        let now_s = self.engine.state().now_s;
-        self.console.note("starting workers: importing torch", now_s);
-        while !(self.is_interrupted)() {
-            match inputs.recv_timeout(POLL) {
-                Err(_) => continue,
-                Ok(Input::WarmReady { threads: 1 }) => {}
-                Ok(Input::WarmReady { threads }) => {
-                    let text = format!(
-                        "the warm parent has {threads} threads after its imports, so it can't fork \
-                         safely; ranks start cold, which takes seconds each"
-                    );
-                    self.console.note(&text, now_s);
-                    workers.warm = None;
-                }
-                // Nothing but the warm parent speaks yet.
-                Ok(_) => self.note_warm_parent_gone(workers, now_s),
+    fn until_next_look(&self) -> Duration {
+        let tick_s = self.engine.next_tick_s().map(|at_s| (at_s - self.clock.now_s()).max(0.0));
+        tick_s.map_or(POLL, |tick_s| Duration::try_from_secs_f64(tick_s).unwrap_or(POLL).min(POLL))
+    }
+
+    fn look_at_launcher(&mut self) -> Result<(), RuntimeError> {
+        for _ in 0..MAX_NEWS {
+            match self.launcher.poll() {
+                Some(News::Event(event)) => self.tell(event)?,
+                Some(News::Note(text)) => self.followers.note(&text, self.clock.now_s()),
+                None => return Ok(()),
             }
-            return false;
         }
-        true
-    }
-
-    fn note_warm_parent_gone(&mut self, workers: &mut Workers, now_s: f64) {
-        workers.warm = None;
-        let log = self.run.path().join("warm-parent.log");
-        let text = format!(
-            "the warm parent ended unexpectedly (its log: {}); ranks start cold from here on",
-            log.display()
-        );
-        self.console.note(&text, now_s);
-    }
-
-    /// Waits a moment for inputs, then takes in all that are there.
-    fn take_inputs(
-        &mut self,
-        inputs: &Receiver<Input>,
-        clock: &RunClock,
-        workers: &mut Workers,
-    ) -> Result<(), RuntimeError> {
-        // The driver itself holds a sender: the channel can't be disconnected.
-        let mut next = inputs.recv_timeout(POLL).ok();
-        while let Some(input) = next {
-            self.take_in(input, clock, workers)?;
-            next = inputs.try_recv().ok();
-        }
+        // There may be more: the next round does not wait.
+        self.bell.ring();
         Ok(())
     }
 
-    fn take_in(
-        &mut self,
-        input: Input,
-        clock: &RunClock,
-        workers: &mut Workers,
-    ) -> Result<(), RuntimeError> {
-        match input {
-            // Once, and waited for before anything else.
-            Input::WarmReady { .. } => {}
-            Input::WarmGone => return self.lose_warm_parent(clock, workers),
-            Input::Forked(LaunchedRank { key, pid }) => {
-                if let Some((attempt, rank)) = parse_rank_key(&key) {
-                    workers.gangs.forked(attempt, rank, pid);
+    fn look_at_inputs(&mut self) -> Result<(), RuntimeError> {
+        // Each of the few who send waits for an answer: this ends.
+        while let Ok(input) = self.inputs.try_recv() {
+            match input {
+                Input::Solved { request, answer } => {
+                    self.tell(Event::Solved { request, answer })?
                 }
-            }
-            Input::Exited(ExitedRank { key, code }) => {
-                if let Some((attempt, rank)) = parse_rank_key(&key) {
-                    workers.gangs.exited(attempt, rank, code);
+                Input::Asked { command, reply } => {
+                    let answer = self.obey(command)?;
+                    // Whoever asked may have gone.
+                    let _ = reply.send(answer);
                 }
-            }
-            Input::Connected { attempt, rank, stream } => {
-                workers.gangs.connected(attempt, rank, stream);
-            }
-            Input::HungUp { attempt, rank } => workers.gangs.hung_up(attempt, rank),
-            Input::Reported { attempt, rank, report } => {
-                return self.tell(Event::Reported { attempt, rank, report }, clock, workers);
-            }
-            Input::Solved { request, answer } => {
-                return self.tell(Event::Solved { request, answer }, clock, workers);
             }
         }
         Ok(())
     }
 
-    /// The warm parent took its ranks with it: they failed through no fault of their own. Later ones
-    /// start cold.
-    fn lose_warm_parent(
-        &mut self,
-        clock: &RunClock,
-        workers: &mut Workers,
-    ) -> Result<(), RuntimeError> {
-        if workers.warm.is_none() {
-            return Ok(());
+    /// Does what a person asks, or says why not.
+    fn obey(&mut self, mut command: Command) -> Result<Reply, RuntimeError> {
+        if let Command::Submit { tasks } = &mut command {
+            let limit = self.engine.state().config.device_memory_bytes;
+            if let Err(error) = check_tasks(tasks, limit) {
+                return Ok(Reply::refused(error));
+            }
         }
-        self.note_warm_parent_gone(workers, clock.now_s());
-        for (attempt, rank) in workers.gangs.live_ranks() {
-            let report = RankReport::Failed {
-                kind: FailureKind::Machine,
-                error: "the warm parent ended unexpectedly".to_owned(),
-                traceback: String::new(),
-            };
-            self.tell(Event::Reported { attempt, rank, report }, clock, workers)?;
-            workers.gangs.exited(attempt, rank, 1);
+        let refusal = self.decide(Event::Command { command })?;
+        // The answer first: what is decided is on record, whatever comes of doing it.
+        let reply = refusal.map_or_else(Reply::done, Reply::refused);
+        self.act()?;
+        Ok(reply)
+    }
+
+    fn look_at_interrupts(&mut self) -> Result<(), RuntimeError> {
+        if (self.is_interrupted)() {
+            self.interrupts += 1;
+        }
+        while self.interrupts > 0 {
+            self.interrupts -= 1;
+            self.tell(Event::Interrupt)?;
         }
         Ok(())
     }
 
-    /// Gives the engine an event, stores what it decides, then performs it.
-    fn tell(
-        &mut self,
-        event: Event,
-        clock: &RunClock,
-        workers: &mut Workers,
-    ) -> Result<(), RuntimeError> {
-        let now_s = clock.now_s();
-        let Decision { records, actions } = self.engine.handle(event, now_s);
-        self.journal.append(&records, now_s)?;
+    /// Gives the engine an event, stores what it decides, and does it.
+    fn tell(&mut self, event: Event) -> Result<(), RuntimeError> {
+        if let Event::Reported {
+            attempt, report: RankReport::Progress { step, loss, step_s }, ..
+        } = &event
+            && self.engine.state().attempts.contains_key(attempt)
+        {
+            let at_s = self.clock.now_s();
+            let progress = Progress { step: *step, loss: *loss, step_s: *step_s, at_s };
+            self.followers.progress(*attempt, progress);
+        }
+        self.decide(event)?;
+        self.act()
+    }
+
+    /// Gives the engine an event and stores what it decides. What it refused comes back.
+    fn decide(&mut self, event: Event) -> Result<Option<String>, RuntimeError> {
+        let now_s = self.clock.now_s();
+        let Decision { records, actions, refusal } = self.engine.handle(event, now_s);
+        self.append(&records, now_s)?;
         for record in &records {
-            self.console.record(self.engine.state(), record, now_s);
-        }
-        for action in actions {
-            if let Some((attempt, error)) = self.perform(action, workers) {
-                self.tell(Event::LaunchFailed { attempt, error }, clock, workers)?;
+            if let Record::Ended { attempt, end, .. } = record {
+                self.launcher.ended(*attempt, end);
             }
         }
-        Ok(())
+        self.followers.records(records, now_s);
+        self.actions.extend(actions);
+        Ok(refusal)
+    }
+
+    /// Does what was decided, in order; what comes of it is decided upon after all of that.
+    fn act(&mut self) -> Result<(), RuntimeError> {
+        let mut events = VecDeque::new();
+        loop {
+            while let Some(action) = self.actions.pop_front() {
+                events.extend(self.perform(action));
+            }
+            let Some(event) = events.pop_front() else { return Ok(()) };
+            self.decide(event)?;
+        }
     }
 
     /// Performs an action; a launch may fail.
-    fn perform(&mut self, action: Action, workers: &mut Workers) -> Option<(AttemptId, String)> {
+    fn perform(&mut self, action: Action) -> Option<Event> {
         match action {
-            Action::Stop { attempt } => workers.gangs.stop(attempt),
-            Action::Kill { attempt } => workers.gangs.kill(attempt),
-            Action::Solve { request, problem, max_switches, warm_start } => {
-                let policy = &self.engine.state().config.policy;
-                let options = Options {
-                    time_limit_s: policy.solver_time_limit_s,
-                    seed: policy.seed,
-                    max_switches,
-                    min_switch_gain: MIN_SWITCH_GAIN,
-                    warm_start,
-                    ..Options::default()
-                };
-                let sender = workers.sender.clone();
-                workers.solver = Some(SolverThread::start(problem, options, move |answer| {
-                    // The driver may have ended meanwhile.
-                    let _ = sender.send(Input::Solved { request, answer });
-                }));
+            Action::Launch { attempt, .. } => {
+                let order = LaunchOrder::of(self.engine.state(), &action)?;
+                let launched = order.and_then(|order| self.launcher.launch(order));
+                let failed = launched.err()?;
+                let (kind, error) = (failed.kind, failed.error);
+                return Some(Event::LaunchFailed { attempt, kind, error });
             }
-            Action::Launch { attempt, task, purpose, strategy, gang, steps, until_step } => {
-                let devices = gang.iter().flat_map(|placement| placement.devices.clone()).collect();
-                let strategy = &strategy;
-                let order = Order { attempt, task, purpose, strategy, devices, steps, until_step };
-                if let Err(error) = self.launch(task, &order, workers) {
-                    workers.gangs.forget(attempt);
-                    return Some((attempt, error));
-                }
+            Action::Stop { attempt } => self.launcher.stop(attempt),
+            Action::Until { attempt, step } => self.launcher.until(attempt, step),
+            Action::Kill { attempt } => self.launcher.kill(attempt),
+            Action::Solve { request, order } => {
+                let door = self.door.clone();
+                self.solver = Some(SolverThread::start(*order, move |answer| {
+                    door.send(Input::Solved { request, answer });
+                }));
             }
         }
         None
     }
 
-    fn launch(
-        &mut self,
-        task: TaskId,
-        order: &Order<'_>,
-        workers: &mut Workers,
-    ) -> Result<(), String> {
-        let attempt = order.attempt;
-        let config = &self.engine.state().config;
-        let files = LaunchFiles::write(self.run, config, &self.pool, workers.socket.path(), order)
-            .map_err(|error| with_causes(&error))?;
-        workers.directories.insert(attempt, attempt_dir(self.run.path(), config, task, attempt));
-        workers.gangs.expect(attempt, files.num_ranks);
-        for rank in 0..files.num_ranks {
-            let (key, environment) = (rank_key(attempt, rank), files.environment(rank));
-            let log = files.log(rank);
-            let is_forked = workers.warm.as_mut().is_some_and(|warm| {
-                // It may have died without our having heard: then the rank starts cold.
-                warm.launch(key.clone(), &files.spec, rank, &environment, &log).is_ok()
-            });
-            if is_forked {
-                continue;
+    /// Stores records. While the disk is full the run stands still: nothing is decided, so nothing
+    /// is lost.
+    fn append(&mut self, records: &[Record], now_s: f64) -> Result<(), RuntimeError> {
+        let mut was_full = false;
+        loop {
+            match self.journal.append(records, now_s) {
+                Err(error) if error.is_disk_full() => {
+                    if !was_full {
+                        was_full = true;
+                        let text = "the disk is full: the run stands still until there is space";
+                        self.followers.note(text, self.clock.now_s());
+                    }
+                    let until = clock::deadline(FULL_DISK_WAIT);
+                    while !clock::is_past(until) {
+                        if (self.is_interrupted)() {
+                            self.interrupts += 1;
+                            if self.interrupts >= MAX_INTERRUPTS {
+                                return Err(error);
+                            }
+                        }
+                        clock::pause(POLL);
+                    }
+                }
+                Ok(()) if was_full => {
+                    self.followers.note("there is space again", self.clock.now_s());
+                    return Ok(());
+                }
+                appended => return appended,
             }
-            cold::launch(
-                self.run,
-                &self.settings,
-                (key, &files.spec, rank),
-                &environment,
-                &log,
-                workers.sender.clone(),
-            )
-            .map(|pid| workers.gangs.forked(attempt, rank, pid))
-            .map_err(|error| format!("its worker could not be started: {error}"))?;
         }
-        Ok(())
     }
 }

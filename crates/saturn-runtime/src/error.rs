@@ -1,5 +1,6 @@
 //! What can go wrong with a run as a whole. What goes wrong with a task is data of the run.
 
+use std::io;
 use std::path::PathBuf;
 
 /// An error that ends a run, or keeps it from starting.
@@ -11,6 +12,18 @@ pub enum RuntimeError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The run can't be asked that.
+    #[error("{reason}")]
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// The process that drives a run answers in words of another version.
+    #[error("the process that drives the run is of another version of Saturn: {reason}")]
+    Answer {
+        /// What is not understood.
+        reason: String,
+    },
     /// A device count that can't be had.
     #[error("`devices` is {asked}, {why}")]
     Devices {
@@ -18,6 +31,28 @@ pub enum RuntimeError {
         asked: u32,
         /// What would be right.
         why: String,
+    },
+    /// Other runs hold all devices.
+    #[error("no device is free: {held}")]
+    DevicesHeld {
+        /// Who holds what.
+        held: String,
+    },
+    /// The machine is not what the run was on.
+    #[error(
+        "{missing}; mend that, or allow other hardware, and what is not known for it is measured anew"
+    )]
+    OtherHardware {
+        /// What is missing.
+        missing: String,
+    },
+    /// The directory of device locks can't be trusted.
+    #[error("`{}` can't hold this user's device locks: {reason}", path.display())]
+    LocksDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
     /// There is no run there.
     #[error("no run at `{}`: {reason}", path.display())]
@@ -34,10 +69,12 @@ pub enum RuntimeError {
         path: PathBuf,
     },
     /// Workers of an earlier driver live on.
-    #[error("workers of an earlier process of the run `{}` are still alive", path.display())]
+    #[error("workers of an earlier process of the run `{}` are still alive{}", path.display(), listed(pids))]
     WorkersAlive {
         /// The run.
         path: PathBuf,
+        /// Their process ids, where known.
+        pids: Vec<i32>,
     },
     /// `SQLite` can't keep its promises there.
     #[error(
@@ -74,7 +111,7 @@ pub enum RuntimeError {
         /// On what.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The interpreter that runs workers can't be started.
     #[error("failed to start `{python}`")]
@@ -82,8 +119,16 @@ pub enum RuntimeError {
         /// The interpreter.
         python: String,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
+}
+
+fn listed(pids: &[i32]) -> String {
+    if pids.is_empty() {
+        return String::new();
+    }
+    let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+    format!(" (processes {})", pids.join(", "))
 }
 
 impl RuntimeError {
@@ -91,15 +136,35 @@ impl RuntimeError {
     pub(crate) fn file(
         action: &'static str,
         path: impl Into<PathBuf>,
-    ) -> impl FnOnce(std::io::Error) -> Self {
+    ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { action, path, source }
     }
 
     /// Whether what the user gave is wrong, rather than the machine.
     pub fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Request { .. } | Self::Devices { .. } | Self::NoRun { .. })
+        matches!(
+            self,
+            Self::Request { .. } | Self::Refused { .. } | Self::Devices { .. } | Self::NoRun { .. }
+        )
     }
+
+    /// Whether the disk is full, or the user's share of it.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::File { source, .. } => is_full(source),
+            Self::Journal { source: rusqlite::Error::SqliteFailure(error, _), .. } => {
+                // The second: the index of the write-ahead log could not grow.
+                error.code == rusqlite::ErrorCode::DiskFull
+                    || error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE
+            }
+            _ => false,
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// An error and its causes in one line.

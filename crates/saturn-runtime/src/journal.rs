@@ -2,70 +2,112 @@
 //!
 //! A decision's records are written in one transaction, so a crash keeps all of them or none. Pickled
 //! functions, checkpoints and metrics are files beside it; nothing else is state.
+//!
+//! Version 2 holds records as `saturn_engine` knows them. A journal of version 1 is translated: in
+//! place, in one transaction, by the process that resumes the run (`open`); in memory by whoever
+//! only reads (`read`).
+
+mod read;
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags, Transaction, params};
 use saturn_engine::Record;
+use saturn_engine::migrate::VERSION;
 
+use crate::disk::{Disk, Operation};
 use crate::error::RuntimeError;
-use crate::request::LaunchSettings;
+use crate::request::{LaunchSettings, new_run_id};
 
-/// Grows with every change that an older reader would misread.
-const VERSION: i64 = 1;
+pub(crate) use read::Contents;
 
-/// An open journal.
+const RECORD_TABLE: &str = "CREATE TABLE record (
+    seq INTEGER PRIMARY KEY, at_s REAL NOT NULL,
+    wall TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, record TEXT NOT NULL
+);";
+
+/// The journal of a run that this process drives.
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
     connection: Connection,
+    disk: Disk,
 }
 
 impl Journal {
-    /// Creates the journal of a new run.
-    pub(crate) fn create(path: &Path, settings: &LaunchSettings) -> Result<Self, RuntimeError> {
-        let journal = Self::open(path, OpenFlags::default())?;
+    /// Creates the journal of a run that begins with these records, at time 0: all of it, or nothing
+    /// that a resume would take for a run.
+    pub(crate) fn create(
+        path: &Path,
+        settings: &LaunchSettings,
+        records: &[Record],
+        disk: Disk,
+    ) -> Result<Self, RuntimeError> {
+        let mut journal = Self::connect(path, OpenFlags::default(), disk)?;
         let settings = to_json(path, settings)?;
-        journal.durably(|connection| {
-            connection.execute_batch(
-                "CREATE TABLE record (
-                     seq INTEGER PRIMARY KEY, at_s REAL NOT NULL,
-                     wall TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, record TEXT NOT NULL
-                 );
-                 CREATE TABLE settings (launch TEXT NOT NULL);",
+        let rows = to_rows(path, records)?;
+        journal.transact(|transaction, disk| {
+            transaction.execute_batch(RECORD_TABLE)?;
+            transaction.execute_batch("CREATE TABLE settings (launch TEXT NOT NULL);")?;
+            transaction.execute("INSERT INTO settings (launch) VALUES (?1)", params![settings])?;
+            insert(transaction, &rows, 0.0, path, disk)?;
+            transaction.pragma_update(None, "user_version", VERSION)
+        })?;
+        Ok(journal)
+    }
+
+    /// Opens the journal of a run that exists, to go on with it: checks it, and brings it to the
+    /// present version.
+    pub(crate) fn open(path: &Path, disk: Disk) -> Result<(Self, Contents), RuntimeError> {
+        let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
+        let mut journal = Self::connect(path, flags, disk)?;
+        let mut contents = Contents::of(path, &journal.connection)?;
+        let is_old = contents.version != VERSION;
+        if is_old || contents.settings.run_id.is_empty() {
+            contents.settings.run_id = new_run_id()?;
+            journal.rewrite(&contents, is_old)?;
+        }
+        Ok((journal, contents))
+    }
+
+    fn connect(path: &Path, flags: OpenFlags, disk: Disk) -> Result<Self, RuntimeError> {
+        let failed = |source| RuntimeError::Journal { path: path.to_owned(), source };
+        let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
+        connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+        Ok(Self { path: path.to_owned(), connection, disk })
+    }
+
+    /// Writes the settings anew and, where they are translated, the records; each keeps the time of
+    /// day of the row that it came from, or the one before.
+    fn rewrite(&mut self, contents: &Contents, with_records: bool) -> Result<(), RuntimeError> {
+        let path = self.path.clone();
+        let settings = to_json(&path, &contents.settings)?;
+        let rows: Vec<(f64, String)> = contents
+            .records
+            .iter()
+            .map(|(record, at_s)| Ok((*at_s, to_json(&path, record)?)))
+            .collect::<Result<_, RuntimeError>>()?;
+        self.transact(|transaction, _| {
+            transaction.execute("UPDATE settings SET launch = ?1", params![settings])?;
+            if !with_records {
+                return Ok(());
+            }
+            transaction.execute_batch("ALTER TABLE record RENAME TO translated")?;
+            transaction.execute_batch(RECORD_TABLE)?;
+            transaction.execute_batch("CREATE INDEX by_time ON translated (at_s);")?;
+            let mut insert = transaction.prepare(
+                "INSERT INTO record (at_s, wall, record) VALUES (?1, coalesce(
+                     (SELECT wall FROM translated WHERE at_s <= ?1 ORDER BY at_s DESC LIMIT 1),
+                     CURRENT_TIMESTAMP), ?2)",
             )?;
-            connection.execute("INSERT INTO settings (launch) VALUES (?1)", params![settings])?;
-            connection.pragma_update(None, "user_version", VERSION)
-        })?;
-        Ok(journal)
-    }
-
-    /// Opens the journal of a run that exists.
-    pub(crate) fn open_existing(path: &Path) -> Result<Self, RuntimeError> {
-        if !path.is_file() {
-            let run = path.parent().unwrap_or(path).to_owned();
-            return Err(RuntimeError::NoRun { path: run, reason: "it has no journal.db".into() });
-        }
-        let journal = Self::open(path, OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE)?;
-        let version: i64 = journal.durably(|connection| {
-            connection.pragma_query_value(None, "user_version", |row| row.get(0))
-        })?;
-        if version != VERSION {
-            let reason = format!("its version is {version}; this program reads {VERSION}");
-            return Err(journal.damaged(reason));
-        }
-        Ok(journal)
-    }
-
-    fn open(path: &Path, flags: OpenFlags) -> Result<Self, RuntimeError> {
-        let connection = Connection::open_with_flags(path, flags)
-            .map_err(|source| RuntimeError::Journal { path: path.to_owned(), source })?;
-        let journal = Self { path: path.to_owned(), connection };
-        journal.durably(|connection| {
-            connection.pragma_update(None, "journal_mode", "WAL")?;
-            connection.pragma_update(None, "synchronous", "FULL")
-        })?;
-        Ok(journal)
+            for (at_s, row) in &rows {
+                insert.execute(params![at_s, row])?;
+            }
+            drop(insert);
+            transaction.execute_batch("DROP TABLE translated")?;
+            transaction.pragma_update(None, "user_version", VERSION)
+        })
     }
 
     /// Appends records, all of which were made at `now_s`; returns once they are on disk.
@@ -73,59 +115,56 @@ impl Journal {
         if records.is_empty() {
             return Ok(());
         }
-        let rows: Vec<String> =
-            records.iter().map(|record| to_json(&self.path, record)).collect::<Result<_, _>>()?;
+        let rows = to_rows(&self.path, records)?;
         let path = self.path.clone();
-        let written = (|| {
+        self.transact(|transaction, disk| insert(transaction, &rows, now_s, &path, disk))
+    }
+
+    /// Does all of the work durably, or nothing of it.
+    fn transact(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>, &Disk) -> rusqlite::Result<()>,
+    ) -> Result<(), RuntimeError> {
+        let (disk, path) = (&self.disk, &self.path);
+        let done = (|| {
+            disk.before(Operation::Begin, path).map_err(as_sqlite)?;
             let transaction = self.connection.transaction()?;
-            {
-                let mut insert = transaction
-                    .prepare_cached("INSERT INTO record (at_s, record) VALUES (?1, ?2)")?;
-                for row in &rows {
-                    insert.execute(params![now_s, row])?;
-                }
-            }
+            work(&transaction, disk)?;
+            disk.before(Operation::Commit, path).map_err(as_sqlite)?;
             transaction.commit()
         })();
-        written.map_err(|source| RuntimeError::Journal { path, source })
+        done.map_err(|source| RuntimeError::Journal { path: path.clone(), source })?;
+        disk.before(Operation::Committed, path).map_err(RuntimeError::file("write", path))
     }
+}
 
-    /// All records, in order, with the times at which they were made.
-    pub(crate) fn records(&self) -> Result<Vec<(Record, f64)>, RuntimeError> {
-        let rows: Vec<(f64, String)> = self.durably(|connection| {
-            connection
-                .prepare("SELECT at_s, record FROM record ORDER BY seq")?
-                .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-                .collect()
-        })?;
-        rows.into_iter()
-            .enumerate()
-            .map(|(index, (at_s, row))| match serde_json::from_str(&row) {
-                Ok(record) => Ok((record, at_s)),
-                Err(error) => Err(self.damaged(format!("record {}: {error}", index + 1))),
-            })
-            .collect()
+fn insert(
+    transaction: &Transaction<'_>,
+    rows: &[String],
+    now_s: f64,
+    path: &Path,
+    disk: &Disk,
+) -> rusqlite::Result<()> {
+    let mut insert =
+        transaction.prepare_cached("INSERT INTO record (at_s, record) VALUES (?1, ?2)")?;
+    for row in rows {
+        disk.before(Operation::Insert, path).map_err(as_sqlite)?;
+        insert.execute(params![now_s, row])?;
     }
+    Ok(())
+}
 
-    /// How the run's workers are launched.
-    pub(crate) fn settings(&self) -> Result<LaunchSettings, RuntimeError> {
-        let row: String = self.durably(|connection| {
-            connection.query_row("SELECT launch FROM settings", [], |row| row.get(0))
-        })?;
-        serde_json::from_str(&row).map_err(|error| self.damaged(format!("settings: {error}")))
-    }
+/// A fault of the disk as `SQLite` would put it.
+fn as_sqlite(error: std::io::Error) -> rusqlite::Error {
+    let code = match error.kind() {
+        std::io::ErrorKind::StorageFull => rusqlite::ffi::SQLITE_FULL,
+        _ => rusqlite::ffi::SQLITE_IOERR,
+    };
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), Some(error.to_string()))
+}
 
-    fn damaged(&self, reason: String) -> RuntimeError {
-        RuntimeError::Damaged { path: self.path.clone(), reason }
-    }
-
-    fn durably<T>(
-        &self,
-        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, RuntimeError> {
-        work(&self.connection)
-            .map_err(|source| RuntimeError::Journal { path: self.path.clone(), source })
-    }
+fn to_rows(path: &Path, records: &[Record]) -> Result<Vec<String>, RuntimeError> {
+    records.iter().map(|record| to_json(path, record)).collect()
 }
 
 fn to_json(path: &Path, value: &impl serde::Serialize) -> Result<String, RuntimeError> {
@@ -133,87 +172,4 @@ fn to_json(path: &Path, value: &impl serde::Serialize) -> Result<String, Runtime
         path: path.to_owned(),
         reason: format!("a record can't be written: {error}"),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use saturn_core::Cluster;
-    use saturn_engine::{RunEnd, TaskId};
-    use tempfile::TempDir;
-
-    use super::*;
-
-    fn settings() -> LaunchSettings {
-        LaunchSettings {
-            python: "python3".to_owned(),
-            python_path: vec!["/somewhere".to_owned()],
-            cwd: PathBuf::from("/"),
-            preload: Vec::new(),
-            devices: Some(2),
-        }
-    }
-
-    /// A journal of three records, and the directory that holds it.
-    fn written() -> (TempDir, PathBuf, Vec<Record>) {
-        let dir = TempDir::new().unwrap();
-        let path = dir.path().join("journal.db");
-        let records = vec![
-            Record::Resumed { cluster: Cluster::default(), device_memory_bytes: Some(1) },
-            Record::Noted { task: TaskId(3), text: "a `word` \"for\" you\n".to_owned() },
-            Record::RunEnded { end: RunEnd::Complete },
-        ];
-        let mut journal = Journal::create(&path, &settings()).unwrap();
-        journal.append(&records[..2], 0.25).unwrap();
-        journal.append(&[], 0.5).unwrap();
-        journal.append(&records[2..], 1.75).unwrap();
-        (dir, path, records)
-    }
-
-    #[test]
-    fn what_was_appended_is_read_back_in_order_with_its_times() {
-        let (_dir, path, records) = written();
-        let journal = Journal::open_existing(&path).unwrap();
-        let times = [0.25, 0.25, 1.75];
-        let expected: Vec<_> = records.into_iter().zip(times).collect();
-        assert_eq!(journal.records().unwrap(), expected);
-        assert_eq!(journal.settings().unwrap().devices, Some(2));
-    }
-
-    #[test]
-    fn a_decision_is_kept_whole_or_not_at_all() {
-        let (_dir, path, _) = written();
-        let mut journal = Journal::open_existing(&path).unwrap();
-        // A second writer holds the journal: as a full disk would, this makes the commit fail.
-        let other = Connection::open(&path).unwrap();
-        other.execute_batch("BEGIN IMMEDIATE").unwrap();
-        journal.connection.busy_timeout(std::time::Duration::ZERO).unwrap();
-        let decision =
-            [Record::Interrupted { at_once: false }, Record::Interrupted { at_once: true }];
-        assert!(matches!(journal.append(&decision, 2.0), Err(RuntimeError::Journal { .. })));
-        drop(other);
-        assert_eq!(journal.records().unwrap().len(), 3);
-        journal.append(&decision, 2.0).unwrap();
-        assert_eq!(journal.records().unwrap().len(), 5);
-    }
-
-    #[test]
-    fn damage_is_named() {
-        let (_dir, path, _) = written();
-        let tamper = |sql: &str| Connection::open(&path).unwrap().execute_batch(sql).unwrap();
-        tamper("UPDATE record SET record = '{\"record\": \"unheard_of\"}' WHERE seq = 2");
-        let error = Journal::open_existing(&path).unwrap().records().unwrap_err().to_string();
-        assert!(error.contains("record 2") && error.contains("unheard_of"), "{error}");
-        tamper("PRAGMA user_version = 9");
-        let error = Journal::open_existing(&path).unwrap_err().to_string();
-        assert!(error.contains("its version is 9; this program reads 1"), "{error}");
-    }
-
-    #[test]
-    fn a_file_that_is_no_journal_is_an_error() {
-        let dir = TempDir::new().unwrap();
-        let path = dir.path().join("journal.db");
-        std::fs::write(&path, "not a database at all, but long enough to look like one".repeat(9))
-            .unwrap();
-        assert!(matches!(Journal::open_existing(&path), Err(RuntimeError::Journal { .. })));
-    }
 }

@@ -1,33 +1,43 @@
 //! The real driver of a run: a durable journal, worker processes, solves, reports.
 //!
 //! It performs what [`saturn_engine::Engine`] decides and tells it what happened; it makes no
-//! scheduling decision of its own. One thread (the driver) owns the engine, the journal and the
-//! table of gangs; every other thread only reads from a pipe, a socket or a child and sends what it
-//! read to the driver.
+//! scheduling decision of its own.
+//!
+//! - [`start`] and [`resume`] drive a run in the calling thread until it ends.
+//! - [`control::ask`] asks a run that another process drives: a command, its status, an explanation.
+//! - [`status`], [`explain`] and [`report`] tell of any run, driven or not.
 //!
 //! Invariants:
 //! - Records reach the disk before the actions that were decided with them are performed.
 //! - One process drives a run at a time (`run.lock`), and none starts while a worker of an earlier
-//!   one lives (`workers.lock`).
-//! - No worker outlives the driver.
+//!   one lives (`workers.lock`). No device of a machine is given to two runs of a user (`claims`).
+//! - No worker outlives the driver, but for those that the kernel can't end.
+//! - Nobody who watches delays a run (`followers`). A full disk pauses it.
+//!
+//! Threads: the driver owns the engine, the journal and the launcher. Followers fold records of
+//! their own for the people who watch or ask. Every other thread only reads from a pipe, a socket or
+//! a child, and passes on what it read.
 
+mod bell;
+mod claims;
 mod clock;
-mod cold;
+pub mod control;
 mod devices;
+mod disk;
 mod driver;
 mod error;
-mod files;
-mod gangs;
+mod followers;
 mod journal;
-mod protocol;
-mod ranks;
+mod launcher;
+mod reports;
 mod request;
 mod run;
 mod run_dir;
 mod solve;
-mod warm;
 
+pub use disk::{Disk, Operation};
 pub use error::{RuntimeError, with_causes};
+pub use reports::{Reported, explain, read, report, status};
 pub use request::RunRequest;
-pub use run::{DeviceMemory, Outcome, Watcher, report, resume, start};
+pub use run::{DeviceMemory, Outcome, ResumeOptions, Watcher, resume, start};
 pub use solve::{PlanError, Solved, Stopwatch, solve_file};

@@ -1,13 +1,12 @@
 //! What the Python face asks for, and what of it a resume needs again.
 
-use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use saturn_core::{Profile, Trial};
-use saturn_engine::{Mode, Policy, RunConfig, TaskSpec, TechniqueRef};
+use saturn_engine::{DeviceKind, Mode, NewTask, Policy, RunConfig, TechniqueRef};
 use serde::{Deserialize, Serialize};
 
-use crate::devices::Pool;
+use crate::disk::Disk;
 use crate::error::RuntimeError;
 
 /// A run to start: version 1 of the request that `saturn.search` and `saturn.orchestrate` make.
@@ -18,8 +17,19 @@ pub struct RunRequest {
     /// The run directory: it exists and holds the pickled tasks.
     pub run_dir: PathBuf,
     mode: Mode,
-    #[serde(flatten)]
-    launch: LaunchSettings,
+    /// The user's interpreter.
+    python: String,
+    /// The user's `sys.path`.
+    python_path: Vec<String>,
+    /// The user's working directory.
+    cwd: PathBuf,
+    /// Modules that the warm parent imports besides torch.
+    preload: Vec<String>,
+    /// Device count; `None` for all that are free.
+    devices: Option<u32>,
+    /// Where this machine's device locks are, where that is not the usual place.
+    #[serde(default)]
+    locks_dir: Option<PathBuf>,
     interval_s: f64,
     checkpoint_every_s: f64,
     solver_time_limit_s: f64,
@@ -30,34 +40,27 @@ pub struct RunRequest {
     /// Silence after which an attempt counts as hung.
     #[serde(default)]
     stall_s: Option<f64>,
+    /// Time from a kill after which processes that still live cost their devices.
+    #[serde(default)]
+    kill_grace_s: Option<f64>,
     /// What each device may hold.
     #[serde(default)]
     device_memory_bytes: Option<u64>,
     warmup_steps: u32,
     timed_steps: u32,
     techniques: Vec<TechniqueRef>,
-    tasks: Vec<TaskRequest>,
-}
-
-/// A task of a request.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TaskRequest {
-    name: String,
-    dir: String,
-    steps: Option<u64>,
-    epochs: Option<u64>,
-    /// One where it isn't said.
+    /// The tasks to begin with.
+    tasks: Vec<NewTask>,
+    /// Whether more may come: the run then goes on until it is told to close.
     #[serde(default)]
-    batches_a_step: Option<NonZeroU64>,
-    gpu_range: Option<Vec<u32>>,
-    profile_key: String,
-    #[serde(default)]
-    measured: Vec<Trial>,
+    keep_open: bool,
+    /// The disk to use: tests make it fail.
+    #[serde(skip)]
+    pub disk: Disk,
 }
 
 /// How workers are launched: kept in the journal for a resume.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LaunchSettings {
     /// The user's interpreter.
     pub(crate) python: String,
@@ -67,94 +70,127 @@ pub(crate) struct LaunchSettings {
     pub(crate) cwd: PathBuf,
     /// Modules that the warm parent imports besides torch.
     pub(crate) preload: Vec<String>,
-    /// Device count that the user asked for; `None` for all there are.
+    /// Device count that the user asked for; `None` for all that are free.
     pub(crate) devices: Option<u32>,
+    /// Where device locks are, where that is not the usual place.
+    #[serde(default)]
+    pub(crate) locks_dir: Option<PathBuf>,
+    /// A name of this run that no other run ever had: workers carry it in their environment.
+    #[serde(default)]
+    pub(crate) run_id: String,
+}
+
+/// What a request asks of whom.
+pub(crate) struct Parts {
+    pub(crate) config: RunConfig,
+    pub(crate) settings: LaunchSettings,
+    pub(crate) tasks: Vec<NewTask>,
+    pub(crate) keep_open: bool,
 }
 
 impl RunRequest {
     /// Reads a request.
     pub fn from_json(json: &str) -> Result<Self, RuntimeError> {
-        let request: Self = serde_json::from_str(json)
-            .map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
+        let malformed = |reason: String| RuntimeError::Request { reason };
+        let mut request: Self =
+            serde_json::from_str(json).map_err(|error| malformed(error.to_string()))?;
         if request.version != 1 {
-            let reason = format!("version is {}, not 1", request.version);
-            return Err(RuntimeError::Request { reason });
+            return Err(malformed(format!("version is {}, not 1", request.version)));
         }
         let numbers = [
             ("interval_s", request.interval_s),
             ("checkpoint_every_s", request.checkpoint_every_s),
             ("solver_time_limit_s", request.solver_time_limit_s),
             ("stall_s", request.stall_s.unwrap_or(1.0)),
+            ("kill_grace_s", request.kill_grace_s.unwrap_or(1.0)),
         ];
         for (name, value) in numbers {
             if !(value.is_finite() && value > 0.0) {
                 let reason =
                     format!("`{name}` is {value}; it must be a positive number of seconds");
-                return Err(RuntimeError::Request { reason });
+                return Err(malformed(reason));
             }
         }
         if request.device_memory_bytes == Some(0) {
-            let reason = "`device_memory_bytes` is 0; it must be positive".to_owned();
-            return Err(RuntimeError::Request { reason });
+            return Err(malformed("`device_memory_bytes` is 0; it must be positive".to_owned()));
         }
+        check_tasks(&mut request.tasks, request.device_memory_bytes).map_err(malformed)?;
         Ok(request)
     }
 
-    /// Splits into what the engine and what the launchers need.
-    ///
-    /// Trials that were measured on another type of device, or under another limit of its memory,
-    /// are left out.
-    pub(crate) fn into_parts(
-        self,
-        pool: &Pool,
-    ) -> Result<(RunConfig, LaunchSettings), RuntimeError> {
-        let mut tasks = Vec::new();
-        for task in self.tasks {
-            let known = Profile { trials: task.measured };
-            known.validate().map_err(|error| {
-                let reason = format!("known trials of task `{}`: {error}", task.name);
-                RuntimeError::Request { reason }
-            })?;
-            let holds_here = |trial: &Trial| {
-                trial.gpu_type.as_ref().is_none_or(|gpu_type| gpu_type == pool.gpu_type())
-                    && trial.device_memory_bytes == self.device_memory_bytes
-            };
-            tasks.push(TaskSpec {
-                name: task.name,
-                dir: task.dir,
-                steps: task.steps,
-                epochs: task.epochs,
-                batches_a_step: task.batches_a_step.unwrap_or(NonZeroU64::MIN),
-                gpu_range: task.gpu_range,
-                profile_key: task.profile_key,
-                measured: known.trials.into_iter().filter(holds_here).collect(),
-            });
-        }
+    /// Splits into what the engine and what the launcher need.
+    pub(crate) fn into_parts(self, device_kind: DeviceKind) -> Result<Parts, RuntimeError> {
         let defaults = Policy::default();
+        let policy = Policy {
+            interval_s: self.interval_s,
+            checkpoint_every_s: self.checkpoint_every_s,
+            solver_time_limit_s: self.solver_time_limit_s,
+            max_switches: self.max_switches.unwrap_or(defaults.max_switches),
+            seed: self.seed,
+            warmup_steps: self.warmup_steps,
+            timed_steps: self.timed_steps,
+            stall_s: self.stall_s.unwrap_or(defaults.stall_s),
+            kill_grace_s: self.kill_grace_s.unwrap_or(defaults.kill_grace_s),
+            ..defaults
+        };
         let config = RunConfig {
             mode: self.mode,
-            device_kind: pool.kind(),
-            cluster: pool.cluster(),
+            device_kind,
             device_memory_bytes: self.device_memory_bytes,
             techniques: self.techniques,
-            tasks,
-            policy: Policy {
-                interval_s: self.interval_s,
-                checkpoint_every_s: self.checkpoint_every_s,
-                solver_time_limit_s: self.solver_time_limit_s,
-                max_switches: self.max_switches.unwrap_or(defaults.max_switches),
-                seed: self.seed,
-                warmup_steps: self.warmup_steps,
-                timed_steps: self.timed_steps,
-                stall_s: self.stall_s.unwrap_or(defaults.stall_s),
-                ..defaults
-            },
+            policy,
         };
-        Ok((config, self.launch))
+        let settings = LaunchSettings {
+            python: self.python,
+            python_path: self.python_path,
+            cwd: self.cwd,
+            preload: self.preload,
+            devices: self.devices,
+            locks_dir: self.locks_dir,
+            run_id: new_run_id()?,
+        };
+        Ok(Parts { config, settings, tasks: self.tasks, keep_open: self.keep_open })
     }
 
     /// The device count that the user asked for.
     pub(crate) fn devices(&self) -> Option<u32> {
-        self.launch.devices
+        self.devices
     }
+
+    /// Where device locks are, where that is not the usual place.
+    pub(crate) fn locks_dir(&self) -> Option<&Path> {
+        self.locks_dir.as_deref()
+    }
+}
+
+/// A name that no other run has.
+pub(crate) fn new_run_id() -> Result<String, RuntimeError> {
+    let path = "/proc/sys/kernel/random/uuid";
+    let id = std::fs::read_to_string(path).map_err(RuntimeError::file("read", path))?;
+    Ok(id.trim().to_owned())
+}
+
+/// Checks what of new tasks the engine takes on trust, and leaves out trials that were measured under
+/// another limit of device memory. The error says what is wrong.
+pub(crate) fn check_tasks(
+    tasks: &mut [NewTask],
+    device_memory_bytes: Option<u64>,
+) -> Result<(), String> {
+    for task in tasks {
+        let spec = &mut task.spec;
+        let mut parts = Path::new(&spec.dir).components();
+        if spec.dir.is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
+            return Err(format!(
+                "directory `{}` of task `{}` is not within the run directory",
+                spec.dir, spec.name
+            ));
+        }
+        let known = Profile { trials: std::mem::take(&mut spec.measured) };
+        known
+            .validate()
+            .map_err(|error| format!("known trials of task `{}`: {error}", spec.name))?;
+        let holds_here = |trial: &Trial| trial.device_memory_bytes == device_memory_bytes;
+        spec.measured = known.trials.into_iter().filter(holds_here).collect();
+    }
+    Ok(())
 }

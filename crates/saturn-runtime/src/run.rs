@@ -1,24 +1,44 @@
-//! Starting, resuming and reporting on a run.
+//! Starting and resuming a run.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use saturn_core::{Profile, Trial};
-use saturn_engine::{Engine, Event, RunEnd, State, TaskEnd, TaskStatus};
-use saturn_view::{Console, Report, Results};
+use saturn_engine::{
+    Command, Decision, Engine, Event, Observer, RunEnd, State, TaskEnd, TaskStatus,
+};
+use saturn_view::{Console, History, Report, Results};
 
-use crate::devices::Pool;
-use crate::driver::Driver;
+use crate::bell::Bell;
+use crate::claims::Claims;
+use crate::clock::RunClock;
+use crate::control::{ControlSocket, Request};
+use crate::devices::{Machine, Pool};
+use crate::disk::Disk;
+use crate::driver::{Driven, Driver, DriverDoor};
 use crate::error::RuntimeError;
+use crate::followers::Followers;
 use crate::journal::Journal;
-use crate::request::RunRequest;
+use crate::launcher::LocalLauncher;
+use crate::reports::{self, Written};
+use crate::request::{LaunchSettings, Parts, RunRequest};
 use crate::run_dir::{RunDir, journal_of};
 
 /// Who watches a run, and how they ask it to stop.
 pub struct Watcher<'a> {
     /// Shows what happens.
     pub console: Console,
+    /// Others who are told what happens, on the console's thread.
+    pub observers: Vec<Box<dyn Observer>>,
     /// Whether Ctrl-C was pressed since the last call.
     pub is_interrupted: &'a mut dyn FnMut() -> bool,
+}
+
+impl<'a> Watcher<'a> {
+    /// A console, and nobody else.
+    pub fn new(console: Console, is_interrupted: &'a mut dyn FnMut() -> bool) -> Self {
+        Self { console, observers: Vec::new(), is_interrupted }
+    }
 }
 
 /// How a run that this process drove has ended.
@@ -32,22 +52,26 @@ pub struct Outcome {
     pub num_failed: usize,
     /// What `report.json` holds.
     pub report: Report,
+    /// Processes that were killed and live on: the kernel can't end them, or not yet.
+    pub left_behind: Vec<i32>,
 }
 
-/// Starts a run and drives it to its end.
-pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, RuntimeError> {
-    let pool = Pool::discover(request.devices())?;
-    let run = RunDir::claim(&request.run_dir)?;
-    let (config, settings) = request.into_parts(&pool)?;
-    let journal = Journal::create(&run.journal(), &settings)?;
-    let engine = Engine::new(config);
-    drive(&run, engine, (journal, settings, pool), Event::Begin, watcher)
+/// What may be otherwise when a run is resumed.
+#[derive(Debug, Clone, Default)]
+pub struct ResumeOptions {
+    /// What each device may hold.
+    pub device_memory: DeviceMemory,
+    /// Whether to go on with devices of another kind or type than the run had.
+    pub allow_other_hardware: bool,
+    /// The disk to use: tests make it fail.
+    pub disk: Disk,
 }
 
 /// What each device of a resumed run may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceMemory {
     /// What it could hold before.
+    #[default]
     AsBefore,
     /// All that it has.
     Unlimited,
@@ -55,11 +79,44 @@ pub enum DeviceMemory {
     Bytes(u64),
 }
 
+/// Starts a run and drives it to its end.
+pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, RuntimeError> {
+    let machine = Machine::look();
+    let claims = Claims::new(request.locks_dir(), &request.run_dir)?;
+    let pool = machine.claim(request.devices(), claims)?;
+    let disk = request.disk.clone();
+    let run = RunDir::claim(&request.run_dir)?;
+    let Parts { config, settings, tasks, keep_open } = request.into_parts(pool.kind())?;
+    // Decided before anything is written: a run begins whole, or there is none.
+    let mut engine = Engine::new(config);
+    let mut records = Vec::new();
+    let mut actions = VecDeque::new();
+    let close = (!keep_open).then_some(Command::Close);
+    let begin = Event::Begin { cluster: pool.cluster() };
+    let commands = [Command::Submit { tasks }].into_iter().chain(close);
+    let commands = commands.map(|command| Event::Command { command });
+    for event in std::iter::once(begin).chain(commands) {
+        let decision = engine.handle(event, 0.0);
+        if let Some(reason) = decision.refusal {
+            return Err(RuntimeError::Request { reason });
+        }
+        let Decision { records: new, actions: more, .. } = decision;
+        records.extend(new);
+        actions.extend(more);
+    }
+    let journal = Journal::create(&run.journal(), &settings, &records, disk.clone())?;
+    let fresh = State::new(engine.state().config.clone());
+    let followers = Followers::of(&fresh, History::default(), watcher.console, watcher.observers);
+    followers.records(records, 0.0);
+    let opened = Opened { run, engine, journal, settings, pool, disk, actions };
+    drive(opened, followers, watcher.is_interrupted, None)
+}
+
 /// Goes on with a run that was interrupted or whose driver died. A run that is complete is only
 /// reported on.
 pub fn resume(
     path: &Path,
-    device_memory: DeviceMemory,
+    options: ResumeOptions,
     watcher: Watcher<'_>,
 ) -> Result<Outcome, RuntimeError> {
     // Looked at first: claiming would make files in a directory that is no run.
@@ -67,126 +124,126 @@ pub fn resume(
         let reason = "it has no journal.db".to_owned();
         return Err(RuntimeError::NoRun { path: path.to_owned(), reason });
     }
+    let ResumeOptions { device_memory, allow_other_hardware, disk } = options;
     let run = RunDir::claim(path)?;
-    let journal = Journal::open_existing(&run.journal())?;
-    let engine = restore(&run.journal(), &journal)?;
+    let (journal, contents) = Journal::open(&run.journal(), disk.clone())?;
+    let settings = contents.settings;
+    let damaged = || RuntimeError::Damaged {
+        path: run.journal(),
+        reason: "it does not begin with the run's beginning".to_owned(),
+    };
+    let engine = Engine::restore(contents.records.iter().map(|(record, at_s)| (record, *at_s)))
+        .ok_or_else(damaged)?;
+    let (_, history) = saturn_view::replay(contents.records).ok_or_else(damaged)?;
+    let Watcher { console, observers, is_interrupted } = watcher;
     if engine.state().ended == Some(RunEnd::Complete) {
-        return finish(run.path(), engine.state(), RunEnd::Complete, watcher.console);
+        let followers = Followers::of(engine.state(), history, console, observers);
+        return finish(run.path(), RunEnd::Complete, followers, &disk, Vec::new());
     }
-    let settings = journal.settings()?;
-    let pool = Pool::discover(settings.devices)?;
+    let machine = Machine::look();
+    if !allow_other_hardware && let Some(missing) = machine.missing_for(engine.state()) {
+        return Err(RuntimeError::OtherHardware { missing });
+    }
+    let claims = Claims::new(settings.locks_dir.as_deref(), run.path())?;
+    let pool = machine.claim(settings.devices, claims)?;
     let device_memory_bytes = match device_memory {
         DeviceMemory::AsBefore => engine.state().config.device_memory_bytes,
         DeviceMemory::Unlimited => None,
         DeviceMemory::Bytes(bytes) => Some(bytes),
     };
     let first = Event::Resume { cluster: pool.cluster(), device_memory_bytes };
-    drive(&run, engine, (journal, settings, pool), first, watcher)
+    let followers = Followers::of(engine.state(), history, console, observers);
+    let actions = VecDeque::new();
+    let opened = Opened { run, engine, journal, settings, pool, disk, actions };
+    drive(opened, followers, is_interrupted, Some(first))
 }
 
-/// Writes a run's report anew from what is on disk; the run may be in progress elsewhere.
-pub fn report(path: &Path) -> Result<Report, RuntimeError> {
-    let journal = Journal::open_existing(&journal_of(path))?;
-    let engine = restore(&journal_of(path), &journal)?;
-    let path = path.canonicalize().map_err(RuntimeError::file("find", path))?;
-    write_reports(&path, engine.state())
-}
-
-fn restore(path: &Path, journal: &Journal) -> Result<Engine, RuntimeError> {
-    let records = journal.records()?;
-    let restored = Engine::restore(records.iter().map(|(record, at_s)| (record, *at_s)));
-    restored.ok_or_else(|| RuntimeError::Damaged {
-        path: path.to_owned(),
-        reason: "it does not begin with the run's beginning".to_owned(),
-    })
+/// A run that this process has taken up.
+struct Opened {
+    run: RunDir,
+    engine: Engine,
+    journal: Journal,
+    settings: LaunchSettings,
+    pool: Pool,
+    disk: Disk,
+    actions: VecDeque<saturn_engine::Action>,
 }
 
 fn drive(
-    run: &RunDir,
-    engine: Engine,
-    (journal, settings, pool): (Journal, crate::request::LaunchSettings, Pool),
-    first: Event,
-    mut watcher: Watcher<'_>,
+    opened: Opened,
+    followers: Followers,
+    is_interrupted: &mut dyn FnMut() -> bool,
+    first: Option<Event>,
 ) -> Result<Outcome, RuntimeError> {
+    let Opened { run, engine, journal, settings, pool, disk, actions } = opened;
+    let now_s = engine.state().now_s;
     for warning in pool.warnings() {
-        watcher.console.note(&warning, engine.state().now_s);
+        followers.note(warning, now_s);
     }
+    let bell = Bell::default();
+    let (door, inputs) = DriverDoor::new(bell.clone());
+    let launcher = LocalLauncher::start(&run, settings, pool, bell.clone(), disk.clone())?;
+    followers.note("starting workers: importing torch", now_s);
+    let desk = followers.desk();
+    let asked = door.clone();
+    let control = ControlSocket::listen(
+        run.path(),
+        Arc::new(move |request| match request {
+            Request::Command(command) => asked.ask(command),
+            Request::Query(query) => desk.ask(query),
+        }),
+    )?;
     let driver = Driver {
-        run,
         engine,
         journal,
-        settings,
-        pool,
-        console: &mut watcher.console,
-        is_interrupted: watcher.is_interrupted,
+        launcher,
+        followers,
+        bell,
+        door,
+        inputs,
+        is_interrupted,
+        clock: RunClock::standing_at(now_s),
+        solver: None,
+        actions,
+        interrupts: 0,
     };
-    let (engine, end) = driver.drive(first)?;
-    finish(run.path(), engine.state(), end, watcher.console)
+    let Driven { end, launcher, followers, journal } = driver.drive(first)?;
+    drop(control);
+    let left_behind = launcher.end();
+    // Its write-ahead log goes with it: from here on the run is its files.
+    drop(journal);
+    finish(run.path(), end, followers, &disk, left_behind)
 }
 
 fn finish(
     run: &Path,
-    state: &State,
     end: RunEnd,
-    mut console: Console,
+    mut followers: Followers,
+    disk: &Disk,
+    left_behind: Vec<i32>,
 ) -> Result<Outcome, RuntimeError> {
-    let report = write_reports(run, state)?;
-    let text = |name: &str| run.join(name).to_string_lossy().into_owned();
-    let results = Results {
+    // A desk that is gone has panicked, which is no reason for a run to fail.
+    let (state, history) = followers.close_desk().map_or_else(|| reports::read(run), Ok)?;
+    let written = Written::of(run, &state, &history, disk);
+    for note in written.notes() {
+        followers.note(&note, state.now_s);
+    }
+    if !left_behind.is_empty() {
+        let pids: Vec<String> = left_behind.iter().map(ToString::to_string).collect();
+        let text = format!("processes that were killed and live on: {}", pids.join(", "));
+        followers.note(&text, state.now_s);
+    }
+    let text =
+        |path: &Option<PathBuf>| path.as_ref().map(|path| path.to_string_lossy().into_owned());
+    followers.finish(Results {
         run_dir: run.to_string_lossy().into_owned(),
-        report: Some(text("report.html")),
-        profile: Some(text("profile.json")),
-    };
-    console.finish(state, state.now_s, &results);
+        report: text(&written.page),
+        profile: text(&written.profile),
+    });
     let num_failed = state
         .tasks
         .iter()
         .filter(|task| matches!(task.status, TaskStatus::Ended(TaskEnd::Failed { .. })))
         .count();
-    Ok(Outcome { run_dir: run.to_owned(), end, num_failed, report })
-}
-
-/// Writes `report.json`, `report.html` and `profile.json`.
-fn write_reports(run: &Path, state: &State) -> Result<Report, RuntimeError> {
-    let mut metrics = Vec::new();
-    for task in &state.config.tasks {
-        let path = run.join(&task.dir).join("metrics.jsonl");
-        // A task that has not trained yet has none.
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        metrics.push(saturn_view::read_metrics(&text));
-    }
-    let name = run.file_name().unwrap_or_default().to_string_lossy();
-    let report = Report::build(state, &name, &metrics);
-    replace(&run.join("report.json"), &report.to_json())?;
-    replace(&run.join("report.html"), &saturn_view::render_html(&report))?;
-    replace(&run.join("profile.json"), &profile(state).to_json())?;
-    Ok(report)
-}
-
-/// Every task's trials under its own name, those included that another task's trial spoke for.
-fn profile(state: &State) -> Profile {
-    let gpu_type = state.config.cluster.nodes.first().map(|node| node.gpu_type.clone());
-    let gpu_type = &gpu_type;
-    let device_memory_bytes = state.config.device_memory_bytes;
-    let trials = state.task_ids().flat_map(|task| {
-        state.trials_of(task).filter_map(move |trial| {
-            Some(Trial {
-                task: state.name(task).to_owned(),
-                profile_key: Some(state.config.tasks[task.0].profile_key.clone()),
-                gpu_type: gpu_type.clone(),
-                device_memory_bytes,
-                strategy: trial.strategy.clone(),
-                outcome: trial.outcome.clone()?,
-            })
-        })
-    });
-    Profile { trials: trials.collect() }
-}
-
-/// Writes a file in one piece: a reader sees the old one or the new one.
-fn replace(path: &Path, content: &str) -> Result<(), RuntimeError> {
-    // Of this process alone: `saturn report` may write while a run ends.
-    let fresh = path.with_added_extension(format!("{}.tmp", std::process::id()));
-    std::fs::write(&fresh, content).map_err(RuntimeError::file("write", &fresh))?;
-    std::fs::rename(&fresh, path).map_err(RuntimeError::file("replace", path))
+    Ok(Outcome { run_dir: run.to_owned(), end, num_failed, report: written.report, left_behind })
 }

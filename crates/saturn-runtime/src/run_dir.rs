@@ -52,7 +52,10 @@ impl RunDir {
                     return Err(RuntimeError::file("lock", self.workers_lock())(error));
                 }
                 Err(TryLockError::WouldBlock) if is_past(until) => {
-                    return Err(RuntimeError::WorkersAlive { path: self.path.clone() });
+                    return Err(RuntimeError::WorkersAlive {
+                        path: self.path.clone(),
+                        pids: Vec::new(),
+                    });
                 }
                 Err(TryLockError::WouldBlock) => pause(Duration::from_millis(50)),
             }
@@ -90,13 +93,40 @@ fn open_lock(path: &Path) -> Result<File, RuntimeError> {
 /// `SQLite`'s locks and syncs can't be trusted there (<https://sqlite.org/faq.html#q5>).
 fn refuse_network_file_system(path: &Path) -> Result<(), RuntimeError> {
     let Ok(stat) = statfs::statfs(path) else { return Ok(()) };
-    // From linux/magic.h; nix names only some.
-    let kind = match stat.filesystem_type().0 & 0xFFFF_FFFF {
+    match network_file_system(stat.filesystem_type().0 & 0xFFFF_FFFF) {
+        Some(kind) => Err(RuntimeError::NetworkFileSystem { path: path.to_owned(), kind }),
+        None => Ok(()),
+    }
+}
+
+/// The name of a file system that is another machine's, or may be, by its number.
+fn network_file_system(number: i64) -> Option<&'static str> {
+    // From linux/magic.h and the file systems' own sources; nix names only some.
+    Some(match number {
         0x6969 => "NFS",
         0xFF53_4D42 | 0xFE53_4D42 => "SMB",
         0x0BD0_0BD0 => "Lustre",
         0x0102_1997 => "9p",
-        _ => return Ok(()),
-    };
-    Err(RuntimeError::NetworkFileSystem { path: path.to_owned(), kind })
+        0x4750_4653 => "GPFS",
+        0x1983_0326 => "BeeGFS",
+        0x00C3_6400 => "Ceph",
+        0x6573_5546 => "FUSE",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_local_file_systems_may_hold_a_journal() {
+        for (number, name) in [(0x6969, "NFS"), (0x4750_4653, "GPFS"), (0x6573_5546, "FUSE")] {
+            assert_eq!(network_file_system(number), Some(name));
+        }
+        // ext4, XFS, btrfs, tmpfs, overlayfs.
+        for number in [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x794C_7630] {
+            assert_eq!(network_file_system(number), None);
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use saturn_core::{Problem, ProblemError};
-use saturn_engine::SolveAnswer;
+use saturn_engine::{SolveAnswer, SolveOrder};
 use saturn_solver::{Backend, Clock, Objective, Options, SolveError, solve};
 
 use crate::clock;
@@ -97,14 +97,23 @@ pub(crate) struct SolverThread {
 impl SolverThread {
     /// Starts solving; the answer goes to `done`.
     pub(crate) fn start(
-        problem: Problem,
-        options: Options,
+        order: SolveOrder,
         done: impl FnOnce(Result<SolveAnswer, String>) + Send + 'static,
     ) -> Self {
         let is_stopped = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_stopped);
         let thread = std::thread::spawn(move || {
-            let solve = AssertUnwindSafe(|| solve_run(&problem, &options, &flag));
+            let SolveOrder { problem, .. } = &order;
+            let options = Options {
+                objective: order.objective,
+                time_limit_s: order.time_limit_s,
+                seed: order.seed,
+                max_switches: order.max_switches,
+                min_switch_gain: order.min_switch_gain,
+                warm_start: order.warm_start.clone(),
+                ..Options::default()
+            };
+            let solve = AssertUnwindSafe(|| solve_run(problem, &options, &flag));
             // The run must hear of a fault in the solver, or it would wait for its plan for ever.
             let answer = catch_unwind(solve)
                 .unwrap_or_else(|_| Err("the solver panicked, which is a fault in Saturn".into()));
@@ -131,7 +140,9 @@ fn solve_run(
     let is_interrupted = || is_stopped.load(Ordering::Relaxed);
     let clock = Stopwatch::start(&is_interrupted);
     let plan = solve(problem, options, &clock).map_err(|error| with_causes(&error))?;
-    Ok(SolveAnswer { plan, current_practice_s: current_practice_s(problem, &clock) })
+    let is_makespan = options.objective == Objective::Makespan;
+    let current_practice_s = is_makespan.then(|| current_practice_s(problem, &clock)).flatten();
+    Ok(SolveAnswer { plan, current_practice_s })
 }
 
 /// What all devices for one task at a time, each under its best technique, would take.

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Stands in for the user's interpreter in the runtime's tests: real processes, no torch.
 
-Called as `fake_python.py -m saturn.worker.warm ...` it is a warm parent whose ranks do what
+Called as `fake_python.py -m saturn.worker.warm ...` (or `.cold`) it is a parent whose ranks do what
 `behaviour.json` in their task's directory says; called as `-m saturn.worker.rank` it is one rank. A
-"step" takes 10 ms; a "checkpoint" is a file `step` in the task's directory. In the working
-directory, a file `hang` makes the warm parent hang as an import may, and `threads` gives it a
-second thread.
+"step" takes 10 ms; a "checkpoint" is a file `step` in the task's directory. Each rank 0 adds a line
+to `told.jsonl` there: what it was told.
+
+Files in the working directory tell warm parents what to do: `hang` as an import may; `threads` to
+have a second one; `stillborn` to die before they are ready; `undead` to be late, by so many seconds,
+with the word that a rank has ended, as if the kernel could not end it; `deaf` to start nothing.
 """
 
 import contextlib
@@ -30,17 +33,24 @@ def main():
     if "saturn.worker.rank" in sys.argv:
         at = sys.argv.index("saturn.worker.rank")
         sys.exit(rank(Path(sys.argv[at + 1]), int(sys.argv[at + 2])))
-    warm_parent()
+    parent()
 
 
-def warm_parent():
+def parent():
     children = {}
-    if Path("hang").exists():
+    is_warm = "saturn.worker.warm" in sys.argv
+    with Path("parents").open("a") as parents:
+        parents.write("warm\n" if is_warm else "cold\n")
+    if is_warm and Path("hang").exists():
         time.sleep(1000)
+    if is_warm and Path("stillborn").exists():
+        sys.exit("an import killed it")
     say({"ready": True, "import_s": 0.0, "threads": 2 if Path("threads").exists() else 1})
     threading.Thread(target=reap, args=(children,), daemon=True).start()
     for line in sys.stdin:
         launch = json.loads(line)["launch"]
+        if Path("deaf").exists():
+            continue
         log = os.open(launch["log"], os.O_WRONLY | os.O_CREAT)
         child = subprocess.Popen(
             [
@@ -74,6 +84,8 @@ def reap(children):
         for key, child in list(children.items()):
             if key not in gone and child.poll() is not None:
                 gone.add(key)
+                if Path("undead").exists():
+                    time.sleep(float(Path("undead").read_text()))
                 say({"exited": {"key": key, "pid": child.pid, "code": child.returncode}})
 
 
@@ -105,6 +117,10 @@ def rank(spec_path, index):
 
     tell("hello", attempt=spec["attempt"], rank=index, pid=os.getpid())
     threading.Thread(target=listen, daemon=True).start()
+    if index == 0:
+        with (task_dir / "told.jsonl").open("a") as told:
+            wanted = ("attempt", "kind", "device_memory_bytes", "devices", "cores")
+            told.write(json.dumps({key: spec[key] for key in wanted}) + "\n")
     if spec["kind"] == "trial":
         if index == 0:
             step_s = STEP_S * (1 if spec["gpus"] == 1 else 0.6)
@@ -128,13 +144,15 @@ def rank(spec_path, index):
 def train(spec, behaviour, index, tell, stopping):
     saved = Path(spec["task_dir"]) / "step"
     step = int(saved.read_text()) if saved.exists() else 0
-    attempts = len(list((Path(spec["task_dir"]) / "attempts").iterdir()))
     if index == 0:
         tell("started", step=step, setup_s=0.05)
     if behaviour.get("orphan"):
         # A process that holds the socket open and would outlive its rank.
         subprocess.Popen(["sleep", "1000"], close_fds=False)
-    misbehaves = attempts <= behaviour.get("bad_attempts", 0) + behaviour.get("trials", 0)
+    if behaviour.get("escape"):
+        escape(spec)
+    # In a run of one task, the number of the attempt counts its launches.
+    misbehaves = spec["attempt"] <= behaviour.get("bad_attempts", 0) + behaviour.get("trials", 0)
     while step < spec["steps"]:
         time.sleep(STEP_S)
         step += 1
@@ -152,6 +170,17 @@ def train(spec, behaviour, index, tell, stopping):
     if index == 0:
         save(saved, step, tell)
         tell("finished", step=step, loss=0.5)
+
+
+def escape(spec):
+    """Leaves a process behind in a session, a group and under a parent of its own."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.closerange(0, 100)
+            (Path(spec["task_dir"]) / "escaped").write_text(str(os.getpid()))
+            time.sleep(1000)
+        os._exit(0)
 
 
 def misbehave(how, index, tell):

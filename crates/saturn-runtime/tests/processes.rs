@@ -3,129 +3,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::path::{Path, PathBuf};
+mod harness;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use saturn_runtime::{DeviceMemory, Outcome, RunRequest, RuntimeError, Watcher};
+use saturn_runtime::{DeviceMemory, ResumeOptions, RunRequest, RuntimeError, Watcher};
 use saturn_view::Console;
-use tempfile::TempDir;
 
-struct Run {
-    dir: TempDir,
-    tasks: Vec<(String, String)>,
-    devices: u32,
-    steps: u64,
-    device_memory_bytes: Option<u64>,
-}
-
-impl Run {
-    /// A run of tasks, each with what its ranks do (`behaviour.json`).
-    fn new(devices: u32, behaviours: &[&str]) -> Self {
-        let tasks = behaviours.iter().enumerate();
-        let tasks = tasks.map(|(index, how)| (format!("t{index}"), (*how).to_owned())).collect();
-        Self { dir: TempDir::new().unwrap(), tasks, devices, steps: 60, device_memory_bytes: None }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("run")
-    }
-
-    fn request(&self) -> String {
-        let mut tasks = Vec::new();
-        for (name, behaviour) in &self.tasks {
-            let dir = self.path().join("tasks").join(name);
-            std::fs::create_dir_all(&dir).unwrap();
-            std::fs::write(dir.join("behaviour.json"), behaviour).unwrap();
-            tasks.push(serde_json::json!({
-                "name": name, "dir": format!("tasks/{name}"), "steps": self.steps, "epochs": null,
-                "gpu_range": null, "profile_key": name, "measured": [],
-            }));
-        }
-        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_python.py");
-        serde_json::json!({
-            "version": 1, "run_dir": self.path(), "mode": "orchestrate", "python": python,
-            "python_path": [], "cwd": self.dir.path(), "preload": [], "devices": self.devices,
-            "interval_s": 1000.0, "checkpoint_every_s": 1.0, "solver_time_limit_s": 0.2, "seed": 0,
-            "warmup_steps": 1, "timed_steps": 3, "tasks": tasks,
-            "device_memory_bytes": self.device_memory_bytes,
-            "techniques": [
-                {"name": "ddp", "level": "managed", "import": "m:D", "pickle": null}],
-        })
-        .to_string()
-    }
-
-    fn start(&self) -> Result<Outcome, RuntimeError> {
-        self.start_interrupted(&mut || false)
-    }
-
-    fn start_interrupted(
-        &self,
-        is_interrupted: &mut dyn FnMut() -> bool,
-    ) -> Result<Outcome, RuntimeError> {
-        let request = RunRequest::from_json(&self.request())?;
-        let outcome = saturn_runtime::start(request, Watcher { console: quiet(), is_interrupted });
-        self.assert_no_process_lives();
-        outcome
-    }
-
-    fn resume(&self) -> Result<Outcome, RuntimeError> {
-        self.resume_with(DeviceMemory::AsBefore)
-    }
-
-    fn resume_with(&self, device_memory: DeviceMemory) -> Result<Outcome, RuntimeError> {
-        let watcher = Watcher { console: quiet(), is_interrupted: &mut || false };
-        let outcome = saturn_runtime::resume(&self.path(), device_memory, watcher);
-        self.assert_no_process_lives();
-        outcome
-    }
-
-    /// Every worker of this run has its directory on its command line, in its working directory or
-    /// in the environment that it was given.
-    fn assert_no_process_lives(&self) {
-        let mark = self.dir.path().to_str().unwrap().to_owned();
-        let lives = std::fs::read_dir("/proc").unwrap().flatten().filter(|process| {
-            let is_us = process.file_name().to_str() == Some(&std::process::id().to_string());
-            let cwd = std::fs::read_link(process.path().join("cwd")).unwrap_or_default();
-            let state = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-            !is_us && cwd.to_string_lossy().starts_with(&mark) && !state.contains(") Z")
-        });
-        let lives: Vec<_> = lives.map(|process| process.path()).collect();
-        assert!(lives.is_empty(), "processes outlive the run: {lives:?}");
-    }
-
-    fn saved_step(&self, task: &str) -> u64 {
-        let saved = self.path().join("tasks").join(task).join("step");
-        std::fs::read_to_string(saved).map_or(0, |text| text.parse().unwrap())
-    }
-
-    /// How often a task's gang was launched to train.
-    fn attempts(&self, task: usize) -> u64 {
-        self.report()["tasks"][task]["attempts"].as_u64().unwrap()
-    }
-
-    /// What the attempts of the first task were told that a device may hold, oldest first.
-    fn told_limits(&self) -> Vec<Option<u64>> {
-        let limit = |attempt: u32| {
-            let attempts = self.path().join("tasks/t0/attempts");
-            let spec = std::fs::read_to_string(attempts.join(format!("{attempt}/spec.json")));
-            let spec: serde_json::Value = serde_json::from_str(&spec.ok()?).unwrap();
-            Some(spec["device_memory_bytes"].as_u64())
-        };
-        (1..).map_while(limit).collect()
-    }
-
-    fn report(&self) -> serde_json::Value {
-        let text = std::fs::read_to_string(self.path().join("report.json")).unwrap();
-        serde_json::from_str(&text).unwrap()
-    }
-}
-
-fn quiet() -> Console {
-    Console::new(false, Some(Box::new(|_| {})), |_| None)
-}
-
-const GOOD: &str = "{}";
+use crate::harness::{GOOD, Run, quiet};
 
 #[test]
 fn a_run_trains_everything_and_leaves_nothing_behind() {
@@ -180,11 +66,103 @@ fn a_line_that_cannot_be_read_fails_the_attempt_only() {
 }
 
 #[test]
-fn ranks_start_cold_when_the_warm_parent_has_died() {
+fn a_warm_parent_that_dies_is_started_again() {
     let behaviour = r#"{"trials": 1, "bad_attempts": 1, "at_step": 30, "how": "warm_parent_dies"}"#;
     let run = Run::new(1, &[behaviour]);
     assert_eq!(run.start().unwrap().num_failed, 0);
     assert_eq!((run.saved_step("t0"), run.attempts(0)), (60, 2));
+    assert_eq!(run.parents(), ["warm", "warm"]);
+}
+
+#[test]
+fn ranks_start_cold_when_warm_parents_die_before_they_are_ready() {
+    let run = Run::new(2, &[GOOD, GOOD]);
+    run.tell_parents("stillborn", "");
+    assert_eq!(run.start().unwrap().num_failed, 0);
+    assert_eq!(run.parents(), ["warm", "warm", "cold"]);
+    assert_eq!(run.saved_step("t1"), 60);
+}
+
+#[test]
+fn a_warm_parent_that_starts_nothing_is_ended_with_the_attempt_that_it_should_have_started() {
+    let mut run = Run::new(1, &[GOOD]);
+    run.more = serde_json::json!({"stall_s": 0.5, "kill_grace_s": 60.0});
+    run.tell_parents("deaf", "");
+    let mut hears_again = || {
+        // The second parent is better.
+        if run.parents().len() > 1 {
+            let _ = std::fs::remove_file(run.dir.path().join("deaf"));
+        }
+        false
+    };
+    assert_eq!(run.start_interrupted(&mut hears_again).unwrap().num_failed, 0);
+    assert_eq!(run.saved_step("t0"), 60);
+}
+
+#[test]
+fn a_process_that_escapes_its_session_is_ended_with_its_attempt() {
+    for behaviour in [
+        r#"{"escape": true}"#,
+        r#"{"escape": true, "trials": 1, "bad_attempts": 1, "at_step": 30, "how": "die"}"#,
+    ] {
+        let run = Run::new(1, &[behaviour]);
+        assert_eq!(run.start().unwrap().num_failed, 0);
+        let escaped = std::fs::read_to_string(run.path().join("tasks/t0/escaped")).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{escaped}/status"));
+        assert!(status.is_err() || status.unwrap().contains("State:\tZ"), "{escaped} lives");
+    }
+}
+
+#[test]
+fn a_process_that_cannot_be_ended_costs_its_device_and_not_the_run() {
+    // The kill of t0's first attempt takes effect seconds after the engine has given up on it.
+    let stuck = r#"{"trials": 9, "bad_attempts": 1, "at_step": 30, "how": "garbage"}"#;
+    let mut run = Run::new(2, &[stuck, GOOD]);
+    run.more = serde_json::json!({"kill_grace_s": 0.3, "max_switches": 0});
+    run.tell_parents("undead", "2");
+    let outcome = run.start().unwrap();
+    assert_eq!((outcome.num_failed, run.saved_step("t0"), run.saved_step("t1")), (0, 60, 60));
+    let report = run.report().to_string();
+    assert!(report.contains("live on"), "{report}");
+}
+
+#[test]
+fn a_third_interrupt_ends_a_run_whose_processes_can_not_be_ended() {
+    let mut run =
+        Run::new(1, &[r#"{"trials": 9, "bad_attempts": 9, "at_step": 30, "how": "sleep"}"#]);
+    run.more = serde_json::json!({"kill_grace_s": 600.0});
+    run.tell_parents("undead", "0");
+    let is_training = || run.saved_step("t0") > 0;
+    let outcome = run
+        .start_interrupted(&mut || {
+            if is_training() {
+                run.tell_parents("undead", "5");
+            }
+            is_training()
+        })
+        .unwrap();
+    assert_eq!(outcome.end, saturn_engine::RunEnd::Interrupted);
+    run.tell_parents("undead", "0");
+    assert_eq!(run.resume().unwrap().num_failed, 0);
+}
+
+#[test]
+fn directories_of_attempts_that_went_well_are_not_kept_for_ever() {
+    let dies_twice = r#"{"trials": 1, "bad_attempts": 2, "at_step": 50, "how": "die"}"#;
+    let run = Run::new(1, &[dies_twice]);
+    assert_eq!(run.start().unwrap().num_failed, 0);
+    let attempts = run.path().join("tasks/t0/attempts");
+    let kept = || {
+        let mut kept: Vec<String> = std::fs::read_dir(&attempts)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        kept.sort();
+        kept
+    };
+    // The trial's went at once; those that failed, and the last, tell something.
+    assert_eq!(kept(), ["2", "3", "4"]);
+    assert!(attempts.join("2/rank-0.log").exists());
 }
 
 #[test]
@@ -198,7 +176,8 @@ fn ranks_start_cold_when_forking_is_not_safe() {
         Some(Box::new(move |text| sink.lock().unwrap().push_str(text))),
         |_| None,
     );
-    let watcher = Watcher { console, is_interrupted: &mut || false };
+    let mut never = || false;
+    let watcher = Watcher::new(console, &mut never);
     let request = RunRequest::from_json(&run.request()).unwrap();
     assert_eq!(saturn_runtime::start(request, watcher).unwrap().num_failed, 0);
     run.assert_no_process_lives();
@@ -251,7 +230,9 @@ fn a_memory_limit_stays_with_a_run_until_a_resume_changes_it() {
         run.start_interrupted(&mut || run.saved_step("t0") > 0).unwrap();
         std::fs::write(run.path().join("tasks/t0/behaviour.json"), GOOD).unwrap();
         assert_eq!(run.resume_with(device_memory).unwrap().num_failed, 0);
-        let limits = run.told_limits();
+        let told = run.told();
+        let limits: Vec<Option<u64>> =
+            told.iter().map(|one| one["device_memory_bytes"].as_u64()).collect();
         assert_eq!(limits[..2], [Some(600_000_000); 2], "{limits:?}");
         assert_eq!(limits.last(), Some(&limit), "{limits:?}");
         assert_eq!(run.report()["device_memory_bytes"].as_u64(), limit);
@@ -275,10 +256,11 @@ fn two_drivers_cannot_share_a_run() {
     let run = Run::new(1, &[GOOD]);
     let mut error = None;
     let mut resume = || {
-        let watcher = Watcher { console: quiet(), is_interrupted: &mut || false };
-        error = error
-            .take()
-            .or_else(|| saturn_runtime::resume(&run.path(), DeviceMemory::AsBefore, watcher).err());
+        let mut never = || false;
+        let watcher = Watcher::new(quiet(), &mut never);
+        error = error.take().or_else(|| {
+            saturn_runtime::resume(&run.path(), ResumeOptions::default(), watcher).err()
+        });
         false
     };
     run.start_interrupted(&mut resume).unwrap();
@@ -293,8 +275,8 @@ fn bad_requests_say_what_is_wrong() {
     assert!(error.is_bad_input());
     let error = saturn_runtime::resume(
         run.dir.path(),
-        DeviceMemory::AsBefore,
-        Watcher { console: quiet(), is_interrupted: &mut || false },
+        ResumeOptions::default(),
+        Watcher::new(quiet(), &mut || false),
     )
     .unwrap_err();
     assert!(error.to_string().ends_with("it has no journal.db"), "{error}");
@@ -305,7 +287,8 @@ fn bad_requests_say_what_is_wrong() {
 fn an_interpreter_that_is_not_there_is_named() {
     let run = Run::new(1, &[GOOD]);
     let request = run.request().replace("fake_python.py", "no_such_python");
-    let watcher = Watcher { console: quiet(), is_interrupted: &mut || false };
+    let mut never = || false;
+    let watcher = Watcher::new(quiet(), &mut never);
     let error = saturn_runtime::start(RunRequest::from_json(&request).unwrap(), watcher);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("no_such_python"), "{error}");

@@ -1,7 +1,7 @@
 //! Simulated annealing over the lists of some nodes.
 //!
 //! A move takes a gang to another node, swaps two gangs of two nodes, changes a mode, or changes
-//! the order on one node. For a makespan the cost of a node is how late it is, half by its last
+//! the order on one node; on the node where a task runs, staying is one more mode of it. For a makespan the cost of a node is how late it is, half by its last
 //! device and half by the mean of its devices (the last alone shows no progress while two are
 //! late), plus a share of its area, which is what makes room on other nodes; all at the price of
 //! the node's devices. A device that ends e beyond the target T is late by e + 20·e²/T, so that
@@ -11,8 +11,8 @@
 //! a node costs no less than one whose devices all end at its area over its width).
 
 use crate::clock::Deadline;
-use crate::lists::{Entry, Load, play};
-use crate::model::{Mode, Model};
+use crate::lists::{Entry, Load, play, stays_first};
+use crate::model::Model;
 use crate::nearby::Nearby;
 use crate::options::Aim;
 use crate::random::Random;
@@ -53,6 +53,7 @@ pub(crate) struct Region<'a> {
     nearby: Nearby,
     /// For each task the node of the region that it is on; of no meaning for other tasks.
     node_of: Vec<u32>,
+    has_running: bool,
     scratch: Scratch,
 }
 
@@ -90,6 +91,7 @@ impl<'a> Region<'a> {
         let mut region = Self {
             nearby: Nearby::new(model, &tasks),
             node_of: vec![0; model.tasks.len()],
+            has_running: model.has_running(),
             model,
             objective,
             weights: nodes.iter().map(|node| worth(&model.nodes[*node]) / mean).collect(),
@@ -128,6 +130,7 @@ impl<'a> Region<'a> {
                     *entry = Entry::new(task, index, mode);
                 }
             }
+            stays_first(list);
         }
     }
 
@@ -356,14 +359,14 @@ impl<'a> Region<'a> {
         }
         let other_at = self.lists[second].iter().position(|other| other.task as usize == task)?;
         let other = self.lists[second][other_at];
-        let mode = self.model.modes_on(task, self.nodes[first])[index];
+        let mode = *self.model.modes_on(task, self.nodes[first]).get(index)?;
         let back = Entry::new(task, index, &mode);
         let modes = self.model.modes_on(entry.task as usize, self.nodes[second]);
         let width = u32::from(other.gpus);
         let index = modes.partition_point(|one| one.gpus <= width).checked_sub(1)?;
         let moved = Entry::new(entry.task as usize, index, &modes[index]);
-        if self.is_too_long(&mode, entry.runtime) || self.is_too_long(&modes[index], other.runtime)
-        {
+        let (one, two) = (mode.runtime, modes[index].runtime);
+        if self.is_too_long(one, entry.runtime) || self.is_too_long(two, other.runtime) {
             return None;
         }
         self.swapped((first, at, back), (second, other_at, moved), threshold)
@@ -400,14 +403,10 @@ impl<'a> Region<'a> {
         random: &mut Random,
     ) -> Option<Move> {
         let entry = self.lists[first][at];
-        let task = entry.task as usize;
-        let modes = self.model.modes_on(task, self.nodes[first]);
-        let index = random.below(modes.len());
-        let mode = modes[index];
-        if index == usize::from(entry.mode) || self.is_too_long(&mode, entry.runtime) {
+        let changed = self.other_mode(entry, self.nodes[first], random)?;
+        if self.is_too_long(changed.runtime, entry.runtime) {
             return None;
         }
-        let changed = Entry::new(task, index, &mode);
         let area = self.loads[first].area - entry.area() + changed.area();
         if self.least_cost(first, area) - self.costs[first] > threshold {
             return None;
@@ -419,6 +418,33 @@ impl<'a> Region<'a> {
             self.scratch.first.swap(at, with);
         }
         Some(Move { first, second: None })
+    }
+
+    /// `entry` in another mode, or staying where it runs.
+    fn other_mode(&self, entry: Entry, node: usize, random: &mut Random) -> Option<Entry> {
+        let task = entry.task as usize;
+        let modes = self.model.modes_on(task, node);
+        let stay = self.stay_on(task, node).filter(|_| !entry.stays());
+        let num_ways = modes.len() + usize::from(stay.is_some());
+        if num_ways == 0 {
+            return None;
+        }
+        let index = random.below(num_ways);
+        match modes.get(index) {
+            None => stay,
+            Some(_) if entry.mode() == Some(index) => None,
+            Some(mode) => Some(Entry::new(task, index, mode)),
+        }
+    }
+
+    /// A task as it runs already, if that is on this node.
+    #[inline]
+    fn stay_on(&self, task: usize, node: usize) -> Option<Entry> {
+        if !self.has_running {
+            return None;
+        }
+        let stay = self.model.tasks[task].stay.as_ref();
+        stay.filter(|stay| stay.home() == Some(node)).map(|stay| Entry::staying(task, stay))
     }
 
     /// Swaps two gangs of a node, or takes one elsewhere in the order.
@@ -451,14 +477,24 @@ impl<'a> Region<'a> {
     fn moved(&self, entry: Entry, from: usize, to: usize, random: &mut Random) -> Option<Entry> {
         let (from, to) = (self.nodes[from], self.nodes[to]);
         let task = entry.task as usize;
+        if let Some(stay) = self.stay_on(task, to)
+            && random.below(4) > 0
+        {
+            return Some(stay);
+        }
         let modes = self.model.modes_on(task, to);
         if modes.is_empty() {
             return None;
         }
         let keeps = self.model.nodes[from].kind == self.model.nodes[to].kind && random.below(4) > 0;
-        let index = if keeps { usize::from(entry.mode) } else { random.below(modes.len()) };
+        let kept = if entry.stays() {
+            modes.partition_point(|mode| mode.gpus <= u32::from(entry.gpus)).checked_sub(1)
+        } else {
+            entry.mode()
+        };
+        let index = kept.filter(|_| keeps).unwrap_or_else(|| random.below(modes.len()));
         let mode = modes.get(index)?;
-        if self.is_too_long(mode, entry.runtime) {
+        if self.is_too_long(mode.runtime, entry.runtime) {
             return None;
         }
         Some(Entry::new(task, index, mode))
@@ -466,14 +502,20 @@ impl<'a> Region<'a> {
 
     /// Whether a mode exceeds the target without being an improvement.
     #[inline]
-    fn is_too_long(&self, mode: &Mode, current: f64) -> bool {
-        self.objective == Aim::Makespan && mode.runtime > self.target && mode.runtime >= current
+    fn is_too_long(&self, runtime: f64, current: f64) -> bool {
+        self.objective == Aim::Makespan && runtime > self.target && runtime >= current
     }
 
     /// Plays the scratch lists and accepts them if they cost at most `threshold` more.
     #[inline]
     fn settle(&mut self, proposal: Move, threshold: f64) -> bool {
         let Move { first, second } = proposal;
+        if self.has_running {
+            stays_first(&mut self.scratch.first);
+            if second.is_some() {
+                stays_first(&mut self.scratch.second);
+            }
+        }
         let ready = &self.model.ready[self.nodes[first]];
         let load = play(&mut self.scratch.free, ready, &self.scratch.first);
         let cost = self.cost_as_played(first, &load);

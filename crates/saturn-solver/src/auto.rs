@@ -7,11 +7,9 @@ use saturn_core::{Plan, PlanStatus};
 
 use crate::bounds::dual_feasible;
 use crate::clock::Deadline;
-use crate::error::SolveError;
 use crate::lists::{self, makespan};
 use crate::options::Aim;
 use crate::proof::{self, Verdict};
-use crate::schedule::Pace;
 use crate::solve::{Solve, grade};
 use crate::warm;
 
@@ -31,23 +29,23 @@ const BOUND_TASKS: usize = 120;
 const REFUTED: f64 = 1.0 - 5e-7;
 
 /// Searches, and proves what it can within the limits.
-pub(crate) fn solve(solve: &Solve, plan: &mut Plan) -> Result<(), SolveError> {
+pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
     let is_makespan = solve.aim == Aim::Makespan;
     let proves = is_makespan && proof::is_in_reach(solve.model);
     let bounds = is_makespan && solve.model.tasks.len() <= BOUND_TASKS;
     let has_moves = solve.options.max_moves.is_some();
     if has_moves || !bounds {
         let schedule = solve.search(solve.deadline, solve.bound.makespan);
-        solve.adopt(plan, &schedule, Pace::Packed);
+        solve.adopt(plan, &schedule);
         if proves && has_moves {
             prove_in_turn(solve, plan, solve.deadline);
         }
-        return Ok(());
+        return;
     }
     let share = solve.deadline.left_s() * FIRST_SEARCH;
     let first = solve.deadline.within(if proves { share.min(FIRST_SEARCH_S) } else { share });
     let schedule = solve.search(first, solve.bound.makespan);
-    solve.adopt(plan, &schedule, Pace::Packed);
+    solve.adopt(plan, &schedule);
     if proves {
         let proving = solve.deadline.within(solve.deadline.left_s() * PROOF);
         if solve.options.threads > 1 {
@@ -59,15 +57,14 @@ pub(crate) fn solve(solve: &Solve, plan: &mut Plan) -> Result<(), SolveError> {
     if plan.status != PlanStatus::Optimal && solve.deadline.left_s() >= LEAST_FOR_BOUNDS_S {
         let bounding = solve.deadline.within(solve.deadline.left_s() * BOUNDS);
         plan.lower_bound_s =
-            dual_feasible::raise(solve.model, plan.lower_bound_s, plan.makespan_s, bounding)?;
+            dual_feasible::raise(solve.model, plan.lower_bound_s, plan.makespan_s, bounding);
         grade(plan);
     }
     if plan.status != PlanStatus::Optimal {
         let warm = warm::lists(solve.problem, solve.model, plan);
         let schedule = solve.search_from(solve.deadline, plan.lower_bound_s, warm);
-        solve.adopt(plan, &schedule, Pace::Packed);
+        solve.adopt(plan, &schedule);
     }
-    Ok(())
 }
 
 /// Alternates proof attempts and their answers until the plan is optimal or the limits are reached.
@@ -124,7 +121,7 @@ fn prove_beside_search(solve: &Solve, plan: &mut Plan, deadline: Deadline) {
             }
         });
         let before = plan.makespan_s;
-        solve.adopt(plan, &lists::schedule(solve.model, &found), Pace::Packed);
+        solve.adopt(plan, &lists::schedule(solve.model, &found));
         if !take(solve, plan, limit, verdict) && plan.makespan_s >= before {
             return;
         }
@@ -140,7 +137,7 @@ fn take(solve: &Solve, plan: &mut Plan, limit: f64, verdict: Verdict) -> bool {
         }
         Verdict::Possible(schedule) => {
             let before = plan.makespan_s;
-            solve.adopt(plan, &schedule, Pace::Packed);
+            solve.adopt(plan, &schedule);
             // A plan that only meets the limit with the slack of the comparisons settles nothing.
             return plan.makespan_s < before;
         }

@@ -78,6 +78,10 @@ impl<'a> Deadline<'a> {
         self.clock.is_interrupted() || self.clock.elapsed_s() >= self.at_s
     }
 
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.clock.is_interrupted()
+    }
+
     pub(crate) fn elapsed_s(&self) -> f64 {
         self.clock.elapsed_s()
     }

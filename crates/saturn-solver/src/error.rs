@@ -22,9 +22,6 @@ pub enum SolveError {
     /// The solver's own plan failed the checker: a fault in the solver. The plan is withheld.
     #[error("the solver's plan is wrong, which is a fault in Saturn: {}", first(.0))]
     Wrong(Vec<Violation>),
-    /// HiGHS refused a program.
-    #[error("HiGHS refused the program: {0}")]
-    Highs(String),
 }
 
 fn first(violations: &[Violation]) -> String {

@@ -6,13 +6,14 @@
 //! one is kept whose tasks are worth most: a task's worth is its least priced GPU-seconds, which
 //! charges idle devices and wasteful modes alike, less a fee, which keeps small tasks for the gaps
 //! of later nodes. What fits nowhere goes where it ends first. (The one-bin-at-a-time idea is
-//! minimum bin slack, Gupta and Ho 1999.)
+//! minimum bin slack, Gupta and Ho 1999.) Some running tasks, drawn at random, are there for all nodes, or
+//! stay in half of the drawings of their own; the others stay.
 //!
 //! One filling takes milliseconds where there are a thousand tasks, and depends much on chance:
 //! they are drawn by the hundred.
 
 use crate::lists::{Entry, Lists};
-use crate::model::{Mode, Model};
+use crate::model::{Mode, Model, Task};
 use crate::random::Random;
 use crate::timeline::place;
 
@@ -27,6 +28,8 @@ pub(crate) struct Recipe {
     pub(crate) fee: f64,
     /// How much a mode may be above its task's least priced GPU-seconds, relative.
     pub(crate) waste: f64,
+    /// The share of the running tasks that need not stay, where they may be moved.
+    pub(crate) moved: f64,
 }
 
 impl Recipe {
@@ -42,6 +45,7 @@ impl Recipe {
             draws: random.log_between(5.0, most_draws) as usize,
             fee: random.log_between(0.0005, 0.006),
             waste: random.log_between(0.004, 0.08),
+            moved: [0.0, random.log_between(0.02, 1.0), 1.0][random.below(3)],
         }
     }
 }
@@ -79,12 +83,17 @@ impl Shelf {
         self.items.partition_point(|item| item.runtime <= runtime)
     }
 
-    /// The last of the first `count` items that is neither taken nor on `list`.
-    fn last_of(&mut self, mut count: usize, is_taken: &[bool], list: &[Entry]) -> Option<Item> {
+    /// The last of the first `count` items that is not taken, and that `may_be` says can be.
+    fn last_of(
+        &mut self,
+        mut count: usize,
+        is_taken: &[bool],
+        may_be: impl Fn(usize) -> bool,
+    ) -> Option<Item> {
         loop {
             count = self.skip_taken(count, is_taken);
             let item = *self.items.get(count.checked_sub(1)?)?;
-            if list.iter().all(|entry| entry.task != item.task) {
+            if may_be(item.task as usize) {
                 return Some(item);
             }
             count -= 1;
@@ -142,13 +151,14 @@ pub(crate) fn fill(
     recipe: Recipe,
     random: &mut Random,
 ) -> (Lists, u64) {
+    let mut lists = stay_or_move(model, prices, nodes, &mut tasks, recipe, random);
     let mut filling = Filling::new(model, prices, &tasks, recipe, random);
-    let mut lists: Lists = vec![Vec::new(); nodes.len()];
     tasks.sort_by(|left, right| filling.least[*right].total_cmp(&filling.least[*left]));
     let mut order: Vec<usize> = (0..nodes.len()).collect();
     filling.random.shuffle(&mut order);
     for local in order {
-        lists[local] = filling.best_list(nodes[local], &tasks);
+        let filled = filling.best_list(nodes[local], &lists[local], &tasks);
+        lists[local] = filled;
         for entry in &lists[local] {
             filling.is_taken[entry.task as usize] = true;
         }
@@ -156,6 +166,44 @@ pub(crate) fn fill(
     tasks.retain(|task| !filling.is_taken[*task]);
     append(model, nodes, &mut lists, &tasks);
     (lists, filling.num_steps)
+}
+
+/// Least priced GPU-seconds of a task under modes that meet the target.
+fn least_area(task: &Task, prices: &[f64], target: f64) -> f64 {
+    let modes = task.modes.iter().zip(prices).flat_map(|(modes, price)| {
+        let in_time = modes.iter().filter(|mode| mode.runtime <= target);
+        in_time.map(move |mode| price * mode.area())
+    });
+    modes.fold(f64::INFINITY, f64::min)
+}
+
+/// Lists of the running tasks that stay; they are taken out of `tasks`.
+fn stay_or_move(
+    model: &Model,
+    prices: &[f64],
+    nodes: &[usize],
+    tasks: &mut Vec<usize>,
+    recipe: Recipe,
+    random: &mut Random,
+) -> Lists {
+    let mut lists: Lists = vec![Vec::new(); nodes.len()];
+    tasks.retain(|&index| {
+        let task = &model.tasks[index];
+        let Some(stay) = &task.stay else { return true };
+        let home = nodes.iter().position(|node| stay.home() == Some(*node));
+        // What would end too late, or wastes too much, has a mode that doesn't.
+        let area = prices[stay.kind] * f64::from(stay.held()) * stay.runtime;
+        let moves = !task.is_fixed()
+            && (stay.runtime > recipe.target
+                || area > least_area(task, prices, recipe.target) * (1.0 + recipe.waste)
+                || recipe.moved > 0.0 && random.unit() < recipe.moved);
+        match home.filter(|_| !moves) {
+            Some(local) => lists[local].push(Entry::staying(index, stay)),
+            None => return true,
+        }
+        false
+    });
+    lists
 }
 
 impl<'a> Filling<'a> {
@@ -166,18 +214,9 @@ impl<'a> Filling<'a> {
         recipe: Recipe,
         random: &'a mut Random,
     ) -> Self {
-        let least_of = |task: &usize| {
-            let modes = model.tasks[*task].modes.iter().zip(prices).flat_map(|(modes, price)| {
-                modes
-                    .iter()
-                    .filter(|mode| mode.runtime <= recipe.target)
-                    .map(move |mode| (mode, price))
-            });
-            modes.map(|(mode, price)| price * mode.area()).fold(f64::INFINITY, f64::min)
-        };
         let mut least = vec![f64::INFINITY; model.tasks.len()];
         for task in tasks {
-            least[*task] = least_of(task);
+            least[*task] = least_area(&model.tasks[*task], prices, recipe.target);
         }
         let mut filling = Self {
             model,
@@ -217,26 +256,47 @@ impl<'a> Filling<'a> {
             && self.prices[kind] * mode.area() <= self.least[task] * (1.0 + self.recipe.waste)
     }
 
-    /// The list worth most of those drawn for `node`.
-    fn best_list(&mut self, node: usize, order: &[usize]) -> Vec<Entry> {
-        let Some(seed) = self.seed(node, order) else { return Vec::new() };
+    /// The list worth most of those drawn for `node`, behind those that stay there.
+    fn best_list(&mut self, node: usize, staying: &[Entry], order: &[usize]) -> Vec<Entry> {
+        let mut ready = self.model.ready[node].clone();
+        for entry in staying {
+            place(&mut ready, usize::from(entry.gpus), entry.runtime);
+        }
+        let homely = self.homely(node, order);
+        let seed = self.seed(node, &ready, order);
+        if seed.is_none() && homely.is_empty() {
+            return staying.to_vec();
+        }
         let crate::model::Node { gpus, kind } = self.model.nodes[node];
         let fee = self.recipe.fee * self.prices[kind] * f64::from(gpus) * self.recipe.target;
         let mut best: (f64, Vec<Entry>) = (f64::NEG_INFINITY, Vec::new());
         for _ in 0..self.recipe.draws.max(1) {
-            let list = self.draw(node, seed);
+            let list = self.draw(node, &ready, &homely, seed);
             let worth: f64 = list.iter().map(|entry| self.least[entry.task as usize] - fee).sum();
             if worth > best.0 {
                 best = (worth, list);
             }
         }
-        best.1
+        [staying, &best.1].concat()
+    }
+
+    /// The tasks left that run on `node`, as they are.
+    fn homely(&self, node: usize, order: &[usize]) -> Vec<Entry> {
+        if self.recipe.moved == 0.0 {
+            return Vec::new();
+        }
+        let left = order.iter().filter(|task| !self.is_taken[**task]);
+        let staying = left.filter_map(|&task| {
+            let stay = self.model.tasks[task].stay.as_ref()?;
+            let is_here = stay.home() == Some(node) && stay.runtime <= self.recipe.target;
+            is_here.then(|| Entry::staying(task, stay))
+        });
+        staying.collect()
     }
 
     /// The largest task left that fits `node`, in its smallest mode.
-    fn seed(&self, node: usize, order: &[usize]) -> Option<Entry> {
+    fn seed(&self, node: usize, ready: &[f64], order: &[usize]) -> Option<Entry> {
         let kind = self.model.nodes[node].kind;
-        let ready = &self.model.ready[node];
         order.iter().filter(|task| !self.is_taken[**task]).find_map(|&task| {
             let modes = self.model.modes_on(task, node).iter().enumerate();
             modes
@@ -249,23 +309,38 @@ impl<'a> Filling<'a> {
         })
     }
 
-    /// One filling of `node`.
-    fn draw(&mut self, node: usize, seed: Entry) -> Vec<Entry> {
+    /// One filling of `node`, whose devices fall free at `ready`: some of those that run there, the
+    /// seed, and what fits behind.
+    fn draw(
+        &mut self,
+        node: usize,
+        ready: &[f64],
+        homely: &[Entry],
+        seed: Option<Entry>,
+    ) -> Vec<Entry> {
         let target = self.recipe.target;
         let kind = self.model.nodes[node].kind;
         self.free.clear();
-        self.free.extend_from_slice(&self.model.ready[node]);
-        place(&mut self.free, usize::from(seed.gpus), seed.runtime);
-        let mut list = vec![seed];
+        self.free.extend_from_slice(ready);
+        let mut list: Vec<Entry> = Vec::new();
+        for entry in homely {
+            if self.random.below(2) == 0 {
+                list.push(*entry);
+            }
+        }
+        list.extend(seed.filter(|seed| list.iter().all(|entry| entry.task != seed.task)));
+        for entry in &list {
+            place(&mut self.free, usize::from(entry.gpus), entry.runtime);
+        }
         while target - self.free[0] > target * CLOSED {
             self.num_steps += 1;
             let level = self.free[0] + target * LEVEL;
             let width = self.free.partition_point(|time| *time <= level);
             let closes = self.random.below(2) == 0;
             let found = if closes {
-                self.closest(kind, width, &list)
+                self.closest(node, width, &list)
             } else {
-                self.some(kind, width, &list)
+                self.some(node, width, &list)
             };
             if let Some((gpus, item)) = found {
                 let mode =
@@ -287,13 +362,15 @@ impl<'a> Filling<'a> {
     }
 
     /// The item of at most `width` devices that leaves least of the lowest gap.
-    fn closest(&mut self, kind: usize, width: usize, list: &[Entry]) -> Option<(usize, Item)> {
+    fn closest(&mut self, node: usize, width: usize, list: &[Entry]) -> Option<(usize, Item)> {
+        let (model, kind) = (self.model, self.model.nodes[node].kind);
         let mut best: Option<(f64, usize, Item)> = None;
         for gpus in 1..=width {
             let room = self.recipe.target - self.free[gpus - 1];
             let shelf = &mut self.shelves[kind][gpus - 1];
             let count = shelf.num_within(room);
-            if let Some(item) = shelf.last_of(count, &self.is_taken, list) {
+            let may_be = |task: usize| is_new(model, node, list, task);
+            if let Some(item) = shelf.last_of(count, &self.is_taken, may_be) {
                 let rest = room - item.runtime;
                 if best.as_ref().is_none_or(|(least, _, _)| rest < *least) {
                     best = Some((rest, gpus, item));
@@ -304,7 +381,8 @@ impl<'a> Filling<'a> {
     }
 
     /// The larger of two random items of at most `width` devices that fit the lowest gap.
-    fn some(&mut self, kind: usize, width: usize, list: &[Entry]) -> Option<(usize, Item)> {
+    fn some(&mut self, node: usize, width: usize, list: &[Entry]) -> Option<(usize, Item)> {
+        let (model, kind) = (self.model, self.model.nodes[node].kind);
         let mut best: Option<(f64, usize, Item)> = None;
         for _ in 0..2 {
             let gpus = 1 + self.random.below(width);
@@ -315,7 +393,8 @@ impl<'a> Filling<'a> {
                 continue;
             }
             let count = 1 + self.random.below(count);
-            if let Some(item) = shelf.last_of(count, &self.is_taken, list) {
+            let may_be = |task: usize| is_new(model, node, list, task);
+            if let Some(item) = shelf.last_of(count, &self.is_taken, may_be) {
                 let area = item.runtime * gpus as f64;
                 if best.as_ref().is_none_or(|(most, _, _)| area > *most) {
                     best = Some((area, gpus, item));
@@ -324,6 +403,12 @@ impl<'a> Filling<'a> {
         }
         best.map(|(_, gpus, item)| (gpus, item))
     }
+}
+
+/// Whether a task that is left may go to the list of a node.
+#[inline]
+fn is_new(model: &Model, node: usize, list: &[Entry], task: usize) -> bool {
+    list.iter().all(|entry| entry.task as usize != task) && model.tasks[task].may_use(node)
 }
 
 /// Puts each task at the end of the list where it ends first.

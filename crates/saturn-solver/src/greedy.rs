@@ -3,7 +3,7 @@
 //! For a target T each task takes the mode of runtime ≤ T that costs the fewest priced
 //! GPU-seconds, tasks are put in order (wide first, long first or large first), and each goes to
 //! the node of its kind where it starts first. Several targets, orders and tastes for short modes
-//! are tried and the best result kept.
+//! are tried and the best result kept. Running tasks stay, or none of them does that may be moved.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,6 +20,8 @@ pub(crate) struct Recipe {
     /// Price of a second of runtime, in GPU-seconds.
     pub(crate) haste: f64,
     pub(crate) order: Order,
+    /// Whether running tasks stay that end by the target so.
+    pub(crate) stays: bool,
 }
 
 /// Which tasks are placed first.
@@ -44,10 +46,20 @@ struct Choice {
     entry: Entry,
 }
 
-/// Places every task under narrow modes; every task must have one.
+/// Places every task; each must have a narrow mode or stay.
 pub(crate) fn greedy(model: &Model, prices: &[f64], recipe: Recipe) -> Lists {
-    let mut choices: Vec<Choice> =
-        (0..model.tasks.len()).filter_map(|task| choose(model, prices, recipe, task)).collect();
+    let mut lists: Lists = vec![Vec::new(); model.nodes.len()];
+    let mut choices: Vec<Choice> = Vec::with_capacity(model.tasks.len());
+    for (index, task) in model.tasks.iter().enumerate() {
+        let stay = task
+            .stay
+            .as_ref()
+            .filter(|stay| recipe.stays && stay.runtime <= recipe.target || task.is_fixed());
+        match stay.and_then(|stay| Some((stay, stay.home()?))) {
+            Some((stay, home)) => lists[home].push(Entry::staying(index, stay)),
+            None => choices.extend(choose(model, prices, recipe, index)),
+        }
+    }
     let by = |key: fn(&Entry) -> f64| {
         move |left: &Choice, right: &Choice| key(&right.entry).total_cmp(&key(&left.entry))
     };
@@ -60,7 +72,8 @@ pub(crate) fn greedy(model: &Model, prices: &[f64], recipe: Recipe) -> Lists {
         Order::Largest => choices.sort_by(by(Entry::area)),
         Order::Smallest => choices.sort_by(by(|entry| -entry.area())),
     }
-    list_schedule(model, &choices)
+    list_schedule(model, &mut lists, &choices);
+    lists
 }
 
 fn choose(model: &Model, prices: &[f64], recipe: Recipe, task: usize) -> Option<Choice> {
@@ -83,10 +96,9 @@ fn choose(model: &Model, prices: &[f64], recipe: Recipe, task: usize) -> Option<
 /// A node at the time when enough of its devices are free for gangs of one width.
 type Slot = Reverse<(u64, usize)>;
 
-/// Puts each gang where it starts first, in the order given.
-fn list_schedule(model: &Model, choices: &[Choice]) -> Lists {
-    let mut lists: Lists = vec![Vec::new(); model.nodes.len()];
-    let mut free = model.ready.clone();
+/// Puts each gang behind the lists, where it starts first, in the order given.
+fn list_schedule(model: &Model, lists: &mut Lists, choices: &[Choice]) {
+    let mut free = crate::lists::free(model, lists);
     // Non-negative floats order as their bits do.
     let mut slots: Vec<Vec<(u16, BinaryHeap<Slot>)>> = vec![Vec::new(); model.num_kinds];
     for choice in choices {
@@ -108,15 +120,20 @@ fn list_schedule(model: &Model, choices: &[Choice]) -> Lists {
         else {
             continue;
         };
+        // Slots that are still right, on nodes that this task may not use.
+        let mut passed: Vec<Slot> = Vec::new();
         let node = loop {
-            match heap.pop() {
-                Some(Reverse((time, node))) if time == free[node][width - 1].to_bits() => {
-                    break Some(node);
-                }
-                Some(_) => {}
-                None => break None,
+            let Some(slot) = heap.pop() else { break None };
+            let Reverse((time, node)) = slot;
+            if time != free[node][width - 1].to_bits() {
+                continue;
             }
+            if model.tasks[entry.task as usize].may_use(node) {
+                break Some(node);
+            }
+            passed.push(slot);
         };
+        heap.extend(passed);
         let Some(node) = node else { continue };
         place(&mut free[node], width, entry.runtime);
         lists[node].push(*entry);
@@ -126,5 +143,4 @@ fn list_schedule(model: &Model, choices: &[Choice]) -> Lists {
             }
         }
     }
-    lists
 }

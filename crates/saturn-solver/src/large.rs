@@ -31,7 +31,7 @@ const MOVES_PER_SECOND: f64 = 4e6;
 
 /// Improves `best` until a limit is reached.
 ///
-/// A warm start is mended only: annealing the whole would lose what it has.
+/// A warm start that no filling beats is mended only: annealing the whole would lose what it has.
 pub(crate) fn search(search: &Search, best: &mut Incumbent, is_warm: bool) {
     let mut threads: Vec<Random> = (0..search.threads.min(search.model.nodes.len()) as u64)
         .map(|stream| Random::new(search.seed, stream))
@@ -39,8 +39,11 @@ pub(crate) fn search(search: &Search, best: &mut Incumbent, is_warm: bool) {
     let mut dealer = Random::new(search.seed, u64::MAX - 1);
     let mut num_moves = 0;
     let is_makespan = search.objective == Aim::Makespan;
-    if is_makespan && !is_warm {
+    let mut is_warm = is_warm;
+    if is_makespan {
+        let before = best.value;
         num_moves += fill_often(search, best);
+        is_warm &= best.value >= before;
     }
     let whole = Search {
         deadline: if is_makespan {
@@ -99,7 +102,8 @@ fn fill_often(search: &Search, best: &mut Incumbent) -> u64 {
                 }
             }
             let (lists, steps) = fill(model, &tried, &nodes, tasks.clone(), recipe, random);
-            *num_steps += steps;
+            // Nothing may fit the target: that too counts, or this would not end.
+            *num_steps += steps.max(1);
             let reached = search.value(&lists);
             if reached < value {
                 value = reached;

@@ -31,6 +31,7 @@ mod anneal;
 mod auto;
 mod baselines;
 mod bounds;
+mod calendar;
 mod clock;
 mod error;
 
@@ -49,7 +50,7 @@ mod proof;
 mod random;
 mod schedule;
 mod search;
-mod sequence;
+mod settle;
 mod small;
 mod solve;
 mod split;

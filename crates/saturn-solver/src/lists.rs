@@ -3,10 +3,16 @@
 //! A list determines its node's timeline: each gang starts as soon as enough devices are free,
 //! given those before it. Any list is a valid plan for its node, so the search never has to repair
 //! overlaps.
+//!
+//! Running tasks that stay are at the head of their node's list, and so start at 0: the devices that
+//! they hold are their own. [`stays_first`] restores that after a change.
 
-use crate::model::{Mode, Model};
-use crate::schedule::{Place, Schedule, Step};
+use crate::model::{Mode, Model, Stay};
+use crate::schedule::{Schedule, Step};
 use crate::timeline::place;
+
+/// What stands for a mode where a task stays as it runs.
+const STAY: u16 = u16::MAX;
 
 /// A gang on a list.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,8 +21,8 @@ pub(crate) struct Entry {
     pub(crate) task: u32,
     /// Devices; GPU counts are below 65536 by `saturn_core::Problem`'s invariants.
     pub(crate) gpus: u16,
-    /// Index into the task's modes on the node's kind.
-    pub(crate) mode: u16,
+    /// Index into the task's modes on the node's kind, or `STAY`.
+    mode: u16,
 }
 
 impl Entry {
@@ -31,10 +37,41 @@ impl Entry {
         }
     }
 
+    /// A running task left as it is; on its own node only.
+    #[expect(clippy::cast_possible_truncation, reason = "counts are bounded by the problem")]
+    pub(crate) fn staying(task: usize, stay: &Stay) -> Self {
+        let gpus = stay.held() as u16;
+        Self { runtime: stay.runtime, task: task as u32, gpus, mode: STAY }
+    }
+
+    /// Whether it is a running task left as it is.
+    #[inline]
+    pub(crate) fn stays(&self) -> bool {
+        self.mode == STAY
+    }
+
+    /// Index into the task's modes on the node's kind, unless it stays.
+    #[inline]
+    pub(crate) fn mode(&self) -> Option<usize> {
+        (self.mode != STAY).then_some(usize::from(self.mode))
+    }
+
     /// GPU-seconds.
     #[inline]
     pub(crate) fn area(&self) -> f64 {
         f64::from(self.gpus) * self.runtime
+    }
+}
+
+/// Brings gangs that stay to the front, everything else in its order.
+#[inline]
+pub(crate) fn stays_first(list: &mut [Entry]) {
+    let mut first = 0;
+    for at in 0..list.len() {
+        if list[at].stays() {
+            list[first..=at].rotate_right(1);
+            first += 1;
+        }
     }
 }
 
@@ -70,6 +107,17 @@ pub(crate) fn play(free: &mut [f64], ready: &[f64], list: &[Entry]) -> Load {
     load
 }
 
+/// When the devices of each node fall free behind its list, ascending.
+pub(crate) fn free(model: &Model, lists: &Lists) -> Vec<Vec<f64>> {
+    let mut free = model.ready.clone();
+    for (free, list) in free.iter_mut().zip(lists) {
+        for entry in list {
+            place(free, usize::from(entry.gpus), entry.runtime);
+        }
+    }
+    free
+}
+
 /// What each node's list comes to.
 pub(crate) fn loads(model: &Model, lists: &Lists) -> Vec<Load> {
     let mut free = Vec::new();
@@ -98,10 +146,19 @@ pub(crate) fn schedule(model: &Model, lists: &Lists) -> Schedule {
     let mut steps = Vec::with_capacity(model.tasks.len());
     for (node, list) in lists.iter().enumerate() {
         for entry in list {
-            let task = entry.task as usize;
-            let mode = model.tasks[task].modes[model.nodes[node].kind][usize::from(entry.mode)];
-            steps.push(Step { task, strategy: mode.strategy as usize, place: Place::Node(node) });
+            steps.extend(step(model, node, entry));
         }
     }
     steps
+}
+
+fn step(model: &Model, node: usize, entry: &Entry) -> Option<Step> {
+    let task = entry.task as usize;
+    match entry.mode() {
+        None => model.tasks[task].stay.as_ref().map(|stay| Step::staying(task, stay)),
+        Some(mode) => {
+            let mode = model.tasks[task].modes[model.nodes[node].kind][mode];
+            Some(Step::on_node(task, mode.strategy, node, mode.gpus))
+        }
+    }
 }

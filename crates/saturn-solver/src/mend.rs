@@ -109,7 +109,7 @@ fn mend_piece(search: &Search, share: &mut Share, target: f64, patience: usize, 
         let recipe = Recipe::random(target, MOST_DRAWS, random);
         let (lists, steps) = fill(model, &bound.prices, &nodes, tasks, recipe, random);
         region = Region::new(model, objective, &bound.prices, nodes, lists, target);
-        *moves += steps;
+        *moves += steps.max(1);
     } else {
         let num_moves = 3_000 * piece.len() as u64 * (1 + random.below(patience) as u64);
         let cooling = Cooling {

@@ -31,7 +31,6 @@ mod sessions;
 use highs::Col;
 use saturn_core::Objective;
 
-use crate::error::SolveError;
 use crate::general::{Instance, Placed, replay};
 use crate::program::{Effort, Outcome, Program};
 use places::{Row, add_task};
@@ -46,8 +45,6 @@ pub(crate) enum Solution {
     /// No plan ends by the horizon.
     Infeasible,
     Known {
-        /// Whether more time would change nothing.
-        is_solved: bool,
         /// No plan is better than this under the objective.
         bound: f64,
         placed: Option<Vec<Placed>>,
@@ -58,12 +55,7 @@ pub(crate) enum Solution {
 ///
 /// `horizon` is a time by which some best plan ends; `low` a lower bound under the objective. Every
 /// task must have a way.
-pub(crate) fn solve(
-    instance: &Instance,
-    low: f64,
-    horizon: f64,
-    effort: Effort,
-) -> Result<Solution, SolveError> {
+pub(crate) fn solve(instance: &Instance, low: f64, horizon: f64, effort: Effort) -> Solution {
     let mut program = Program::default();
     // What one unit of the program's objective is.
     let unit = match instance.objective {
@@ -73,7 +65,7 @@ pub(crate) fn solve(
     };
     if unit <= 0.0 {
         // Nodes that cost nothing: any plan will do.
-        return Ok(Solution::Known { is_solved: true, bound: 0.0, placed: None });
+        return Solution::Known { bound: 0.0, placed: None };
     }
     let is_makespan = instance.objective == Objective::Makespan;
     let least = if is_makespan { (low / unit).min(1.0) } else { 0.0 };
@@ -85,7 +77,7 @@ pub(crate) fn solve(
             _ => 0.0,
         };
         let Some(row) = add_task(&mut program, instance, task, horizon, weight) else {
-            return Ok(Solution::Infeasible);
+            return Solution::Infeasible;
         };
         rows.push(row);
     }
@@ -115,12 +107,13 @@ pub(crate) fn solve(
             program.at_most(0.0, &[(rows[task - 1].start, 1.0), (row.start, -1.0)]);
         }
     }
-    match program.solve(effort)? {
-        Outcome::Infeasible => Ok(Solution::Infeasible),
-        Outcome::Known { is_solved, bound, columns, .. } => {
+    match program.solve(effort) {
+        Outcome::Infeasible => Solution::Infeasible,
+        Outcome::Unknown => Solution::Known { bound: low, placed: None },
+        Outcome::Known { bound, columns, .. } => {
             let bound = (bound * (1.0 - MARGIN) - LEAST_MARGIN) * unit;
             let placed = columns.map(|columns| read(instance, &rows, &columns, horizon));
-            Ok(Solution::Known { is_solved, bound: bound.max(low), placed })
+            Solution::Known { bound: bound.max(low), placed }
         }
     }
 }
@@ -137,12 +130,13 @@ fn add_flows(program: &mut Program, instance: &Instance, rows: &[Row]) {
         vec![vec![Vec::new(); model.nodes.len()]; num_tasks];
     let mut outflow = inflow.clone();
     let mut after = vec![vec![None; num_tasks]; num_tasks];
+    let waits_for = instance.predecessors();
     for (first, row_after) in after.iter_mut().enumerate() {
         for second in (0..num_tasks).filter(|second| *second != first) {
-            if instance.waits_for(first, second) {
+            if waits_for[first][second] {
                 continue;
             }
-            let must = instance.waits_for(second, first);
+            let must = waits_for[second][first];
             let (earlier, later) = (&rows[first], &rows[second]);
             if !must && earlier.head + earlier.shortest > later.latest - later.shortest + 1e-9 {
                 continue;

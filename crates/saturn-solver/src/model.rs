@@ -3,8 +3,13 @@
 //! A *kind* is a GPU type, a *mode* a strategy on one kind. Modes are narrow (one node) or wide
 //! (several). Pruning keeps, for each task and kind, the modes that no other dominates: another
 //! dominates that holds no more devices, of no harder shape, for no longer.
+//!
+//! A task that runs already may *stay*: hold the devices that it has from 0 on. Every mode of it
+//! lasts its switch cost longer, and it has none where it can't be moved.
 
-use saturn_core::{Candidate, Problem};
+use std::collections::BTreeMap;
+
+use saturn_core::{Candidate, Gang, HeldDevices, Placement, Problem, ProblemTask};
 
 /// A strategy on one kind that fits into one node.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,21 +43,69 @@ pub(crate) struct WideMode {
     pub(crate) pack: bool,
 }
 
+/// What a running task may do at no cost: go on as it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Stay {
+    pub(crate) strategy: usize,
+    pub(crate) gang: Gang,
+    pub(crate) kind: usize,
+    /// Seconds left.
+    pub(crate) runtime: f64,
+}
+
+impl Stay {
+    /// Devices held, over all nodes.
+    pub(crate) fn held(&self) -> u32 {
+        self.parts().map(|(_, gpus)| gpus).sum()
+    }
+
+    /// Nodes with the number of devices held.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
+        self.gang.iter().map(|part| (part.node, u32::try_from(part.devices.len()).unwrap_or(0)))
+    }
+
+    /// Its node, where it is on one alone.
+    #[inline]
+    pub(crate) fn home(&self) -> Option<usize> {
+        if let [part] = self.gang.as_slice() { Some(part.node) } else { None }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     /// Narrow modes for each kind, ascending in GPUs and descending in runtime.
     pub(crate) modes: Vec<Vec<Mode>>,
     /// Wide modes of all kinds.
     pub(crate) wide: Vec<WideMode>,
+    /// Set where it runs already, on nodes that it may use.
+    pub(crate) stay: Option<Stay>,
+    /// Seconds of every mode's runtime that a running task loses by not staying.
+    pub(crate) switch_cost: f64,
+    /// Whether it may use each node; `None` where it may use all.
+    pub(crate) places: Option<Vec<bool>>,
 }
 
 impl Task {
-    /// (kind, devices held at least, runtime) of every mode.
+    /// (kind, devices held at least, runtime) of every mode, and of staying.
     pub(crate) fn shapes(&self) -> impl Iterator<Item = (usize, u32, f64)> + '_ {
         let narrow = self.modes.iter().enumerate().flat_map(|(kind, modes)| {
             modes.iter().map(move |mode| (kind, mode.gpus, mode.runtime))
         });
-        narrow.chain(self.wide.iter().map(|mode| (mode.kind, mode.held, mode.runtime)))
+        let wide = self.wide.iter().map(|mode| (mode.kind, mode.held, mode.runtime));
+        narrow
+            .chain(wide)
+            .chain(self.stay.iter().map(|stay| (stay.kind, stay.held(), stay.runtime)))
+    }
+
+    /// Whether it may use a node.
+    #[inline]
+    pub(crate) fn may_use(&self, node: usize) -> bool {
+        self.places.as_ref().is_none_or(|places| places[node])
+    }
+
+    /// Whether staying is all that it can do.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.stay.is_some() && self.wide.is_empty() && self.modes.iter().all(Vec::is_empty)
     }
 
     /// Whether the other has the same modes, whatever strategies they stand for.
@@ -117,27 +170,86 @@ impl Model {
         }
         let ready = nodes.iter().map(|node| vec![0.0; node.gpus as usize]).collect();
         let mut model = Self { nodes, tasks: Vec::new(), num_kinds, capacity, widest, ready };
-        model.tasks = problem
-            .tasks
-            .iter()
-            .map(|task| {
-                let by_kind = |kind: usize| model.narrow_modes(kind, names[kind], &task.strategies);
-                let modes: Vec<Vec<Mode>> = (0..num_kinds).map(by_kind).collect();
-                let wide = (0..num_kinds)
-                    .flat_map(|kind| {
-                        model.wide_modes(kind, names[kind], &task.strategies, &modes[kind])
-                    })
-                    .collect();
-                Task { modes, wide }
-            })
+        let node_index: BTreeMap<&str, usize> = (0..)
+            .zip(&problem.cluster.nodes)
+            .map(|(index, node)| (node.name.as_str(), index))
             .collect();
+        let tasks = problem.tasks.iter().map(|task| model.task(task, &names, &node_index));
+        model.tasks = tasks.collect();
         model
     }
 
-    fn narrow_modes(&self, kind: usize, name: &str, strategies: &[Candidate]) -> Vec<Mode> {
+    fn task(&self, task: &ProblemTask, kinds: &[&str], nodes: &BTreeMap<&str, usize>) -> Task {
+        let places = self.places(task, nodes);
+        let by_kind = |kind: usize| {
+            let widest = self.widest_of(kind, places.as_deref());
+            Self::narrow_modes(kinds[kind], &task.strategies, widest)
+        };
+        let mut modes: Vec<Vec<Mode>> = (0..self.num_kinds).map(by_kind).collect();
+        let mut wide: Vec<WideMode> = (0..self.num_kinds)
+            .flat_map(|kind| self.wide_modes(kind, kinds[kind], &task.strategies, &modes[kind]))
+            .collect();
+        let Some(running) = &task.running else {
+            return Task { modes, wide, stay: None, switch_cost: 0.0, places };
+        };
+        let switch_cost = task.switch_cost_s.unwrap_or(0.0);
+        if running.movable {
+            modes.iter_mut().flatten().for_each(|mode| mode.runtime += switch_cost);
+            for mode in &mut wide {
+                mode.runtime += switch_cost;
+            }
+        } else {
+            modes.iter_mut().for_each(Vec::clear);
+            wide.clear();
+        }
+        Task { modes, wide, stay: self.stay(task, nodes), switch_cost, places }
+    }
+
+    /// The nodes that a task may use, where it may not use all.
+    fn places(&self, task: &ProblemTask, nodes: &BTreeMap<&str, usize>) -> Option<Vec<bool>> {
+        if task.only_nodes.is_none() && task.not_nodes.is_empty() {
+            return None;
+        }
+        let mut places = vec![task.only_nodes.is_none(); self.nodes.len()];
+        let mut set = |names: &[String], may: bool| {
+            for node in names.iter().filter_map(|name| nodes.get(name.as_str())) {
+                places[*node] = may;
+            }
+        };
+        set(task.only_nodes.as_deref().unwrap_or_default(), true);
+        set(&task.not_nodes, false);
+        Some(places)
+    }
+
+    /// Devices of the largest node of a kind among some places.
+    fn widest_of(&self, kind: usize, places: Option<&[bool]>) -> u32 {
+        let Some(places) = places else { return self.widest[kind] };
+        let of_kind =
+            self.nodes.iter().zip(places).filter(|(node, may)| **may && node.kind == kind);
+        of_kind.map(|(node, _)| node.gpus).max().unwrap_or(0)
+    }
+
+    /// What a running task does if it is left alone, where it may be.
+    fn stay(&self, task: &ProblemTask, nodes: &BTreeMap<&str, usize>) -> Option<Stay> {
+        let strategy = task.running_strategy()?;
+        let held = &task.running.as_ref()?.placement;
+        if !held.iter().all(|part| task.may_use(&part.node)) {
+            return None;
+        }
+        let part = |part: &HeldDevices| {
+            let node = *nodes.get(part.node.as_str())?;
+            Some(Placement { node, devices: part.devices.clone() })
+        };
+        let mut gang = held.iter().map(part).collect::<Option<Gang>>()?;
+        gang.sort_by_key(|part| part.node);
+        let kind = self.nodes[gang.first()?.node].kind;
+        Some(Stay { strategy, gang, kind, runtime: task.strategies[strategy].runtime_s })
+    }
+
+    fn narrow_modes(name: &str, strategies: &[Candidate], widest: u32) -> Vec<Mode> {
         let mut modes: Vec<Mode> = (0u32..)
             .zip(strategies)
-            .filter(|(_, one)| holds_on(one, name) && one.gpus <= self.widest[kind])
+            .filter(|(_, one)| holds_on(one, name) && one.gpus <= widest)
             .map(|(strategy, one)| Mode { gpus: one.gpus, runtime: one.runtime_s, strategy })
             .collect();
         modes.sort_by(|left, right| {
@@ -216,13 +328,46 @@ impl Model {
 
     /// Whether every gang fits into one node, so that nodes are independent of each other.
     pub(crate) fn is_separable(&self) -> bool {
-        self.tasks.iter().all(|task| task.wide.is_empty())
+        self.tasks.iter().all(|task| {
+            task.wide.is_empty() && task.stay.as_ref().is_none_or(|stay| stay.home().is_some())
+        })
     }
 
-    /// Modes of `task` that fit on `node`.
+    /// The same with the runtimes of running tasks as they are without their switch costs.
+    pub(crate) fn without_switch_costs(&self) -> Self {
+        let mut raw = self.clone();
+        for task in &mut raw.tasks {
+            let cost = task.switch_cost;
+            task.modes.iter_mut().flatten().for_each(|mode| mode.runtime -= cost);
+            task.wide.iter_mut().for_each(|mode| mode.runtime -= cost);
+        }
+        raw
+    }
+
+    /// Whether every task has a mode, or stays.
+    pub(crate) fn has_modes(&self) -> bool {
+        self.tasks.iter().all(|task| task.shapes().next().is_some())
+    }
+
+    /// Whether some task may not use all nodes.
+    pub(crate) fn has_places(&self) -> bool {
+        self.tasks.iter().any(|task| task.places.is_some())
+    }
+
+    /// Whether some task runs already.
+    pub(crate) fn has_running(&self) -> bool {
+        self.tasks.iter().any(|task| task.stay.is_some() || task.switch_cost > 0.0)
+    }
+
+    /// Modes of `task` that fit on `node`, where it may use that.
+    #[inline]
     pub(crate) fn modes_on(&self, task: usize, node: usize) -> &[Mode] {
         let Node { gpus, kind } = self.nodes[node];
-        let modes = &self.tasks[task].modes[kind];
+        let task = &self.tasks[task];
+        if !task.may_use(node) {
+            return &[];
+        }
+        let modes = &task.modes[kind];
         &modes[..modes.partition_point(|mode| mode.gpus <= gpus)]
     }
 }

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use saturn_core::{Objective, Plan};
 
 use crate::baselines::Baseline;
+use crate::baselines::Pace;
 use crate::error::SolveError;
-use crate::schedule::Pace;
 
 /// What the searches over lists and sequences can make small: an objective of which each gang's part
 /// depends on its own end alone, and tasks count alike.

@@ -1,8 +1,25 @@
 //! Linear and mixed-integer programs in HiGHS: the one place that calls it.
+//!
+//! HiGHS can't be interrupted, doesn't always keep its time limit, and now and then ends with an
+//! error. None of that may cost a plan: each program is solved on a thread of its own, which is left
+//! behind where the deadline comes first, and whatever is no answer is [`Outcome::Unknown`]. Left
+//! behind, it ends by its own time limit. And as HiGHS has called programs infeasible that are not
+//! (HiGHS#2033), it is asked again with other tolerances and without presolve before that is believed.
 
-use highs::{Col, HighsModelStatus, HighsSolutionStatus, RowProblem, Sense};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
-use crate::error::SolveError;
+use highs::{Col, HighsModelStatus, HighsSolutionStatus, HighsStatus, RowProblem, Sense};
+
+use crate::clock::Deadline;
+
+/// The share of the time left that HiGHS is given: the rest is for what it does beyond its limit.
+const SHARE: f64 = 0.97;
+/// Between two looks at the clock.
+const LOOK: Duration = Duration::from_millis(4);
+/// Looks beyond the deadline for which an answer may still come.
+const LATE_LOOKS: u32 = 4;
 
 /// A program to be minimised, built row by row.
 #[derive(Default)]
@@ -14,7 +31,7 @@ pub(crate) struct Program {
 /// What HiGHS makes of a program.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
-    /// Proven to have no solution.
+    /// There is no solution; HiGHS has found so twice.
     Infeasible,
     /// Stopped, or solved, with what is known.
     Known {
@@ -27,21 +44,32 @@ pub(crate) enum Outcome {
         /// Multipliers of the rows; for linear programs only.
         duals: Vec<f64>,
     },
+    /// No answer: out of time, or HiGHS failed.
+    Unknown,
 }
 
 /// How long HiGHS may work.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Effort {
-    pub(crate) time_limit_s: f64,
+#[derive(Clone, Copy)]
+pub(crate) struct Effort<'a> {
+    pub(crate) deadline: Deadline<'a>,
     /// Nodes of its tree: a limit that does not depend on the machine.
     pub(crate) max_nodes: Option<i32>,
 }
 
-impl Effort {
-    /// So many seconds.
-    pub(crate) fn seconds(time_limit_s: f64) -> Self {
-        Self { time_limit_s, max_nodes: None }
+impl<'a> Effort<'a> {
+    /// Until then.
+    pub(crate) fn until(deadline: Deadline<'a>) -> Self {
+        Self { deadline, max_nodes: None }
     }
+}
+
+/// How exact HiGHS is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Care {
+    /// As exact as it can be.
+    Tight,
+    /// With its own tolerances and without presolve: what is infeasible by rounding alone is not.
+    Relaxed,
 }
 
 impl Program {
@@ -71,51 +99,146 @@ impl Program {
     }
 
     /// Minimises on one thread within the effort.
-    pub(crate) fn solve(self, effort: Effort) -> Result<Outcome, SolveError> {
-        let refused = |what: &dyn std::fmt::Debug| SolveError::Highs(format!("{what:?}"));
-        let mut model =
-            self.rows.try_optimise(Sense::Minimise).map_err(|status| refused(&status))?;
-        model.make_quiet();
-        let options = [
-            model.try_set_option("time_limit", effort.time_limit_s.max(0.0)),
-            model.try_set_option("mip_max_nodes", effort.max_nodes.unwrap_or(i32::MAX)),
-            model.try_set_option("threads", 1),
-            model.try_set_option("mip_rel_gap", 1e-7),
-            model.try_set_option("mip_abs_gap", 1e-9),
+    pub(crate) fn solve(self, effort: Effort) -> Outcome {
+        match attempt(self.rows.clone(), self.has_integers, Care::Tight, effort) {
+            Outcome::Infeasible => {
+                match attempt(self.rows, self.has_integers, Care::Relaxed, effort) {
+                    Outcome::Infeasible => Outcome::Infeasible,
+                    Outcome::Known { .. } | Outcome::Unknown => Outcome::Unknown,
+                }
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+/// Solves the rows on a thread of its own.
+fn attempt(rows: RowProblem, has_integers: bool, care: Care, effort: Effort) -> Outcome {
+    let Effort { deadline, max_nodes } = effort;
+    let time_limit_s = deadline.left_s() * SHARE;
+    if time_limit_s <= 0.0 {
+        return Outcome::Unknown;
+    }
+    let (sender, receiver) = channel();
+    let work = move || {
+        let found = run(rows, has_integers, care, time_limit_s, max_nodes);
+        // Nobody listens any more where the deadline came first.
+        let _ = sender.send(found.unwrap_or(Outcome::Unknown));
+    };
+    if thread::Builder::new().name("highs".to_owned()).spawn(work).is_err() {
+        return Outcome::Unknown;
+    }
+    let mut num_late = 0;
+    loop {
+        match receiver.recv_timeout(LOOK) {
+            Ok(outcome) => return outcome,
+            Err(RecvTimeoutError::Disconnected) => return Outcome::Unknown,
+            Err(RecvTimeoutError::Timeout) if deadline.is_over() => {
+                num_late += 1;
+                if num_late > LATE_LOOKS || deadline.is_interrupted() {
+                    return Outcome::Unknown;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+fn run(
+    rows: RowProblem,
+    has_integers: bool,
+    care: Care,
+    time_limit_s: f64,
+    max_nodes: Option<i32>,
+) -> Result<Outcome, HighsStatus> {
+    let mut model = rows.try_optimise(Sense::Minimise)?;
+    model.make_quiet();
+    // What is not set is as HiGHS has it; a limit must be.
+    model.try_set_option("time_limit", time_limit_s).map_err(|_| HighsStatus::Error)?;
+    let set = [
+        model.try_set_option("mip_max_nodes", max_nodes.unwrap_or(i32::MAX)),
+        model.try_set_option("threads", 1),
+        model.try_set_option("mip_rel_gap", 1e-7),
+        model.try_set_option("mip_abs_gap", 1e-9),
+    ];
+    set.into_iter().collect::<Result<(), _>>().map_err(|_| HighsStatus::Error)?;
+    let set = match care {
+        Care::Tight => [
             model.try_set_option("primal_feasibility_tolerance", 1e-9),
             model.try_set_option("mip_feasibility_tolerance", 1e-9),
-        ];
-        for option in options {
-            option.map_err(|error| refused(&error))?;
+        ],
+        Care::Relaxed => [
+            model.try_set_option("presolve", "off"),
+            model.try_set_option("mip_max_nodes", i32::MAX),
+        ],
+    };
+    set.into_iter().collect::<Result<(), _>>().map_err(|_| HighsStatus::Error)?;
+    let solved = model.try_solve()?;
+    match solved.status() {
+        HighsModelStatus::Infeasible => Ok(Outcome::Infeasible),
+        HighsModelStatus::Optimal
+        | HighsModelStatus::ReachedTimeLimit
+        | HighsModelStatus::ReachedSolutionLimit
+        | HighsModelStatus::ReachedInterrupt
+        | HighsModelStatus::ObjectiveBound => {
+            let is_solved = solved.status() == HighsModelStatus::Optimal;
+            let bound = if has_integers {
+                solved.double_info_value(c"mip_dual_bound")?
+            } else if is_solved {
+                solved.objective_value()
+            } else {
+                f64::NEG_INFINITY
+            };
+            let has_solution = solved.primal_solution_status() == HighsSolutionStatus::Feasible;
+            let solution = solved.get_solution();
+            Ok(Outcome::Known {
+                is_solved,
+                bound,
+                columns: has_solution.then(|| solution.columns().to_vec()),
+                duals: solution.dual_rows().to_vec(),
+            })
         }
-        let solved = model.try_solve().map_err(|status| refused(&status))?;
-        match solved.status() {
-            HighsModelStatus::Infeasible => Ok(Outcome::Infeasible),
-            HighsModelStatus::Optimal
-            | HighsModelStatus::ReachedTimeLimit
-            | HighsModelStatus::ReachedSolutionLimit
-            | HighsModelStatus::ReachedInterrupt
-            | HighsModelStatus::ObjectiveBound => {
-                let is_optimal = solved.status() == HighsModelStatus::Optimal;
-                let bound = if self.has_integers {
-                    solved
-                        .double_info_value(c"mip_dual_bound")
-                        .map_err(|status| refused(&status))?
-                } else if is_optimal {
-                    solved.objective_value()
-                } else {
-                    f64::NEG_INFINITY
-                };
-                let has_solution = solved.primal_solution_status() == HighsSolutionStatus::Feasible;
-                let solution = solved.get_solution();
-                Ok(Outcome::Known {
-                    is_solved: is_optimal,
-                    bound,
-                    columns: has_solution.then(|| solution.columns().to_vec()),
-                    duals: solution.dual_rows().to_vec(),
-                })
-            }
-            other => Err(refused(&other)),
+        _ => Ok(Outcome::Unknown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, FrozenClock};
+
+    /// A clock that says at once that everything is over.
+    struct Over;
+
+    impl Clock for Over {
+        fn elapsed_s(&self) -> f64 {
+            0.0
         }
+
+        fn is_interrupted(&self) -> bool {
+            true
+        }
+    }
+
+    /// A column between 0 and 1 that is to be at least `least`.
+    fn program(least: f64) -> Program {
+        let mut program = Program::default();
+        let column = program.binary(1.0);
+        program.at_least(least, &[(column, 1.0)]);
+        program
+    }
+
+    #[test]
+    fn what_is_infeasible_by_less_than_a_tolerance_is_not_believed() {
+        let effort = Effort::until(Deadline::new(&FrozenClock, 10.0));
+        assert_eq!(program(1.5).solve(effort), Outcome::Infeasible);
+        assert_ne!(program(1.0 + 1e-8).solve(effort), Outcome::Infeasible);
+        assert!(matches!(program(0.5).solve(effort), Outcome::Known { is_solved: true, .. }));
+    }
+
+    #[test]
+    fn without_time_nothing_is_known() {
+        let effort = Effort::until(Deadline::new(&Over, 10.0));
+        assert_eq!(program(0.5).solve(effort), Outcome::Unknown);
     }
 }

@@ -12,6 +12,7 @@ use crate::greedy::{HASTES, ORDERS, Order, Recipe, greedy};
 use crate::lists::{Lists, completion, makespan};
 use crate::model::Model;
 use crate::options::Aim;
+use crate::settle::settle;
 use crate::{large, small};
 
 /// Up to this many tasks and nodes a problem is small.
@@ -57,6 +58,8 @@ impl Search<'_> {
         } else {
             large::search(self, &mut best, is_warm);
         }
+        settle(self.model, self.objective, &mut best.lists);
+        best.value = self.value(&best.lists);
         best
     }
 
@@ -108,6 +111,7 @@ impl Search<'_> {
                     target: least * target,
                     haste: *haste,
                     order: *order,
+                    stays: true,
                 })
             })
         })

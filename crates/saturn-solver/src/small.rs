@@ -67,7 +67,8 @@ fn anneal(
             Aim::Completion => Order::Smallest,
         };
         let haste = HASTES[random.below(HASTES.len())];
-        greedy(model, &bound.prices, Recipe { target, haste, order })
+        let stays = random.below(4) > 0;
+        greedy(model, &bound.prices, Recipe { target, haste, order, stays })
     } else {
         best.lists.clone()
     };

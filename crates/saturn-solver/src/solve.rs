@@ -5,31 +5,30 @@ use saturn_core::{
 };
 
 use crate::auto;
-use crate::baselines;
 use crate::bounds::area::{AreaBound, area_bound};
-use crate::bounds::config_lp;
 use crate::clock::{Clock, Deadline};
 use crate::error::SolveError;
 use crate::general::{self, Exact};
 use crate::lists::{self, Lists};
 use crate::model::Model;
 use crate::options::{Aim, Backend, Options};
-use crate::random::Random;
-use crate::schedule::{Pace, Schedule, assignments};
+use crate::schedule::{Schedule, assignments};
 use crate::search::Search;
-use crate::sequence::{self, Player, Sequence};
 use crate::split;
 use crate::warm;
 
 /// A gap that counts as proven.
 const OPTIMAL_GAP: f64 = 1e-6;
-/// With wide gangs about and more tasks than this, most of the time goes to lists.
-const MANY_TASKS: usize = 80;
+/// The share of the time for prices and the first bounds, at most.
+const FIRST_BOUNDS: f64 = 0.1;
+/// A plan that is better by less than this, relative, is not better.
+const ROUNDING: f64 = 1e-12;
 
 /// Plans `problem`: the best plan found within the limits of `options`, with what is proven of it.
 ///
 /// A problem without a plan, and a limit reached before any plan was found, are answers, not errors:
-/// see `PlanStatus`. Every plan has passed `saturn_core::check`.
+/// see `PlanStatus`. Every plan has passed `saturn_core::check`. No backend but the yardsticks gives a
+/// plan worse than a warm start that is a plan of this problem.
 pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<Plan, SolveError> {
     problem.validate()?;
     options.validate()?;
@@ -37,30 +36,8 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     let mut plan = Plan::none(options.objective);
     let unplaceable = problem.unplaceable();
     if unplaceable.is_empty() {
-        let model = Model::new(problem);
-        if let Some(aim) = aim(problem, options.objective) {
-            let bound = area_bound(&model);
-            let may_switch = split::applies(problem, options);
-            plan.lower_bound_s = if may_switch {
-                config_lp::area_of_free_switches(&model, &bound.prices)
-            } else {
-                bound.makespan
-            };
-            if aim == Aim::Completion {
-                let prices = &bound.prices;
-                plan.completion_bound_s = general::completion_bound(problem, &model, prices);
-            }
-            if !deadline.is_over() {
-                let solve = Solve { problem, options, aim, model: &model, bound, deadline };
-                if may_switch {
-                    split::solve(&solve, &mut plan)?;
-                } else {
-                    solve.run(&mut plan)?;
-                }
-            }
-        } else {
-            general::solve(problem, options, &model, deadline, &mut plan)?;
-        }
+        plan_tasks(problem, options, deadline, &mut plan);
+        take_warm_start(problem, options, &mut plan);
     } else {
         let reason = |(task, reason)| Reason { task: Some(task), reason };
         plan.reasons = unplaceable.into_iter().map(reason).collect();
@@ -80,32 +57,89 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     Ok(plan)
 }
 
-/// What the searches for plain problems make small, where `problem` is one of those: devices and
-/// runtimes are all there is to it.
-fn aim(problem: &Problem, objective: Objective) -> Option<Aim> {
+/// Plans a problem each of whose tasks fits the cluster: whole tasks first, then with switches.
+fn plan_tasks(problem: &Problem, options: &Options, deadline: Deadline, plan: &mut Plan) {
+    let model = Model::new(problem);
+    let bounding = deadline.within(deadline.left_s() * FIRST_BOUNDS);
+    // Types that fit no task can't be priced; those that do keep their prices.
+    let bound = if model.has_modes() {
+        area_bound(&model, bounding)
+    } else {
+        AreaBound { makespan: 0.0, prices: vec![1.0; model.num_kinds] }
+    };
+    let may_switch = split::applies(problem, &model, options);
+    let whole = if may_switch { split::whole(options) } else { options.clone() };
+    let until = if may_switch { split::until(deadline) } else { deadline };
+    match aim(problem, &model, options) {
+        Some(aim) => {
+            plan.lower_bound_s = bound.makespan;
+            if aim == Aim::Completion {
+                let prices = &bound.prices;
+                plan.completion_bound_s =
+                    general::completion_bound(problem, &model, prices, bounding);
+            }
+            if !deadline.is_over() {
+                let bound = bound.clone();
+                let options = &whole;
+                Solve { problem, options, aim, model: &model, bound, deadline: until }.run(plan);
+            }
+        }
+        None => general::solve(problem, &whole, &model, &bound.prices, until, plan),
+    }
+    if may_switch {
+        let aim = Aim::Makespan;
+        let solve = Solve { problem, options, aim, model: &model, bound, deadline };
+        split::solve(&solve, plan);
+    }
+}
+
+/// The plan in force is the answer where none better was found.
+fn take_warm_start(problem: &Problem, options: &Options, plan: &mut Plan) {
+    let Some(warm) = &options.warm_start else { return };
+    let is_known = |one: &saturn_core::Assignment| one.task < problem.tasks.len();
+    if options.backend.baseline().is_some() || !warm.assignments.iter().all(is_known) {
+        return;
+    }
+    let mut num_segments = vec![0; problem.tasks.len()];
+    for one in &warm.assignments {
+        num_segments[one.task] += 1;
+    }
+    let found = Plan::of(problem, options.objective, warm.assignments.clone());
+    let is_better = !plan.is_usable() || found.value() < plan.value() * (1.0 - ROUNDING);
+    if is_better
+        && plan.status != PlanStatus::Infeasible
+        && num_segments.iter().all(|segments| *segments <= options.max_switches + 1)
+        && check(problem, &found).is_ok()
+    {
+        plan.reasons.clear();
+        plan.set_assignments(problem, found.assignments);
+        grade(plan);
+    }
+}
+
+/// What the searches over lists make small, where `problem` is one for them: every gang fits into a
+/// node, and running tasks and places are all there is to it beside devices and runtimes.
+fn aim(problem: &Problem, model: &Model, options: &Options) -> Option<Aim> {
+    let is_for_lists =
+        model.is_separable() && model.has_modes() && options.backend.baseline().is_none();
     let is_plain_node =
         |node: &Node| node.available_from_s == 0.0 && node.available_until_s.is_none();
     let is_plain_task = |task: &ProblemTask| {
-        let ProblemTask { release_s, after, deadline_s, only_nodes, not_nodes, running, .. } = task;
-        let is_free = only_nodes.is_none() && not_nodes.is_empty() && running.is_none();
-        is_free && *release_s == 0.0 && after.is_empty() && deadline_s.is_none()
+        task.release_s == 0.0 && task.after.is_empty() && task.deadline_s.is_none()
     };
     let is_plain = problem.deadline_s.is_none()
         && problem.cluster.nodes.iter().all(is_plain_node)
         && problem.tasks.iter().all(is_plain_task);
-    match objective {
-        Objective::Makespan if is_plain => Some(Aim::Makespan),
-        Objective::Completion
-            if is_plain
-                && problem.tasks.iter().all(|task| task.weight.to_bits() == 1.0f64.to_bits()) =>
-        {
-            Some(Aim::Completion)
-        }
-        _ => None,
+    let counts_once = |task: &ProblemTask| task.weight.to_bits() == 1.0f64.to_bits();
+    match options.objective {
+        _ if !is_for_lists || !is_plain => None,
+        Objective::Makespan => Some(Aim::Makespan),
+        Objective::Completion => problem.tasks.iter().all(counts_once).then_some(Aim::Completion),
+        Objective::Cost => None,
     }
 }
 
-/// One solve of a plain problem at work.
+/// One solve by lists at work.
 pub(crate) struct Solve<'a> {
     pub(crate) problem: &'a Problem,
     pub(crate) options: &'a Options,
@@ -116,46 +150,37 @@ pub(crate) struct Solve<'a> {
 }
 
 impl Solve<'_> {
-    fn run(&self, plan: &mut Plan) -> Result<(), SolveError> {
-        if let Some((which, pace)) = self.options.backend.baseline() {
-            let sequence = baselines::baseline(self.model, which, self.options.seed);
-            self.adopt(plan, &self.scheduled(&sequence), pace);
-            return Ok(());
-        }
+    fn run(&self, plan: &mut Plan) {
         match self.options.backend {
             Backend::Milp => self.milp(plan),
             Backend::Search => {
                 let schedule = self.search(self.deadline, self.bound.makespan);
-                self.adopt(plan, &schedule, Pace::Packed);
-                Ok(())
+                self.adopt(plan, &schedule);
             }
             _ => auto::solve(self, plan),
         }
     }
 
-    fn scheduled(&self, sequence: &Sequence) -> Schedule {
-        Player::new(self.model, self.aim, &self.bound.prices).schedule(sequence)
-    }
-
     /// The exact program, from a heuristic plan.
-    fn milp(&self, plan: &mut Plan) -> Result<(), SolveError> {
+    fn milp(&self, plan: &mut Plan) {
         let first = self.deadline.within(self.deadline.left_s() * 0.05);
         let schedule = self.search(first, self.bound.makespan);
-        self.adopt(plan, &schedule, Pace::Packed);
+        self.adopt(plan, &schedule);
         if plan.status == PlanStatus::Optimal {
-            return Ok(());
+            return;
         }
         let exact = Exact {
             problem: self.problem,
             model: self.model,
+            prices: &self.bound.prices,
             objective: self.options.objective,
             deadline: self.deadline,
             max_nodes: None,
         };
-        general::solve_exactly(&exact, plan)
+        general::solve_exactly(&exact, plan);
     }
 
-    /// The anytime search: over lists, then over sequences where wide gangs may help.
+    /// The anytime search over lists.
     pub(crate) fn search(&self, deadline: Deadline, low: f64) -> Schedule {
         let warm = self.options.warm_start.as_ref();
         let warm = warm.and_then(|plan| warm::lists(self.problem, self.model, plan));
@@ -169,9 +194,6 @@ impl Solve<'_> {
         low: f64,
         warm: Option<Lists>,
     ) -> Schedule {
-        if !self.model.is_separable() {
-            return self.search_sequences(deadline, low);
-        }
         let best = self.search_lists(deadline, low, self.options.threads, 0.0, warm);
         lists::schedule(self.model, &best)
     }
@@ -200,53 +222,9 @@ impl Solve<'_> {
         search.run(warm).lists
     }
 
-    /// For problems with wide gangs: those first, lists for the rest, then one sequence of all.
-    fn search_sequences(&self, deadline: Deadline, low: f64) -> Schedule {
-        let bound = AreaBound { makespan: low, prices: self.bound.prices.clone() };
-        let Options { max_moves, seed, threads, .. } = *self.options;
-        let objective = self.aim;
-        let mut player = Player::new(self.model, objective, &bound.prices);
-        let mut best: Option<(f64, Sequence)> = None;
-        // Playing a sequence takes time in proportion to the tasks: many are better off as lists.
-        let share = if self.model.tasks.len() > MANY_TASKS { 0.9 } else { 0.5 };
-        let for_lists = deadline.within(deadline.left_s() * share);
-        let mut sets: Vec<Sequence> = Vec::new();
-        for target in [1.02, 1.1, 1.3] {
-            let wide = sequence::wide_first(self.model, low * target);
-            if !sets.contains(&wide) {
-                sets.push(wide);
-            }
-        }
-        for (round, wide) in sets.iter().enumerate() {
-            let rest = sequence::rest_after(self.model, wide);
-            let num_left = sets.len() - round;
-            let search = Search {
-                model: &rest,
-                objective,
-                bound: &bound,
-                deadline: for_lists.within(for_lists.left_s() / num_left as f64),
-                max_moves: max_moves.map(|moves| moves / 2 / sets.len() as u64),
-                seed,
-                threads,
-                enough: 0.0,
-            };
-            let candidate = sequence::with_lists(wide, &search.run(None).lists);
-            let value = player.value(&candidate);
-            if best.as_ref().is_none_or(|(least, _)| value < *least) {
-                best = Some((value, candidate));
-            }
-        }
-        let start = best.map(|(_, sequence)| sequence).unwrap_or_default();
-        let moves = max_moves.map(|moves| moves / 2);
-        let mut random = Random::new(seed, 0);
-        let (_, sequence) =
-            sequence::anneal(self.model, objective, &bound, start, deadline, moves, &mut random);
-        player.schedule(&sequence)
-    }
-
     /// Takes a schedule into the plan if it is better than what is there.
-    pub(crate) fn adopt(&self, plan: &mut Plan, schedule: &Schedule, pace: Pace) {
-        let assignments = assignments(self.problem, schedule, pace);
+    pub(crate) fn adopt(&self, plan: &mut Plan, schedule: &Schedule) {
+        let assignments = assignments(self.problem, self.model, schedule);
         let found = Plan::of(self.problem, self.options.objective, assignments);
         if plan.assignments.is_empty() || found.value() < plan.value() {
             plan.set_assignments(self.problem, found.assignments);

@@ -2,15 +2,16 @@
 //!
 //! On a terminal, events scroll by above a live region that is redrawn in place; elsewhere (pipes,
 //! `TERM=dumb`, notebooks, CI) there is a line for each event and now and then a counter line. It
-//! decides nothing and holds no truth about the run.
+//! decides nothing and holds no truth about the run: it is an observer like others.
 
 use std::fmt;
 use std::io::Write;
 
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use saturn_engine::{Record, State};
+use saturn_engine::{Observer, Record, State};
 
+use crate::history::History;
 use crate::live::{counter, region};
 use crate::paint::{Paint, is_dumb};
 use crate::summary::{Results, summary};
@@ -27,6 +28,9 @@ const COUNTER_EVERY_S: (f64, f64) = (5.0, 60.0);
 const COUNTER_SHARE: f64 = 0.05;
 /// Width of what is not a terminal.
 const PLAIN_WIDTH: usize = 120;
+/// The live region is drawn anew after this, and longer where the plan is large: forecasting it is
+/// most of the work. Seconds, and seconds a place of the plan.
+const REDRAW_S: (f64, f64) = (0.15, 2e-4);
 /// Terminals that don't say how large they are.
 const FALLBACK_SIZE: (u16, u16) = (24, 80);
 
@@ -34,13 +38,14 @@ const FALLBACK_SIZE: (u16, u16) = (24, 80);
 #[derive(Debug)]
 pub struct Console {
     transcript: Transcript,
+    history: History,
     paint: Paint,
     surface: Surface,
 }
 
 enum Surface {
     Plain { sink: Sink, last_said_s: f64 },
-    Terminal { live: ProgressBar, size: Box<dyn Fn() -> (u16, u16) + Send> },
+    Terminal { live: ProgressBar, size: Box<dyn Fn() -> (u16, u16) + Send>, drawn_s: f64 },
 }
 
 impl fmt::Debug for Surface {
@@ -83,6 +88,7 @@ impl Console {
     pub fn plain(sink: Sink, paint: Paint) -> Self {
         Self {
             transcript: Transcript::new(paint, PLAIN_WIDTH),
+            history: History::default(),
             paint,
             surface: Surface::Plain { sink, last_said_s: 0.0 },
         }
@@ -102,42 +108,21 @@ impl Console {
         let (_, columns) = size();
         Self {
             transcript: Transcript::new(paint, usize::from(columns)),
+            history: History::default(),
             paint,
-            surface: Surface::Terminal { live, size },
+            surface: Surface::Terminal { live, size, drawn_s: f64::NEG_INFINITY },
         }
     }
 
-    /// Shows a record that was journaled and applied.
-    pub fn record(&mut self, state: &State, record: &Record, now_s: f64) {
-        let lines = self.transcript.record(state, record, now_s);
-        self.say(&lines, now_s);
+    /// The same, knowing what was over before: of a run that is resumed.
+    #[must_use]
+    pub fn with_history(self, history: History) -> Self {
+        Self { history, ..self }
     }
 
-    /// Shows that time passes; to be called about five times a second.
-    pub fn tick(&mut self, state: &State, now_s: f64) {
-        self.transcript.observe(state, now_s);
-        match &mut self.surface {
-            Surface::Plain { last_said_s, .. } => {
-                let (least_s, most_s) = COUNTER_EVERY_S;
-                if now_s - *last_said_s >= (now_s * COUNTER_SHARE).clamp(least_s, most_s)
-                    && let Some(line) = counter(state, now_s)
-                {
-                    let line = self.transcript.aside(&line, now_s);
-                    self.say(&[line], now_s);
-                }
-            }
-            Surface::Terminal { live, size } => {
-                let (rows, columns) = size();
-                let rows = usize::from(rows).saturating_sub(1).max(1);
-                live.set_message(region(state, now_s, columns.into(), rows, self.paint).join("\n"));
-            }
-        }
-    }
-
-    /// Shows a word about the machine that runs the tasks, rather than about a task.
-    pub fn note(&mut self, text: &str, now_s: f64) {
-        let lines = self.transcript.remark(text, now_s);
-        self.say(&lines, now_s);
+    /// What is over of the run.
+    pub fn history(&self) -> &History {
+        &self.history
     }
 
     /// Clears the live region and prints the summary.
@@ -145,7 +130,8 @@ impl Console {
         if let Surface::Terminal { live, .. } = &self.surface {
             live.set_message("");
         }
-        let lines = summary(state, results, self.paint);
+        let mut lines = self.transcript.tick(state, &self.history, f64::INFINITY);
+        lines.extend(summary(state, &self.history, results, self.paint));
         self.say(&lines, now_s);
         if let Surface::Terminal { live, .. } = &self.surface {
             live.finish_and_clear();
@@ -161,7 +147,7 @@ impl Console {
                 sink(&format!("{}\n", lines.join("\n")));
                 *last_said_s = now_s;
             }
-            Surface::Terminal { live, size } => {
+            Surface::Terminal { live, size, .. } => {
                 let (_, columns) = size();
                 let wrapped = lines.iter().flat_map(|line| wrap(line, columns.into(), INDENT));
                 // The progress bar would drop an empty line at the end.
@@ -171,6 +157,47 @@ impl Console {
                 live.println(lines.join("\n"));
             }
         }
+    }
+}
+
+impl Observer for Console {
+    fn record(&mut self, state: &State, record: &Record, now_s: f64) {
+        self.history.record(state, record, now_s);
+        let lines = self.transcript.record(state, &self.history, record, now_s);
+        self.say(&lines, now_s);
+    }
+
+    fn tick(&mut self, state: &State, now_s: f64) {
+        let lines = self.transcript.tick(state, &self.history, now_s);
+        self.say(&lines, now_s);
+        match &mut self.surface {
+            Surface::Plain { last_said_s, .. } => {
+                let (least_s, most_s) = COUNTER_EVERY_S;
+                if now_s - *last_said_s >= (now_s * COUNTER_SHARE).clamp(least_s, most_s)
+                    && let Some(line) = counter(state, &self.history, now_s)
+                {
+                    let line = self.transcript.aside(&line, now_s);
+                    self.say(&[line], now_s);
+                }
+            }
+            Surface::Terminal { live, size, drawn_s } => {
+                let num_places = state.plan.as_ref().map_or(0, |plan| plan.places.len());
+                if now_s - *drawn_s < REDRAW_S.0 + REDRAW_S.1 * num_places as f64 {
+                    return;
+                }
+                *drawn_s = now_s;
+                let (rows, columns) = size();
+                let rows = usize::from(rows).saturating_sub(1).max(1);
+                let size = (usize::from(columns), rows);
+                let lines = region(state, &self.history, now_s, size, self.paint);
+                live.set_message(lines.join("\n"));
+            }
+        }
+    }
+
+    fn note(&mut self, text: &str, now_s: f64) {
+        let lines = self.transcript.remark(text, now_s);
+        self.say(&lines, now_s);
     }
 }
 
@@ -185,16 +212,31 @@ mod tests {
     use std::num::NonZeroU64;
 
     use indicatif::InMemoryTerm;
-    use saturn_core::{Cluster, Gang, Knobs, Node, Placement, Strategy};
+    use saturn_core::{Gang, Knobs, Node, Placement, Strategy};
     use saturn_engine::{
-        AttemptId, DeviceKind, Mode, Policy, Purpose, RunConfig, RunEnd, TaskId, TaskSpec,
+        AttemptId, DeviceKind, Level, Mode, NodeId, Policy, Purpose, RunConfig, RunEnd, TaskId,
+        TaskSpec, TechniqueRef, Wishes,
     };
 
     use super::*;
 
     fn config() -> RunConfig {
-        let node = Node::new("n0", 1, "cpu");
-        let task = TaskSpec {
+        RunConfig {
+            mode: Mode::Orchestrate,
+            device_kind: DeviceKind::Cpu,
+            device_memory_bytes: None,
+            techniques: vec![TechniqueRef {
+                name: "ddp".to_owned(),
+                level: Level::Managed,
+                import: None,
+                pickle: None,
+            }],
+            policy: Policy::default(),
+        }
+    }
+
+    fn only_task() -> TaskSpec {
+        TaskSpec {
             name: "only".to_owned(),
             dir: "tasks/only".to_owned(),
             steps: Some(100),
@@ -203,15 +245,7 @@ mod tests {
             gpu_range: None,
             profile_key: "only".to_owned(),
             measured: Vec::new(),
-        };
-        RunConfig {
-            mode: Mode::Orchestrate,
-            device_kind: DeviceKind::Cpu,
-            cluster: Cluster { nodes: vec![node] },
-            device_memory_bytes: None,
-            techniques: Vec::new(),
-            tasks: vec![task],
-            policy: Policy::default(),
+            wishes: Wishes::default(),
         }
     }
 
@@ -227,6 +261,9 @@ mod tests {
             console.tick(&state, now_s);
         };
         tell(&mut console, Record::Began { config: config() }, 0.0);
+        let joined = Record::NodeJoined { node: NodeId(0), spec: Node::new("n0", 1, "cpu") };
+        tell(&mut console, joined, 0.0);
+        tell(&mut console, Record::TaskAdded { task: TaskId(0), spec: only_task() }, 0.0);
         let gang: Gang = vec![Placement { node: 0, devices: vec![0] }];
         let launch = Record::Launched {
             attempt: AttemptId(1),

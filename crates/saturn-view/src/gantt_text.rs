@@ -1,10 +1,14 @@
 //! A plan drawn with characters: a row for each device, time from left to right.
 //!
 //! Devices of one node that hold the same tasks at the same times share a row, so that a pool of
-//! many nodes stays readable. A bar too short for its task's name shows what fits, at least a block.
+//! many nodes stays readable; of the rows that are left, the first few are drawn. A bar too short for
+//! its task's name shows what fits, at least a block.
+
+use std::collections::BTreeMap;
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Plan, Problem};
+use saturn_engine::{DeviceId, NodeId, devices};
 
 use crate::paint::Paint;
 use crate::text::{fit, pad, pad_left, width};
@@ -12,6 +16,8 @@ use crate::units::clock;
 
 /// The narrowest drawing worth looking at, columns.
 const MIN_CHART: usize = 20;
+/// The most rows that are drawn.
+const MAX_ROWS: usize = 64;
 
 /// One task on one row.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,7 +32,9 @@ pub(crate) fn draw(problem: &Problem, plan: &Plan, max_width: usize, paint: Pain
     if plan.assignments.is_empty() || plan.makespan_s <= 0.0 {
         return Vec::new();
     }
-    let rows = rows(problem, plan);
+    let mut rows = rows(problem, plan);
+    let num_more = rows.len().saturating_sub(MAX_ROWS);
+    rows.truncate(MAX_ROWS);
     let label_width = rows.iter().map(|(label, _)| width(label)).max().unwrap_or(0);
     let columns = max_width.saturating_sub(label_width + 3).max(MIN_CHART);
     let scale = columns as f64 / plan.makespan_s;
@@ -37,6 +45,10 @@ pub(crate) fn draw(problem: &Problem, plan: &Plan, max_width: usize, paint: Pain
             format!("{} {}", paint.dim(&format!("{} │", pad_left(label, label_width))), chart)
         })
         .collect();
+    if num_more > 0 {
+        let text = format!("and {num_more} more rows of devices");
+        lines.push(format!("{}{}", " ".repeat(label_width + 3), paint.dim(&text)));
+    }
     let end = clock(plan.makespan_s);
     let axis = format!("0:00{}{end}", " ".repeat(columns.saturating_sub(4 + width(&end))));
     lines.push(format!("{}{}", " ".repeat(label_width + 3), paint.dim(&axis)));
@@ -45,20 +57,18 @@ pub(crate) fn draw(problem: &Problem, plan: &Plan, max_width: usize, paint: Pain
 
 /// Label and bars of each row, from the first device of the first node.
 fn rows(problem: &Problem, plan: &Plan) -> Vec<(String, Vec<Bar>)> {
+    let mut held: BTreeMap<DeviceId, Vec<Bar>> = BTreeMap::new();
+    for one in &plan.assignments {
+        for device in devices(&one.gang) {
+            let bar = Bar { task: one.task, start_s: one.start_s, end_s: one.end_s };
+            held.entry(device).or_default().push(bar);
+        }
+    }
     let mut rows: Vec<(usize, u32, u32, Vec<Bar>)> = Vec::new();
     for (index, node) in problem.cluster.nodes.iter().enumerate() {
         for device in 0..node.gpus {
-            let mut bars: Vec<Bar> = plan
-                .assignments
-                .iter()
-                .filter(|assignment| {
-                    assignment
-                        .gang
-                        .iter()
-                        .any(|part| part.node == index && part.devices.contains(&device))
-                })
-                .map(|one| Bar { task: one.task, start_s: one.start_s, end_s: one.end_s })
-                .collect();
+            let mut bars =
+                held.remove(&DeviceId { node: NodeId(index), device }).unwrap_or_default();
             bars.sort_by(|left, right| left.start_s.total_cmp(&right.start_s));
             match rows.last_mut() {
                 Some((node, _, last, shared)) if *node == index && *shared == bars => {

@@ -1,6 +1,9 @@
-//! Everything that a person sees of a run, made from the engine's state.
+//! Everything that a person sees of a run, made from the engine's state and its [`History`].
 //!
+//! - [`History`] keeps what the state forgets, folded from the same records.
 //! - [`Console`] shows a run while it goes on: on a terminal or as plain lines.
+//! - [`status`] is where a run and each of its tasks stand, as data; [`status_text`] the same as text.
+//! - [`explain`] says why a task, or the run, is as it is.
 //! - [`Report`] is a run as data (`report.json`) and as a page (`report.html`).
 //! - [`plan_text`] is a plan of a planning problem for a terminal, [`plan_html`] the same as a page.
 //!
@@ -8,7 +11,10 @@
 //! tested by a snapshot. Text from users and workers is escaped where it enters a view.
 
 mod console;
+mod expect;
+mod explain;
 mod gantt_text;
+mod history;
 mod html;
 mod limits;
 pub mod live;
@@ -16,6 +22,8 @@ pub mod outcome;
 mod paint;
 pub mod plan_table;
 pub mod report;
+mod status;
+mod status_text;
 mod summary;
 pub mod text;
 mod transcript;
@@ -23,9 +31,16 @@ pub mod units;
 pub mod words;
 
 pub use console::{Console, Sink};
+pub use expect::{Band, DEFAULT_RATIOS, MIN_ENDED, QUANTILES};
+pub use explain::{Candidate, Code, Explanation, Reason, TaskMove, explain};
+pub use history::{
+    History, Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent, replay,
+};
 pub use html::{plan_html, render_html};
 pub use paint::Paint;
 pub use plan_table::plan_text;
 pub use report::{LossPoint, Report, read_metrics};
+pub use status::{DevicesOn, PoolStatus, RunningTrial, SetAside, Status, TaskStatus, status};
+pub use status_text::status_text;
 pub use summary::{Results, summary};
 pub use transcript::Transcript;

@@ -1,129 +1,174 @@
 //! What runs at this moment: the live region of a terminal, and the counter line of a pipe.
 
-use saturn_core::TrialOutcome;
 use saturn_core::names::escape_terminal;
-use saturn_engine::{
-    Attempt, AttemptId, Forecast, Phase, Purpose, State, TaskId, TaskStatus, forecast,
-};
+use saturn_engine::{Attempt, Forecast, Mode, Purpose, Stage, State, TaskId, TaskStatus, forecast};
 
-use crate::outcome::task_counts;
+use crate::history::History;
+use crate::outcome::{TaskCounts, TrialCounts};
 use crate::paint::Paint;
 use crate::text::{bar, fit, fit_coloured, pad, pad_left, width};
-use crate::transcript::trial_progress;
 use crate::units::{clock, count, duration, number};
 use crate::words;
 
-/// Columns of the overall bar and of a task's bar.
-const OVERALL_BAR: usize = 30;
-const TASK_BAR: usize = 16;
+/// Columns of the overall bar, the most that fit, and of a task's bar.
+const OVERALL_BARS: [usize; 3] = [30, 16, 8];
+const TASK_BARS: (usize, usize) = (8, 16);
+/// Terminals narrower than this have the shorter bars.
+const WIDE: usize = 100;
 /// Longer names are cut.
 const MAX_NAME: usize = 28;
 /// Lines of the region that are not of attempts.
 const OTHER_LINES: usize = 3;
+/// Attempts that a counter line names.
+const MAX_COUNTED: usize = 6;
 const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
 /// The live region: the run as a whole, then a line for each running attempt, then what comes next.
 /// No line is wider than `columns`, and there are at most `rows`.
-pub fn region(state: &State, now_s: f64, columns: usize, rows: usize, paint: Paint) -> Vec<String> {
+pub fn region(
+    state: &State,
+    history: &History,
+    now_s: f64,
+    (columns, rows): (usize, usize),
+    paint: Paint,
+) -> Vec<String> {
     let forecast = forecast(state, now_s);
-    let mut lines = vec![overall(state, &forecast, now_s, paint)];
-    let live: Vec<(AttemptId, &Attempt)> = state.live_attempts().collect();
+    let columns = columns.saturating_sub(1);
+    let mut lines = vec![overall(state, history, &forecast, now_s, columns, paint)];
     let room = rows.saturating_sub(OTHER_LINES).max(1);
-    let num_shown = if live.len() > room { room - 1 } else { live.len() };
-    let widths = Widths::of(state, &forecast, &live, now_s);
-    for (_, attempt) in &live[..num_shown] {
+    let num_live = state.attempts.len();
+    let num_shown = if num_live > room { room - 1 } else { num_live };
+    let shown: Vec<&Attempt> = state.attempts.values().take(num_shown).collect();
+    let mut widths = Widths::of(state, &forecast, &shown, now_s);
+    widths.bar = if columns < WIDE { TASK_BARS.0 } else { TASK_BARS.1 };
+    for attempt in shown {
         lines.push(attempt_line(state, &forecast, attempt, now_s, &widths, paint));
     }
-    if live.len() > num_shown {
-        lines.push(paint.dim(&format!("  and {} more", live.len() - num_shown)));
+    if num_live > num_shown {
+        lines.push(paint.dim(&format!("  and {} more", num_live - num_shown)));
     }
     if let Some(next) = next_line(state, &forecast, now_s) {
         lines.push(paint.dim(&next));
     }
-    lines.iter().map(|line| fit_coloured(line, columns.saturating_sub(1))).collect()
+    lines.iter().map(|line| fit_coloured(line, columns)).collect()
 }
 
 /// One line for logs: how far the run is, and each running attempt. `None` where nothing runs.
-pub fn counter(state: &State, now_s: f64) -> Option<String> {
-    let forecast = forecast(state, now_s);
-    let running: Vec<String> =
-        state.live_attempts().map(|(_, attempt)| brief(state, &forecast, attempt, now_s)).collect();
-    if running.is_empty() {
+pub fn counter(state: &State, history: &History, now_s: f64) -> Option<String> {
+    if state.attempts.is_empty() {
         return None;
     }
-    Some(format!("{}: {}", position(state, &forecast, now_s), running.join("; ")))
-}
-
-/// How far the run is, and what is left of it.
-fn position(state: &State, forecast: &Forecast, now_s: f64) -> String {
-    match state.phase() {
-        Phase::Trials => {
-            let (num_known, num_all) = trial_progress(state);
-            let left = trials_left_s(state, now_s)
-                .map(|left_s| format!(", about {} left", duration(left_s)))
-                .unwrap_or_default();
-            format!("{num_known} of {}{left}", count(num_all, "trial"))
-        }
-        Phase::Planning => "planning".to_owned(),
-        Phase::Stopping if state.interrupted == Some(true) => "stopping at once".to_owned(),
-        Phase::Stopping => "stopping at checkpoints; Ctrl-C again to stop at once".to_owned(),
-        Phase::Training | Phase::Ended(_) => {
-            let counts = task_counts(state);
-            let failed = if counts.failed > 0 {
-                format!(", {} failed", counts.failed)
-            } else {
-                String::new()
-            };
-            let left = if state.plan().is_some() && forecast.end_s > now_s {
-                format!(", about {} left", duration(forecast.end_s - now_s))
-            } else {
-                String::new()
-            };
-            format!("{} of {} done{failed}{left}", counts.done, count(counts.all, "task"))
-        }
+    let forecast = forecast(state, now_s);
+    let live = state.attempts.values().take(MAX_COUNTED);
+    let mut running: Vec<String> =
+        live.map(|attempt| brief(state, &forecast, attempt, now_s)).collect();
+    let num_more = state.attempts.len() - running.len();
+    if num_more > 0 {
+        running.push(format!("and {num_more} more"));
     }
+    Some(format!("{}: {}", position(state, history, &forecast, now_s), running.join("; ")))
 }
 
-fn overall(state: &State, forecast: &Forecast, now_s: f64, paint: Paint) -> String {
-    let position = position(state, forecast, now_s);
-    let (label, share) = match state.phase() {
-        Phase::Trials => {
-            let (num_known, num_all) = trial_progress(state);
-            ("trials", num_known as f64 / num_all.max(1) as f64)
-        }
-        Phase::Planning => ("plan", 0.0),
-        Phase::Stopping => ("stop", trained_share(state, forecast, now_s)),
-        Phase::Training | Phase::Ended(_) => ("train", trained_share(state, forecast, now_s)),
-    };
+/// Where the tasks and trials of the run stand, and when it is expected to end.
+fn position(state: &State, history: &History, forecast: &Forecast, now_s: f64) -> String {
+    match state.interrupted {
+        Some(true) => return "stopping at once; Ctrl-C again to wait for nothing".to_owned(),
+        Some(false) => return "stopping at checkpoints; Ctrl-C again to stop at once".to_owned(),
+        None => {}
+    }
+    let mut parts = Vec::new();
+    let tasks = TaskCounts::of(state);
+    if state.config.mode == Mode::Orchestrate {
+        parts.push(task_words(&tasks));
+    }
+    let trials = TrialCounts::of(state);
+    if trials.open + trials.running > 0 {
+        let (num_known, num_all) = trials.progress();
+        let running = match trials.running {
+            0 => String::new(),
+            number => format!(", {number} running"),
+        };
+        parts.push(format!("{num_known} of {}{running}", count(num_all, "trial")));
+    }
+    parts.extend(time_left(state, history, forecast, now_s));
+    if tasks.open() == 0 && !state.is_closed {
+        parts.push("more may come".to_owned());
+    }
+    parts.join("; ")
+}
+
+/// `1 of 5 tasks done, 1 failed, 2 running, 1 waiting`.
+pub(crate) fn task_words(counts: &TaskCounts) -> String {
+    let stages = [
+        (counts.failed, Stage::Failed),
+        (counts.cancelled, Stage::Cancelled),
+        (counts.running, Stage::Running),
+        (counts.waiting, Stage::Waiting),
+        (counts.measuring, Stage::Measuring),
+        (counts.paused, Stage::Paused),
+    ];
+    let mut parts = vec![format!("{} of {} done", counts.done, count(counts.all, "task"))];
+    let stages = stages.iter().filter(|(number, _)| *number > 0);
+    parts.extend(stages.map(|(number, stage)| format!("{number} {}", stage.word())));
+    parts.join(", ")
+}
+
+/// How long all that is planned takes, or else the trials.
+fn time_left(state: &State, history: &History, forecast: &Forecast, now_s: f64) -> Option<String> {
+    if forecast.tasks.is_empty() {
+        let left_s = trials_left_s(state, history, now_s)?;
+        return Some(format!("trials about {} more", duration(left_s)));
+    }
+    let is_open = |task: &TaskId| !matches!(state.task(*task).status, TaskStatus::Ended(_));
+    let num_unplanned =
+        state.task_ids().filter(|task| is_open(task) && !forecast.tasks.contains_key(task)).count();
+    let of_what = if num_unplanned > 0 { " for what is planned" } else { "" };
+    (forecast.end_s > now_s)
+        .then(|| format!("about {} left{of_what}", duration(forecast.end_s - now_s)))
+}
+
+fn overall(
+    state: &State,
+    history: &History,
+    forecast: &Forecast,
+    now_s: f64,
+    columns: usize,
+    paint: Paint,
+) -> String {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a time on the run's clock picks a picture"
     )]
     let turn = (now_s.max(0.0) * 8.0) as usize % SPINNER.len();
-    let starting = if state.phase() == Phase::Trials && state.attempts.is_empty() {
-        paint.dim("  starting the first workers")
-    } else {
-        String::new()
-    };
-    format!(
-        "{} {}  {}  {}  {}{starting}",
-        SPINNER[turn],
-        pad_left(&clock(now_s), 5),
-        paint.bold(&pad(label, 6)),
-        bar(share, OVERALL_BAR, paint),
-        position,
-    )
+    let head = format!("{} {}", SPINNER[turn], pad_left(&clock(now_s), 5));
+    let mut position = position(state, history, forecast, now_s);
+    if history.attempts.is_empty() && state.num_open_trials() > 0 {
+        position += &paint.dim("; starting the first workers");
+    }
+    let room = columns.saturating_sub(width(&head) + width(&position) + 4);
+    match OVERALL_BARS.into_iter().find(|columns| *columns <= room) {
+        Some(columns) => format!("{head}  {}  {position}", bar(share(state), columns, paint)),
+        None => format!("{head}  {position}"),
+    }
 }
 
-/// Share of the time from the first plan to the forecast end that has passed.
-fn trained_share(state: &State, forecast: &Forecast, now_s: f64) -> f64 {
-    let Some(first) = state.plans.first() else { return 0.0 };
-    if state.plan().is_none() {
-        let counts = task_counts(state);
-        return (counts.done + counts.failed) as f64 / counts.all.max(1) as f64;
+/// How much of the run's work is done: of its trials in a search, else of its tasks' steps, each task
+/// counting alike.
+fn share(state: &State) -> f64 {
+    if state.config.mode == Mode::Search {
+        let (num_known, num_all) = TrialCounts::of(state).progress();
+        return num_known as f64 / num_all.max(1) as f64;
     }
-    (now_s - first.at_s) / (forecast.end_s - first.at_s).max(1e-9)
+    let of_task = |task: TaskId| {
+        let task = state.task(task);
+        match (&task.status, task.steps) {
+            (TaskStatus::Ended(_), _) => 1.0,
+            (_, Some(steps)) => task.step as f64 / steps.max(1) as f64,
+            (_, None) => 0.0,
+        }
+    };
+    state.task_ids().map(of_task).sum::<f64>() / state.tasks.len().max(1) as f64
 }
 
 /// Column widths of the attempts' lines.
@@ -132,18 +177,20 @@ struct Widths {
     strategy: usize,
     steps: usize,
     status: usize,
+    bar: usize,
 }
 
 impl Widths {
-    fn of(state: &State, forecast: &Forecast, live: &[(AttemptId, &Attempt)], now_s: f64) -> Self {
+    fn of(state: &State, forecast: &Forecast, live: &[&Attempt], now_s: f64) -> Self {
         let widest = |texts: &mut dyn Iterator<Item = String>| {
             texts.map(|text| width(&text)).max().unwrap_or(0)
         };
         Self {
-            name: widest(&mut live.iter().map(|(_, one)| name(state, one.task))),
-            strategy: widest(&mut live.iter().map(|(_, one)| words::strategy(&one.strategy))),
-            steps: widest(&mut live.iter().map(|(_, one)| steps(state, one))),
-            status: widest(&mut live.iter().map(|(_, one)| status(state, forecast, one, now_s))),
+            name: widest(&mut live.iter().map(|one| name(state, one.task))),
+            strategy: widest(&mut live.iter().map(|one| words::strategy(&one.strategy))),
+            steps: widest(&mut live.iter().map(|one| steps(state, one))),
+            status: widest(&mut live.iter().map(|one| status(state, forecast, one, now_s))),
+            bar: TASK_BARS.1,
         }
     }
 }
@@ -172,16 +219,16 @@ fn attempt_line(
         paint.task(attempt.task.0, &pad(&name(state, attempt.task), widths.name)),
         pad(&words::strategy(&attempt.strategy), widths.strategy),
     );
-    let place = paint.dim(&words::on_devices(&state.config.cluster, &attempt.gang));
+    let place = paint.dim(&words::on_devices(&state.cluster, &attempt.gang));
     let task = state.task(attempt.task);
     let what = match attempt.purpose {
-        Purpose::Trial(_) => format!("trial, {}", duration(now_s - attempt.launched_s)),
+        Purpose::Trial => format!("trial, {}", duration(now_s - attempt.launched_s)),
         Purpose::Train => {
             let share = attempt.step as f64 / task.steps.unwrap_or(0).max(1) as f64;
             let loss = task.loss.map(|loss| format!("  loss {}", number(loss))).unwrap_or_default();
             format!(
                 "{}  {}{loss}  {}",
-                bar(share, TASK_BAR, paint),
+                bar(share, widths.bar, paint),
                 pad_left(&steps(state, attempt), widths.steps),
                 pad(&status(state, forecast, attempt, now_s), widths.status),
             )
@@ -192,7 +239,7 @@ fn attempt_line(
 
 /// `12 s left`, or what the attempt does instead of training.
 fn status(state: &State, forecast: &Forecast, attempt: &Attempt, now_s: f64) -> String {
-    if attempt.killing {
+    if attempt.is_dying() {
         return "being killed".to_owned();
     }
     if attempt.stopping.is_some() {
@@ -213,7 +260,7 @@ fn brief(state: &State, forecast: &Forecast, attempt: &Attempt, now_s: f64) -> S
     let name = name(state, attempt.task);
     let strategy = words::strategy(&attempt.strategy);
     match attempt.purpose {
-        Purpose::Trial(_) => {
+        Purpose::Trial => {
             format!("{name} {strategy} {}", duration(now_s - attempt.launched_s))
         }
         Purpose::Train => {
@@ -234,61 +281,39 @@ fn next_line(state: &State, forecast: &Forecast, now_s: f64) -> Option<String> {
     if state.interrupted.is_some() {
         return None;
     }
-    let plan = state.plan()?;
+    let plan = state.plan.as_ref()?;
+    let is_waiting = |task: TaskId| state.task(task).status == TaskStatus::Waiting;
     let waiting = || {
-        plan.tasks.iter().filter(|planned| state.task(planned.task).status == TaskStatus::Waiting)
+        let times = plan.places.iter().zip(&forecast.places);
+        times.filter_map(|(place, times)| {
+            let (start_s, _) = (*times)?;
+            is_waiting(place.task).then_some((start_s, place))
+        })
     };
-    let start_s =
-        |task: TaskId| forecast.tasks.get(&task).map_or(f64::INFINITY, |(start, _)| *start);
-    let next =
-        waiting().min_by(|left, right| start_s(left.task).total_cmp(&start_s(right.task)))?;
-    let wait_s = start_s(next.task) - now_s;
-    let num_waiting = waiting().count();
+    let (start_s, next) = waiting().min_by(|left, right| left.0.total_cmp(&right.0))?;
+    let num_waiting = forecast.tasks.keys().filter(|task| is_waiting(**task)).count();
     Some(format!(
         "  {} {}; next {} in {} ({} on {})",
         count(num_waiting, "task"),
         if num_waiting == 1 { "waits" } else { "wait" },
         name(state, next.task),
-        if wait_s.is_finite() { duration(wait_s.max(0.0)) } else { "?".to_owned() },
+        duration((start_s - now_s).max(0.0)),
         words::strategy(&next.strategy),
-        words::on_devices(&state.config.cluster, &next.gang),
+        words::on_devices(&state.cluster, &next.gang),
     ))
 }
 
 /// Seconds until all trials have their outcomes, as the trials so far suggest: each trial holds its
-/// devices for as long as one did on average. `None` before the first has ended.
-fn trials_left_s(state: &State, now_s: f64) -> Option<f64> {
-    let is_trial = |attempt: &&Attempt| matches!(attempt.purpose, Purpose::Trial(_));
-    let taken_s: Vec<f64> = state
-        .attempts
-        .values()
-        .filter(is_trial)
-        .filter_map(|attempt| Some(attempt.ended.as_ref()?.1 - attempt.launched_s))
-        .collect();
-    if taken_s.is_empty() {
-        return None;
-    }
-    let mean_s = taken_s.iter().sum::<f64>() / taken_s.len() as f64;
-    let to_do: u32 =
-        state.trials.iter().filter(|slot| state.is_open(slot)).map(|slot| slot.strategy.gpus).sum();
-    let in_hand_s: f64 = state
-        .live_attempts()
-        .filter(|(_, attempt)| is_trial(attempt))
-        .map(|(_, one)| f64::from(one.strategy.gpus) * (now_s - one.launched_s).min(mean_s))
+/// devices for as long as one did on average. `None` before the first has ended, or where none is
+/// left.
+fn trials_left_s(state: &State, history: &History, now_s: f64) -> Option<f64> {
+    let mean_s = history.mean_trial_s()?;
+    let open_s: f64 =
+        state.open_trials().map(|(_, key)| f64::from(key.strategy.gpus) * mean_s).sum();
+    let running = state.attempts.values().filter(|one| one.purpose == Purpose::Trial);
+    let running_s: f64 = running
+        .map(|one| f64::from(one.strategy.gpus) * (mean_s - (now_s - one.launched_s)).max(0.0))
         .sum();
-    let num_devices = f64::from(state.config.cluster.num_gpus().max(1));
-    Some(((f64::from(to_do) * mean_s - in_hand_s) / num_devices).max(0.0))
-}
-
-/// Trials by outcome: measured, not applicable, out of memory, failed.
-pub(crate) fn trial_counts(state: &State) -> [(usize, &'static str); 4] {
-    let count = |wanted: fn(&TrialOutcome) -> bool| {
-        state.trials.iter().filter(|slot| slot.outcome.as_ref().is_some_and(wanted)).count()
-    };
-    [
-        (count(|outcome| matches!(outcome, TrialOutcome::Measured { .. })), "measured"),
-        (count(|outcome| matches!(outcome, TrialOutcome::NotApplicable { .. })), "not applicable"),
-        (count(|outcome| matches!(outcome, TrialOutcome::OutOfMemory { .. })), "out of memory"),
-        (count(|outcome| matches!(outcome, TrialOutcome::Failed { .. })), "failed"),
-    ]
+    let left_s = (open_s + running_s) / state.num_devices().max(1) as f64;
+    (left_s > 0.0).then_some(left_s)
 }

@@ -2,78 +2,142 @@
 //!
 //! Times are on the run's clock; nothing is counted while no process drove the run.
 
-use saturn_engine::{Purpose, RunPlan, State, TaskEnd, TaskId, TaskStatus};
+use saturn_core::TrialOutcome;
+use saturn_engine::{Purpose, RunPlan, Stage, State, TaskId};
 
-/// Tasks by how they stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use crate::history::History;
+
+/// Tasks by where they stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TaskCounts {
     /// All of them.
     pub all: usize,
+    /// No strategy of them has been measured yet.
+    pub measuring: usize,
+    /// They could train, and wait.
+    pub waiting: usize,
+    /// Training.
+    pub running: usize,
+    /// Paused.
+    pub paused: usize,
     /// Trained to the end.
     pub done: usize,
     /// Given up.
     pub failed: usize,
+    /// Not wanted any more.
+    pub cancelled: usize,
 }
 
-/// Counts the tasks of a run.
-pub fn task_counts(state: &State) -> TaskCounts {
-    let count = |wanted: fn(&TaskEnd) -> bool| {
-        let ended = |status: &TaskStatus| matches!(status, TaskStatus::Ended(end) if wanted(end));
-        state.tasks.iter().filter(|task| ended(&task.status)).count()
-    };
-    TaskCounts {
-        all: state.tasks.len(),
-        done: count(|end| matches!(end, TaskEnd::Done { .. })),
-        failed: count(|end| matches!(end, TaskEnd::Failed { .. })),
+impl TaskCounts {
+    /// Counts the tasks of a run.
+    pub fn of(state: &State) -> Self {
+        let mut counts = Self { all: state.tasks.len(), ..Self::default() };
+        for task in state.task_ids() {
+            *match state.stage(task) {
+                Stage::Measuring => &mut counts.measuring,
+                Stage::Waiting => &mut counts.waiting,
+                Stage::Running => &mut counts.running,
+                Stage::Paused => &mut counts.paused,
+                Stage::Done => &mut counts.done,
+                Stage::Failed => &mut counts.failed,
+                Stage::Cancelled => &mut counts.cancelled,
+            } += 1;
+        }
+        counts
+    }
+
+    /// Tasks that have not ended.
+    pub fn open(&self) -> usize {
+        self.measuring + self.waiting + self.running + self.paused
     }
 }
 
-/// Seconds from the first plan to the end of the last training attempt; `None` before any has ended.
-pub fn realised_makespan_s(state: &State) -> Option<f64> {
-    let first = state.plans.first()?;
-    let ends = state.attempts.values().filter_map(|attempt| {
-        let (_, end_s) = attempt.ended.as_ref()?;
-        (attempt.purpose == Purpose::Train).then_some(*end_s)
-    });
-    let last = ends.fold(f64::NEG_INFINITY, f64::max);
-    last.is_finite().then_some(last - first.at_s)
+/// Trials by what came of them. Those whose type of device is gone count too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct TrialCounts {
+    /// Measured.
+    pub measured: usize,
+    /// Refused by their technique.
+    pub not_applicable: usize,
+    /// Out of memory.
+    pub out_of_memory: usize,
+    /// Raised.
+    pub failed: usize,
+    /// Of all of these, known from an earlier search.
+    pub reused: usize,
+    /// Running.
+    pub running: usize,
+    /// To be run.
+    pub open: usize,
+}
+
+impl TrialCounts {
+    /// Counts the trials of a run.
+    pub fn of(state: &State) -> Self {
+        let mut counts = Self { open: state.num_open_trials(), ..Self::default() };
+        for trial in state.groups.iter().flat_map(|group| group.trials.values()) {
+            let Some(outcome) = &trial.outcome else {
+                counts.running += usize::from(trial.attempt.is_some());
+                continue;
+            };
+            counts.reused += usize::from(trial.reused);
+            *match outcome {
+                TrialOutcome::Measured { .. } => &mut counts.measured,
+                TrialOutcome::NotApplicable { .. } => &mut counts.not_applicable,
+                TrialOutcome::OutOfMemory { .. } => &mut counts.out_of_memory,
+                TrialOutcome::Failed { .. } => &mut counts.failed,
+            } += 1;
+        }
+        counts
+    }
+
+    /// Trials with an outcome, from an earlier search or this run's.
+    pub fn known(&self) -> usize {
+        self.measured + self.not_applicable + self.out_of_memory + self.failed
+    }
+
+    /// Of this run's own trials: those with an outcome, and all.
+    pub fn progress(&self) -> (usize, usize) {
+        let known = self.known() - self.reused;
+        (known, known + self.running + self.open)
+    }
+}
+
+/// The plan that the run is judged by (see [`History::reference_plan`]).
+pub fn reference_plan(history: &History) -> Option<&RunPlan> {
+    history.plans.get(history.reference_plan()?)
+}
+
+/// Seconds from the reference plan to the end of the last training attempt; `None` before any has
+/// ended since.
+pub fn realised_makespan_s(history: &History) -> Option<f64> {
+    let at_s = reference_plan(history)?.at_s;
+    let ends = history.attempts.values().filter(|attempt| attempt.purpose == Purpose::Train);
+    let ends = ends.filter_map(|attempt| Some(attempt.ended.as_ref()?.at_s));
+    let last_s = ends.fold(f64::NEG_INFINITY, f64::max);
+    (last_s > at_s).then_some(last_s - at_s)
 }
 
 /// Seconds that a task's training attempts took so far, from launch to end.
-pub fn training_s(state: &State, task: TaskId) -> f64 {
-    state
-        .training_attempts(task)
-        .map(|(_, attempt)| {
-            let end_s = attempt.ended.as_ref().map_or(state.now_s, |(_, end_s)| *end_s);
-            end_s - attempt.launched_s
-        })
-        .sum()
+pub fn training_s(state: &State, history: &History, task: TaskId) -> f64 {
+    history.training(task).map(|(_, attempt)| attempt.taken_s(state.now_s)).sum()
 }
 
-/// Seconds that the first plan gave a task, where its training was one attempt under the strategy
-/// of that plan: only then do plan and training speak of the same thing.
-pub fn planned_s(state: &State, task: TaskId) -> Option<f64> {
-    let planned = first_place(state.plans.first()?, task)?;
-    let mut attempts = state.training_attempts(task);
+/// Seconds that a task's first place gave it, where its training was one attempt as planned there:
+/// only then do plan and training speak of the same thing.
+pub fn planned_s(history: &History, task: TaskId) -> Option<f64> {
+    let place = history.task(task)?.first_place.as_ref()?;
+    let mut attempts = history.training(task);
     let (_, only) = attempts.next()?;
-    let is_as_planned = attempts.next().is_none()
-        && only.strategy.technique == planned.strategy.technique
-        && only.strategy.gpus == planned.strategy.gpus;
-    let planned_s = planned.end_s - planned.start_s;
+    let is_as_planned = attempts.next().is_none() && only.strategy.is_of(&place.strategy.key());
+    let planned_s = place.end_s - place.start_s;
     (is_as_planned && planned_s > 0.0).then_some(planned_s)
-}
-
-fn first_place(plan: &RunPlan, task: TaskId) -> Option<&saturn_engine::PlannedTask> {
-    plan.tasks.iter().find(|planned| planned.task == task)
 }
 
 /// Realised over planned seconds of a task, less one; `None` unless it is done and
 /// [`planned_s`] holds.
-pub fn estimate_error(state: &State, task: TaskId) -> Option<f64> {
-    match state.task(task).status {
-        TaskStatus::Ended(TaskEnd::Done { .. }) => {
-            Some(training_s(state, task) / planned_s(state, task)? - 1.0)
-        }
-        _ => None,
-    }
+pub fn estimate_error(state: &State, history: &History, task: TaskId) -> Option<f64> {
+    (state.stage(task) == Stage::Done)
+        .then(|| Some(training_s(state, history, task) / planned_s(history, task)? - 1.0))
+        .flatten()
 }

@@ -10,6 +10,9 @@ use crate::text::{Align, Table};
 use crate::units::{clock, count, duration, percent};
 use crate::words;
 
+/// Places of a run's plan that are shown; the report has all.
+const MAX_PLACES: usize = 60;
+
 /// The table of a run's plan, its times counted from when it was adopted.
 pub fn run_plan_lines(
     state: &State,
@@ -19,19 +22,24 @@ pub fn run_plan_lines(
 ) -> Vec<String> {
     let config = &state.config;
     let mut table = Table::new(plan_columns(words::device_kind(config.device_kind, 2)));
-    for planned in &plan.tasks {
+    for place in plan.places.iter().take(MAX_PLACES) {
         table.push(vec![
-            escape_terminal(state.name(planned.task)),
-            words::with_share(&escape_terminal(&planned.strategy.technique), planned.share),
-            planned.strategy.gpus.to_string(),
-            words::devices(&config.cluster, &planned.gang),
-            format!("+{}", clock(planned.start_s - plan.at_s)),
-            format!("+{}", clock(planned.end_s - plan.at_s)),
+            escape_terminal(state.name(place.task)),
+            words::with_share(&escape_terminal(&place.strategy.technique), place.share),
+            place.strategy.gpus.to_string(),
+            words::devices(&state.cluster, &place.gang),
+            format!("+{}", clock(place.start_s - plan.at_s)),
+            format!("+{}", clock(place.end_s - plan.at_s)),
         ]);
     }
-    table.lines(max_width, paint, |row, column, cell| {
-        if column == 0 { paint.task(plan.tasks[row].task.0, cell) } else { cell.to_owned() }
-    })
+    let mut lines = table.lines(max_width, paint, |row, column, cell| {
+        if column == 0 { paint.task(plan.places[row].task.0, cell) } else { cell.to_owned() }
+    });
+    let num_more = plan.places.len().saturating_sub(MAX_PLACES);
+    lines.extend(
+        (num_more > 0).then(|| paint.dim(&format!("and {num_more} more; the report has all"))),
+    );
+    lines
 }
 
 /// The table of a planning problem's plan, by start.
@@ -135,6 +143,9 @@ fn claim(
     status: saturn_core::PlanStatus,
     solve_s: f64,
 ) -> String {
+    if lower_bound_s <= 0.0 {
+        return format!("makespan {}, nothing proven", duration(makespan_s));
+    }
     format!(
         "makespan {}, lower bound {}, gap {} ({}), solved in {}",
         duration(makespan_s),

@@ -9,13 +9,13 @@ mod metrics;
 use std::collections::BTreeSet;
 
 use saturn_core::{Gang, Knobs, PlanStatus, TrialOutcome, WHOLE};
-use saturn_engine::{DeviceKind, Mode};
+use saturn_engine::{DeviceKind, Mode, PlanSource, Wishes};
 use serde::{Deserialize, Serialize};
 
-pub use metrics::{LossPoint, MAX_POINTS, read_metrics, thin};
+pub use metrics::{LossPoint, MAX_POINTS, read_metrics};
 
 /// The version that [`Report::build`] makes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// How a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,14 +33,20 @@ pub enum RunStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskReportStatus {
+    /// No strategy of it has been measured yet.
+    Measuring,
+    /// It could train, and waits.
+    Waiting,
+    /// Training.
+    Running,
+    /// Paused.
+    Paused,
     /// Trained to the end.
     Done,
     /// Given up.
     Failed,
-    /// Training.
-    Running,
-    /// Not begun, or stopped at a checkpoint.
-    Waiting,
+    /// Not wanted any more.
+    Cancelled,
 }
 
 /// A device of the pool.
@@ -52,6 +58,13 @@ pub struct DeviceReport {
     pub node_name: String,
     /// Its id on the node.
     pub device: u32,
+    /// Its type.
+    pub gpu_type: String,
+    /// Whether it is in the pool still.
+    pub is_there: bool,
+    /// Why it is not used, where it is set aside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_aside: Option<String>,
 }
 
 /// The numbers of the whole run.
@@ -63,9 +76,14 @@ pub struct Totals {
     pub done: usize,
     /// Of these, given up.
     pub failed: usize,
-    /// From the first plan to the end of the last training attempt.
+    /// Of these, not wanted any more.
+    pub cancelled: usize,
+    /// Index of the plan that the run is judged by: the first with a place for every task that ever
+    /// got one. What follows speaks of the time from its adoption on.
+    pub reference_plan: Option<usize>,
+    /// From that plan to the end of the last training attempt.
     pub makespan_s: Option<f64>,
-    /// Makespan of the first plan.
+    /// Makespan of that plan.
     pub planned_makespan_s: Option<f64>,
     /// Proven lower bound of the makespan, by the profile.
     pub lower_bound_s: Option<f64>,
@@ -119,11 +137,13 @@ fn is_whole(share: &f64) -> bool {
 pub struct PlanReport {
     /// When it was adopted.
     pub at_s: f64,
+    /// Where it comes from.
+    pub source: PlanSource,
     /// What is proven of it.
     pub status: PlanStatus,
     /// From `at_s`.
     pub makespan_s: f64,
-    /// Of the makespan.
+    /// Of the makespan; 0 where nothing is proven.
     pub lower_bound_s: f64,
     /// (makespan − lower bound) / lower bound.
     pub gap: f64,
@@ -131,7 +151,9 @@ pub struct PlanReport {
     pub solve_s: f64,
     /// What current practice would take from `at_s`.
     pub current_practice_s: Option<f64>,
-    /// By start; a task that is to be switched has several.
+    /// What was in force before would have taken from `at_s`.
+    pub instead_of_s: Option<f64>,
+    /// By start; a task that is to be switched has several. Empty in the middle of very many plans.
     pub tasks: Vec<PlannedReport>,
 }
 
@@ -149,6 +171,10 @@ pub struct TaskReport {
     pub name: String,
     /// How it stands.
     pub status: TaskReportStatus,
+    /// When it came.
+    pub added_s: f64,
+    /// What is wished of its time.
+    pub wishes: Wishes,
     /// Loss of its last step.
     pub final_loss: Option<f64>,
     /// Finished steps.
@@ -165,7 +191,7 @@ pub struct TaskReport {
     pub start_s: Option<f64>,
     /// End of the last training attempt.
     pub end_s: Option<f64>,
-    /// What the first plan gave it, seconds.
+    /// What the first plan with a place for it gave it, seconds.
     pub planned_s: Option<f64>,
     /// What its training attempts took, seconds.
     pub realised_s: Option<f64>,
@@ -176,7 +202,7 @@ pub struct TaskReport {
     pub estimate_error: Option<f64>,
     /// Training attempts.
     pub attempts: usize,
-    /// Why it was given up.
+    /// Why it was given up, or is not wanted any more.
     pub error: Option<String>,
     /// The worker's own traceback, or empty.
     pub traceback: String,
@@ -197,6 +223,8 @@ pub struct TrialReport {
     pub technique: String,
     /// Device count.
     pub gpus: u32,
+    /// Type of device.
+    pub gpu_type: String,
     /// Knobs that the technique chose.
     pub knobs: Knobs,
     /// It came from an earlier search.
@@ -236,7 +264,7 @@ pub struct AttemptReport {
     pub started_s: Option<f64>,
     /// End; null while it runs.
     pub ended_s: Option<f64>,
-    /// `finished`, `stopped`, `killed`, `lost`, `failed`; null while it runs.
+    /// `finished`, `stopped`, `killed`, `lost`, `abandoned`, `failed`; null while it runs.
     pub how: Option<String>,
     /// Finished steps when it began.
     pub from_step: Option<u64>,
@@ -249,7 +277,7 @@ pub struct AttemptReport {
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// 1.
+    /// 2.
     pub version: u32,
     /// Name of the run.
     pub name: String,
@@ -262,7 +290,7 @@ pub struct Report {
     /// What each may hold, bytes; null without a limit but its own.
     #[serde(default)]
     pub device_memory_bytes: Option<u64>,
-    /// The pool, and devices that attempts held before the pool shrank.
+    /// Every device that was ever in the pool.
     pub devices: Vec<DeviceReport>,
     /// Names of the techniques tried.
     pub techniques: Vec<String>,
@@ -281,6 +309,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// The plan that the run is judged by.
+    pub fn reference_plan(&self) -> Option<&PlanReport> {
+        self.plans.get(self.totals.reference_plan?)
+    }
+
     /// A task's name; `?` for an index that names none, as only a file not written here could hold.
     pub fn task_name(&self, task: usize) -> &str {
         self.tasks.get(task).map_or("?", |task| task.name.as_str())

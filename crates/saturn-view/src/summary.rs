@@ -3,11 +3,14 @@
 use saturn_core::names::escape_terminal;
 use saturn_engine::{Mode, RunEnd, State, TaskEnd, TaskStatus};
 
-use crate::live::trial_counts;
-use crate::outcome::{realised_makespan_s, task_counts};
+use crate::history::History;
+use crate::outcome::{TaskCounts, TrialCounts, realised_makespan_s, reference_plan};
 use crate::paint::Paint;
 use crate::units::{count, duration, signed_percent};
 use crate::words::{first_line, shell_quoted};
+
+/// Tasks that were given up and are named one by one.
+const MAX_FAILURES: usize = 20;
 
 /// Where the results of a run lie, as the person should read them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,14 +24,14 @@ pub struct Results {
 }
 
 /// The summary of a run that has ended or was given up by its driver.
-pub fn summary(state: &State, results: &Results, paint: Paint) -> Vec<String> {
+pub fn summary(state: &State, history: &History, results: &Results, paint: Paint) -> Vec<String> {
     let mut lines = vec![String::new()];
     let is_interrupted = state.ended == Some(RunEnd::Interrupted)
         || state.ended.is_none() && state.interrupted.is_some();
     if state.config.mode == Mode::Search {
         lines.push(search_line(state, is_interrupted, paint));
     } else {
-        lines.extend(training_lines(state, is_interrupted, paint));
+        lines.extend(training_lines(state, history, is_interrupted, paint));
     }
     lines.extend(failure_lines(state, paint));
     let places = [("report", &results.report), ("profile", &results.profile)];
@@ -50,39 +53,65 @@ pub fn summary(state: &State, results: &Results, paint: Paint) -> Vec<String> {
 }
 
 fn search_line(state: &State, is_interrupted: bool, paint: Paint) -> String {
-    let counts: Vec<String> = trial_counts(state)
+    let counts = TrialCounts::of(state);
+    let outcomes = [
+        (counts.measured, "measured"),
+        (counts.not_applicable, "not applicable"),
+        (counts.out_of_memory, "out of memory"),
+        (counts.failed, "failed"),
+        (counts.open + counts.running, "left"),
+    ];
+    let outcomes: Vec<String> = outcomes
         .iter()
         .filter(|(number, _)| *number > 0)
         .map(|(number, what)| format!("{number} {what}"))
         .collect();
-    let num_left = state.trials.iter().filter(|slot| state.is_open(slot)).count();
-    let left = if num_left > 0 { format!(", {num_left} left") } else { String::new() };
-    let text = format!("{}: {}{left}", count(state.trials.len(), "trial"), counts.join(", "));
+    let num_all = counts.known() + counts.open + counts.running;
+    let text = format!("{}: {}", count(num_all, "trial"), outcomes.join(", "));
     if is_interrupted { paint.warn(&format!("interrupted: {text}")) } else { paint.bold(&text) }
 }
 
-fn training_lines(state: &State, is_interrupted: bool, paint: Paint) -> Vec<String> {
-    let counts = task_counts(state);
-    let failed = if counts.failed > 0 {
-        format!(", {}", paint.bad(&format!("{} failed", counts.failed)))
+fn training_lines(
+    state: &State,
+    history: &History,
+    is_interrupted: bool,
+    paint: Paint,
+) -> Vec<String> {
+    let counts = TaskCounts::of(state);
+    let mut others = Vec::new();
+    if counts.failed > 0 {
+        others.push(format!(", {}", paint.bad(&format!("{} failed", counts.failed))));
+    }
+    if counts.cancelled > 0 {
+        others.push(format!(", {} cancelled", counts.cancelled));
+    }
+    let others = others.concat();
+    let done = format!("{} of {} done", counts.done, count(counts.all, "task"));
+    if is_interrupted {
+        return vec![format!("{}{others}", paint.warn(&format!("interrupted: {done}")))];
+    }
+    let mut lines = vec![format!("{}{others}", paint.good(&done))];
+    let Some(realised_s) = realised_makespan_s(history) else { return lines };
+    let Some(plan) = reference_plan(history) else { return lines };
+    let bound = if plan.lower_bound_s > 0.0 {
+        format!(", {} lower bound", duration(plan.lower_bound_s))
     } else {
         String::new()
     };
-    let done = format!("{} of {} done", counts.done, count(counts.all, "task"));
-    if is_interrupted {
-        return vec![format!("{}{failed}", paint.warn(&format!("interrupted: {done}")))];
-    }
-    let mut lines = vec![format!("{}{failed}", paint.good(&done))];
-    let Some(realised_s) = realised_makespan_s(state) else { return lines };
-    let Some(plan) = state.plans.first() else { return lines };
     lines.push(format!(
-        "{}{} realised, {} planned ({}), {} lower bound",
+        "{}{} realised, {} planned ({}){bound}",
         paint.dim("makespan "),
         paint.bold(&duration(realised_s)),
         duration(plan.makespan_s),
         signed_percent(realised_s / plan.makespan_s.max(1e-9) - 1.0),
-        duration(plan.lower_bound_s),
     ));
+    if history.reference_plan() != Some(0) {
+        // Earlier plans did not know of all tasks.
+        lines.push(format!(
+            "         from {} on, when the last task had got its place",
+            crate::units::clock(plan.at_s)
+        ));
+    }
     if let Some(current_practice_s) = plan.current_practice_s {
         // Against the plan, not against what was realised: both rest on the same measurements.
         lines.push(format!(
@@ -95,12 +124,17 @@ fn training_lines(state: &State, is_interrupted: bool, paint: Paint) -> Vec<Stri
 }
 
 fn failure_lines(state: &State, paint: Paint) -> Vec<String> {
-    let failed = state.task_ids().filter_map(|task| match &state.task(task).status {
+    let mut failed = state.task_ids().filter_map(|task| match &state.task(task).status {
         TaskStatus::Ended(TaskEnd::Failed { error, .. }) => {
             let name = paint.bad(&escape_terminal(state.name(task)));
             Some(format!("{}{name}: {}", paint.dim("failed   "), first_line(error)))
         }
         _ => None,
     });
-    failed.collect()
+    let mut lines: Vec<String> = failed.by_ref().take(MAX_FAILURES).collect();
+    let num_more = failed.count();
+    if num_more > 0 {
+        lines.push(format!("{}and {num_more} more; the report has all", paint.dim("         ")));
+    }
+    lines
 }

@@ -125,6 +125,18 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// The same table without the columns that have nothing in any row.
+    #[must_use]
+    pub fn without_empty_columns(self) -> Self {
+        let is_kept = |column: usize| self.rows.iter().any(|row| !row[column].is_empty());
+        let kept: Vec<usize> = (0..self.headings.len()).filter(|column| is_kept(*column)).collect();
+        let cells = |row: &Vec<String>| kept.iter().map(|column| row[*column].clone()).collect();
+        Self {
+            headings: kept.iter().map(|column| self.headings[*column]).collect(),
+            rows: self.rows.iter().map(cells).collect(),
+        }
+    }
+
     /// The table's lines. Where it is wider than `max_width`, its widest text columns give way.
     /// `style` colours a padded cell, told its row and column.
     pub fn lines(
@@ -229,5 +241,12 @@ mod tests {
                 "b                  1"
             ]
         );
+        table.push(vec![String::new(), "3".to_owned()]);
+        assert_eq!(table.without_empty_columns().headings.len(), 2);
+        let mut table = Table::new(vec![("task", Align::Left), ("GPUs", Align::Right)]);
+        table.push(vec!["a".to_owned(), String::new()]);
+        let lines =
+            table.without_empty_columns().lines(20, Paint::PLAIN, |_, _, cell| cell.to_owned());
+        assert_eq!(lines, ["task", "────", "a"]);
     }
 }

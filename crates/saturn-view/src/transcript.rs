@@ -1,21 +1,24 @@
 //! The events of a run as lines for a person: what happened, in order, each said once.
 //!
 //! A [`Transcript`] remembers only what it needs so as not to repeat itself; everything that it says
-//! is in the state and the record. It prints nothing.
+//! is in the state, the history and the record. Tasks and nodes that come together are told together,
+//! once something else happens or time passes. It prints nothing.
 
+mod arrivals;
 mod plans;
+mod pool;
 mod training;
 mod trials;
-
-pub(crate) use trials::progress as trial_progress;
 
 use std::collections::BTreeSet;
 
 use saturn_core::names::escape_terminal;
-use saturn_engine::{Record, State, TaskId, forecast};
+use saturn_engine::{Record, State, TaskId};
 
+use self::arrivals::Arrivals;
+use crate::history::History;
 use crate::paint::{Paint, safe_lines};
-use crate::text::{fit, pad, pad_left};
+use crate::text::{fit, pad, pad_left, width};
 use crate::units::clock;
 
 /// Columns before an event's words: the run's clock and a gap.
@@ -36,57 +39,113 @@ pub struct Transcript {
     width: usize,
     /// Failures whose tracebacks were shown: group of the task, and the traceback.
     shown: BTreeSet<(usize, String)>,
-    /// When the plan in force would end, as last forecast.
-    expected_end_s: Option<f64>,
     /// The next plan is to be shown whole.
     show_plan: bool,
+    /// What came and has not been told.
+    arrivals: Option<Arrivals>,
+    /// Columns of the longest name, and of how many tasks.
+    longest: (usize, usize),
 }
 
 impl Transcript {
     /// Lines at most about `width` columns wide; only tables keep strictly to it.
     pub fn new(paint: Paint, width: usize) -> Self {
-        Self { paint, width, shown: BTreeSet::new(), expected_end_s: None, show_plan: true }
-    }
-
-    /// The lines for a record that was just applied to `state`; often none.
-    pub fn record(&mut self, state: &State, record: &Record, now_s: f64) -> Vec<String> {
-        let lines = self.lines(state, record, now_s);
-        self.observe(state, now_s);
-        lines
-    }
-
-    /// Keeps in mind when the plan in force would end, to compare the next plan with.
-    pub fn observe(&mut self, state: &State, now_s: f64) {
-        if state.plan().is_some() {
-            self.expected_end_s = Some(forecast(state, now_s).end_s);
+        Self {
+            paint,
+            width,
+            shown: BTreeSet::new(),
+            show_plan: true,
+            arrivals: None,
+            longest: (0, 0),
         }
     }
 
-    fn lines(&mut self, state: &State, record: &Record, now_s: f64) -> Vec<String> {
+    /// The lines for a record that was just taken into `state` and `history`; often none.
+    pub fn record(
+        &mut self,
+        state: &State,
+        history: &History,
+        record: &Record,
+        now_s: f64,
+    ) -> Vec<String> {
+        self.measure_names(state);
+        if self.arrive(state, history, record, now_s) {
+            return Vec::new();
+        }
+        let lines = self.lines(state, history, record, now_s);
+        if lines.is_empty() {
+            return lines;
+        }
+        let mut all = self.arrived(state, history);
+        all.extend(lines);
+        all
+    }
+
+    /// The lines for what came and has not been told, now that time has passed; often none.
+    pub fn tick(&mut self, state: &State, history: &History, now_s: f64) -> Vec<String> {
+        if self.arrivals.as_ref().is_some_and(|arrivals| arrivals.may_wait(now_s)) {
+            return Vec::new();
+        }
+        self.arrived(state, history)
+    }
+
+    fn lines(
+        &mut self,
+        state: &State,
+        history: &History,
+        record: &Record,
+        now_s: f64,
+    ) -> Vec<String> {
         match record {
-            Record::Began { .. } => self.began(state, now_s),
-            Record::Resumed { .. } => self.resumed(state, now_s),
-            Record::Tried { trial, strategy, outcome } => {
-                self.tried(state, *trial, strategy, outcome, now_s)
+            Record::SetAside { node, devices, reason, .. } => {
+                vec![self.set_aside(state, *node, devices, reason, now_s)]
             }
-            Record::Planned { plan } => self.planned(state, plan, now_s),
+            Record::TakenBack { node, devices, reason } => {
+                vec![self.taken_back(state, *node, devices, reason, now_s)]
+            }
+            Record::Closed => {
+                vec![self.line(now_s, "close", "no more tasks will come: the run ends with these")]
+            }
+            Record::Wished { task, .. } => vec![self.wished(state, *task, now_s)],
+            Record::Paused { task } => vec![self.paused(state, *task, now_s)],
+            Record::Unpaused { task } => {
+                let text = format!("{}  is taken up again", self.name(state, *task));
+                vec![self.line(now_s, "unpause", &text)]
+            }
+            Record::Tried { group, gpu_type, strategy, outcome } => {
+                self.tried(state, (group, gpu_type), strategy, outcome, now_s)
+            }
+            Record::Planned { plan } => self.planned(state, history, plan, now_s),
             Record::PlanKept { time_left_s, best_s } => {
                 vec![self.plan_kept(*time_left_s, *best_s, now_s)]
             }
+            Record::NotSolved { reason } => vec![self.not_solved(state, reason, now_s)],
             Record::Launched { attempt, .. } => self.launched(state, *attempt, now_s),
-            Record::Ended { attempt, end, step } => self.ended(state, *attempt, end, *step, now_s),
-            Record::Retrying { task, not_before_s } => {
-                vec![self.retrying(state, *task, *not_before_s, now_s)]
+            Record::Ended { attempt, end, step, .. } => {
+                self.ended(state, history, *attempt, end, *step, now_s)
             }
-            Record::Excluded { task, strategy, reason } => {
-                vec![self.excluded(state, *task, strategy, reason, now_s)]
+            Record::Retrying { task, not_before_s, counts } => {
+                vec![self.retrying(state, *task, *not_before_s, *counts, now_s)]
             }
-            Record::TaskEnded { task, end } => self.task_ended(state, *task, end, now_s),
-            Record::Noted { task, text } => self.noted(state, *task, text, now_s),
+            Record::Excluded { task, key, reason } => {
+                vec![self.excluded(state, *task, key, reason, now_s)]
+            }
+            Record::TaskEnded { task, end } => self.task_ended(state, history, *task, end, now_s),
+            Record::Noted { task, text } => {
+                let about = task.map(|task| self.name(state, task));
+                self.note(about, text, now_s)
+            }
             Record::Interrupted { at_once } => vec![self.interrupted(*at_once, now_s)],
-            // What these mean is told by the lines before and after them, and by the live region.
-            Record::Started { .. }
+            // What came is told by `arrivals`; what the others mean is told by the lines before and
+            // after them, and by the live region.
+            Record::Began { .. }
+            | Record::Resumed { .. }
+            | Record::NodeJoined { .. }
+            | Record::NodeLeft { .. }
+            | Record::TaskAdded { .. }
+            | Record::Started { .. }
             | Record::Checkpointed { .. }
+            | Record::Until { .. }
             | Record::Stopping { .. }
             | Record::RunEnded { .. } => Vec::new(),
         }
@@ -102,10 +161,6 @@ impl Transcript {
         self.note(None, text, now_s)
     }
 
-    fn noted(&self, state: &State, task: TaskId, text: &str, now_s: f64) -> Vec<String> {
-        self.note(Some(self.name(state, task)), text, now_s)
-    }
-
     fn note(&self, about: Option<String>, text: &str, now_s: f64) -> Vec<String> {
         let mut lines = safe_lines(text);
         let about = about.map(|name| format!("{name}  ")).unwrap_or_default();
@@ -117,7 +172,7 @@ impl Transcript {
 
     fn interrupted(&self, at_once: bool, now_s: f64) -> String {
         let text = if at_once {
-            "stopping at once"
+            "stopping at once; Ctrl-C again to wait for nothing"
         } else {
             "stopping at checkpoints; Ctrl-C again to stop at once"
         };
@@ -130,23 +185,24 @@ impl Transcript {
         format!("{clock}  {}  {text}", pad(verb, VERB_WIDTH))
     }
 
+    /// Keeps in mind how long the names of tasks are, so that what follows them stands in a column.
+    fn measure_names(&mut self, state: &State) {
+        let (longest, known) = self.longest;
+        let new = state.tasks.get(known..).unwrap_or_default();
+        let widths = new.iter().map(|task| width(&escape_terminal(&task.spec.name)));
+        self.longest = (widths.fold(longest, usize::max), state.tasks.len());
+    }
+
     /// A task's name, padded so that what follows stands in a column.
     fn name(&self, state: &State, task: TaskId) -> String {
-        let longest = state
-            .config
-            .tasks
-            .iter()
-            .map(|spec| crate::text::width(&escape_terminal(&spec.name)))
-            .max()
-            .unwrap_or(0);
         let name = fit(&escape_terminal(state.name(task)), MAX_NAME);
-        self.paint.task(task.0, &pad(&name, longest.min(MAX_NAME)))
+        self.paint.task(task.0, &pad(&name, self.longest.0.min(MAX_NAME)))
     }
 
     /// A worker's traceback, indented, the first time that it is seen for tasks that are alike.
     fn traceback(&mut self, state: &State, task: TaskId, traceback: &str) -> Vec<String> {
         let traceback = traceback.trim();
-        let key = (state.group_of(task).0, traceback.to_owned());
+        let key = (state.task(task).group, traceback.to_owned());
         if traceback.is_empty() || !self.shown.insert(key) {
             return Vec::new();
         }
@@ -164,4 +220,15 @@ impl Transcript {
 /// A line that goes on from the one before.
 fn more(text: &str) -> String {
     format!("{}{text}", " ".repeat(INDENT)).trim_end().to_owned()
+}
+
+/// `a, b, c and 9 more`: names, the first few of them.
+fn listed(names: &[String]) -> String {
+    /// Names that are listed.
+    const MAX_LISTED: usize = 4;
+    let shown = names.iter().take(MAX_LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_LISTED) {
+        0 => shown,
+        number => format!("{shown} and {number} more"),
+    }
 }

@@ -3,8 +3,8 @@
 //! What comes from users is escaped here; what these functions return is safe to print.
 
 use saturn_core::names::escape_terminal;
-use saturn_core::{Cluster, Gang, PlanStatus, Strategy, TrialOutcome, WHOLE};
-use saturn_engine::{DeviceKind, FailureKind};
+use saturn_core::{Cluster, Gang, Node, PlanStatus, Strategy, TrialOutcome, WHOLE};
+use saturn_engine::{DeviceKind, FailureKind, State};
 
 use crate::units::{bytes, percent, step_time};
 
@@ -48,13 +48,12 @@ pub fn on_devices(cluster: &Cluster, gang: &Gang) -> String {
 }
 
 /// All devices of a gang as (node, device) pairs.
-pub fn gang_devices(gang: &Gang) -> Vec<(usize, u32)> {
-    gang.iter()
-        .flat_map(|placement| placement.devices.iter().map(|device| (placement.node, *device)))
-        .collect()
+pub(crate) fn gang_devices(gang: &Gang) -> Vec<(usize, u32)> {
+    saturn_engine::devices(gang).map(|device| (device.node.0, device.device)).collect()
 }
 
-fn id_ranges(ids: &[u32]) -> String {
+/// Ids with runs of them shortened: `0, 2-5`.
+pub(crate) fn id_ranges(ids: &[u32]) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &id in ids {
         match ranges.last_mut() {
@@ -88,6 +87,52 @@ pub fn pool(kind: DeviceKind, count: u32, memory_bytes: Option<u64>) -> String {
     let each = if count == 1 { "" } else { " each" };
     let memory = memory_bytes.map_or_else(String::new, |size| format!(" of {}{each}", bytes(size)));
     format!("{count} {}{memory}", device_kind(kind, count))
+}
+
+/// The usable devices of a run: `12 GPUs of 80.0 GB each (4 A100, 8 H100)`; types are told where there
+/// are several.
+pub fn pool_of(state: &State) -> String {
+    let mut types: Vec<(&str, usize)> = Vec::new();
+    for node in state.present_nodes() {
+        let number = state.usable_devices(node).count();
+        let gpu_type = state.gpu_type(node);
+        match types.iter_mut().find(|(known, _)| *known == gpu_type) {
+            Some((_, sum)) => *sum += number,
+            None => types.push((gpu_type, number)),
+        }
+    }
+    let number = u32::try_from(types.iter().map(|(_, number)| number).sum::<usize>());
+    let config = &state.config;
+    let pool = pool(config.device_kind, number.unwrap_or(u32::MAX), config.device_memory_bytes);
+    if types.len() < 2 {
+        return pool;
+    }
+    let types: Vec<String> = types
+        .iter()
+        .map(|(gpu_type, number)| format!("{number} {}", escape_terminal(gpu_type)))
+        .collect();
+    format!("{pool} ({})", types.join(", "))
+}
+
+/// The devices of a node: `4 GPUs (A100)`.
+pub fn devices_of(kind: DeviceKind, node: &Node) -> String {
+    let devices = device_kind(kind, node.gpus);
+    match kind {
+        DeviceKind::Cpu => format!("{} {devices}", node.gpus),
+        DeviceKind::Cuda => {
+            format!("{} {devices} ({})", node.gpus, escape_terminal(&node.gpu_type))
+        }
+    }
+}
+
+/// ` on A100` where a run has had devices of several types.
+pub fn on_type(state: &State, gpu_type: &str) -> String {
+    let is_other = |node: &Node| node.gpu_type != gpu_type;
+    if state.cluster.nodes.iter().any(is_other) {
+        format!(" on {}", escape_terminal(gpu_type))
+    } else {
+        String::new()
+    }
 }
 
 /// A trial's outcome on one line.
@@ -127,6 +172,7 @@ pub fn failure_kind(kind: FailureKind) -> &'static str {
         FailureKind::Killed => "killed",
         FailureKind::Machine => "not the task's fault",
         FailureKind::Stalled => "hung",
+        FailureKind::NoSpace => "no space on the disk",
         FailureKind::Error => "error",
     }
 }

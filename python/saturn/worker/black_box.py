@@ -128,7 +128,7 @@ def _trial(
             setup_s += first_s - began
     except Exception as error:
         failure = describe(error)
-        if failure.kind in ("task", "out_of_memory", "not_applicable"):
+        if failure.kind in ("task", "out_of_memory", "no_space", "not_applicable"):
             raise
         reporter.send(
             {
@@ -243,10 +243,7 @@ def _task(
             metrics = Metrics(spec.task_dir)
             metrics.add(message["step"], message["loss"])
             metrics.close()
-        if message["type"] == "alive":
-            reporter.alive()
-        else:
-            reporter.send(message)
+        reporter.send(message)
 
     return BlackBoxTask(
         definition,

@@ -18,6 +18,7 @@ from torch import nn
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
 
+from saturn import durable
 from saturn.worker import manifest
 
 #: The one file of such a checkpoint.
@@ -31,14 +32,19 @@ _WRAPPER_PREFIX = "module."
 def write_pending(state: Mapping[str, Any], checkpoints_dir: Path) -> None:
     """Write what is saved, durably, in place of what was pending; it doesn't count yet."""
     scratch = checkpoints_dir / f"{manifest.UNFINISHED}{os.getpid()}"
+    durable.make_directory(checkpoints_dir)
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    with (scratch / FILE).open("wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    drop_pending(checkpoints_dir)
-    scratch.rename(checkpoints_dir / _PENDING)
+    scratch.mkdir()
+    try:
+        with (scratch / FILE).open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        drop_pending(checkpoints_dir)
+        scratch.rename(checkpoints_dir / _PENDING)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)  # a full disk needs the room
+        raise
 
 
 def has_pending(checkpoints_dir: Path) -> bool:

@@ -249,7 +249,6 @@ class BlackBoxTask:
                 self._definition,
                 torch.device("cpu"),
                 lambda text: self._report({"type": "note", "text": text}),
-                lambda: self._report({"type": "alive"}),
             )
         return self._data
 

@@ -39,6 +39,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_distribu
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 from torch.distributed.tensor import DTensor
 
+from saturn import durable
 from saturn.techniques.interface import ParallelModel
 from saturn.worker import manifest
 from saturn.worker.background_save import BackgroundSave, Save
@@ -123,7 +124,7 @@ class Checkpoints:
         name = f"{manifest.UNFINISHED}{manifest.step_dir_name(step)}-{self._about['attempt']}"
         scratch = self._directory / name
         if self._gang.rank == 0:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            durable.make_directory(self._directory)
             shutil.rmtree(scratch, ignore_errors=True)
             scratch.mkdir()
         # Nobody writes before it is there.
@@ -195,7 +196,12 @@ class Checkpoints:
             manifest.prune(self._directory)
 
         writer = CheckpointWriter(scratch, commit, staged)
-        write_state(state, writer, self._gang, planner=planner, group=group)
+        try:
+            write_state(state, writer, self._gang, planner=planner, group=group)
+        except BaseException:
+            if self._gang.rank == 0:
+                shutil.rmtree(scratch, ignore_errors=True)  # a full disk needs the room
+            raise
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
         """The newest checkpoint that verifies, and its manifest; every rank calls it.

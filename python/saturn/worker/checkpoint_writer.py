@@ -123,6 +123,7 @@ class _Digested(io.IOBase):
         self._size = 0
         self._sync_at = _SYNC_EVERY_BYTES
         self._syncing: threading.Thread | None = None
+        self._sync_error: OSError | None = None
 
     def write(self, data: Any) -> int:
         self._file.write(data)
@@ -131,7 +132,7 @@ class _Digested(io.IOBase):
         self._size += size
         if self._size >= self._sync_at and not (self._syncing and self._syncing.is_alive()):
             self._file.flush()
-            self._syncing = threading.Thread(target=_sync, args=(self.fileno(),))
+            self._syncing = threading.Thread(target=self._sync, name="saturn-sync")
             self._syncing.start()
             self._sync_at = self._size + _SYNC_EVERY_BYTES
         return size
@@ -140,22 +141,31 @@ class _Digested(io.IOBase):
         return self._size
 
     def flush(self) -> None:
+        self._join()
         self._file.flush()
 
     def fileno(self) -> int:
         return int(self._file.fileno())
 
     def close(self) -> None:
-        if self._syncing is not None:
-            self._syncing.join()
-            self._syncing = None
-        self._file.close()
+        try:
+            self._join()
+        finally:
+            self._file.close()
 
     def digest(self) -> Digest:
         return {"bytes": self._size, "sha256": self._sha256.hexdigest()}
 
+    def _sync(self) -> None:
+        try:
+            os.fdatasync(self.fileno())
+        except OSError as error:
+            self._sync_error = error
 
-def _sync(descriptor: int) -> None:
-    # The sync that counts comes at the end, and tells what goes wrong.
-    with contextlib.suppress(OSError):
-        os.fdatasync(descriptor)
+    def _join(self) -> None:
+        """Wait for a sync, and raise what went wrong: the kernel tells it once, to that sync."""
+        if self._syncing is not None:
+            self._syncing.join()
+            self._syncing = None
+        if self._sync_error is not None:
+            raise self._sync_error

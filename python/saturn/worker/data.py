@@ -65,13 +65,11 @@ class Data:
         seed: int,
         pin_memory: bool = False,
         note: Callable[[str], None] = lambda text: None,
-        alive: Callable[[], None] = lambda: None,
     ) -> None:
         self._get_dataloader = get_dataloader
         self._seed = seed
         self._pin_memory = pin_memory  # whether pinning can help: only where there is a GPU
         self._note = note
-        self._alive = alive  # to be called often where no step is done
         self.loader = self._make_loader()
 
     @property
@@ -188,7 +186,6 @@ class Data:
                 continue
             number += 1
             if epoch == start.epoch and number <= start.batch:
-                self._alive()
                 now = time.monotonic()
                 if number == start.batch:
                     self._note(

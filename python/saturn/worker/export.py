@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from saturn.definition import TaskDefinition
@@ -26,11 +25,12 @@ def export(
 
     What goes wrong is told to the person watching, and fails nothing: the task is trained.
     """
-    checkpoint = spec.checkpoints_dir / manifest.step_dir_name(step)
+    checkpoint = manifest.of_step(spec.checkpoints_dir, step)
+    name = manifest.step_dir_name(step)
     # The run's name marks a copy that isn't whole yet, so that a later attempt finds and drops it.
-    scratch = save_dir / spec.task_dir.name / f".{checkpoint.name}-{spec.run_dir.name}"
+    scratch = save_dir / spec.task_dir.name / f".{name}-{spec.run_dir.name}"
     try:
-        target = _copy(checkpoint, scratch, reporter.alive)
+        target = _copy(checkpoint, scratch, name)
     except OSError as error:
         shutil.rmtree(scratch, ignore_errors=True)
         # `copytree` collects what befell each file.
@@ -43,7 +43,7 @@ def export(
     lift()  # training is over: what is built from here on lies in host memory
     try:
         if "transformers" in sys.modules and not directory.exists():
-            _write_huggingface(definition, target, directory, reporter.alive)
+            _write_huggingface(definition, target, directory)
     except Exception as error:
         reporter.note(
             f"the trained model can't be written for Hugging Face: {type(error).__name__}: "
@@ -51,34 +51,26 @@ def export(
         )
 
 
-def _write_huggingface(
-    definition: TaskDefinition, checkpoint: Path, directory: Path, alive: Callable[[], None]
-) -> None:
+def _write_huggingface(definition: TaskDefinition, checkpoint: Path, directory: Path) -> None:
     content = manifest.read(checkpoint)
     assert content is not None  # it was copied with the rest
-    alive()
     module = huggingface.trained_model(definition, checkpoint, content)
-    alive()
     if huggingface.is_pretrained_model(module):
         huggingface.write(module, directory)
 
 
-def _copy(checkpoint: Path, scratch: Path, alive: Callable[[], None]) -> Path:
-    target = scratch.with_name(checkpoint.name)
+def _copy(checkpoint: Path, scratch: Path, name: str) -> Path:
+    target = scratch.with_name(name)
     number = 1
     while target.exists():
         # The manifest has the digest of every file: where it is the same, so is all the rest.
         if _manifest(target) == _manifest(checkpoint):
             return target
         number += 1
-        target = scratch.with_name(f"{checkpoint.name}.{number}")
-
-    def copy(source: str, destination: str) -> None:
-        shutil.copy2(source, destination)
-        alive()
+        target = scratch.with_name(f"{name}.{number}")
 
     shutil.rmtree(scratch, ignore_errors=True)
-    shutil.copytree(checkpoint, scratch, copy_function=copy)
+    shutil.copytree(checkpoint, scratch)
     return scratch.rename(target)
 
 

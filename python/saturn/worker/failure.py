@@ -1,8 +1,9 @@
 """Tell one failure from another, in the words of the protocol.
 
-Kinds: `task` (the task's own functions, named), `out_of_memory`, `peer_lost` (an echo of another
-rank's failure, never the cause), `not_applicable` (the technique said so), `error` (the rest).
-Memory comes first: running out inside a task's function is no fault of that function.
+Kinds: `task` (the task's own functions, named), `out_of_memory`, `no_space` (a disk or quota is
+full), `peer_lost` (an echo of another rank's failure, never the cause), `not_applicable` (the
+technique said so), `error` (the rest). Memory and space come first: running out inside a task's
+function is no fault of that function.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ _OUT_OF_MEMORY_TEXTS = (
     "cannot allocate memory",
     "out of memory",  # of CUDA, and of NCCL on top of it
     "bad_alloc",
+    "unable to allocate shared memory",  # of a DataLoader's workers
     "cublas_status_alloc_failed",
     "cudnn_status_alloc_failed",
     "is killed by signal: killed",  # a DataLoader worker, by the kernel's memory killer
 )
 #: What a thread that can't start says: for lack of memory only where a limit is in force.
 _NO_THREAD_TEXTS = ("can't start new thread", "resource temporarily unavailable")
+_NO_SPACE_TEXTS = ("no space left on device", "disk quota exceeded")
 _PEER_LOST_TEXTS = (
     "connection closed by peer",
     "connection reset by peer",
@@ -87,7 +90,11 @@ def task_function(name: str) -> Iterator[None]:
 def describe(error: BaseException) -> Failure:
     """Classify `error`, looking through what caused it."""
     chain = list(_chain(error))
-    for kind, is_kind in (("out_of_memory", _is_out_of_memory), ("peer_lost", _is_peer_lost)):
+    for kind, is_kind in (
+        ("out_of_memory", _is_out_of_memory),
+        ("no_space", _is_no_space),
+        ("peer_lost", _is_peer_lost),
+    ):
         for link in chain:
             if is_kind(link):
                 return Failure(kind=kind, error=_one_line(link), traceback=_format(link))
@@ -120,6 +127,16 @@ def _is_out_of_memory(error: BaseException) -> bool:
     texts = (*_OUT_OF_MEMORY_TEXTS, *(_NO_THREAD_TEXTS if is_limited() else ()))
     text = str(error).lower()
     return any(part in text for part in texts)
+
+
+def _is_no_space(error: BaseException) -> bool:
+    if not isinstance(error, RuntimeError | OSError):
+        return False
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    # torch's own files, and what a DataLoader's worker raised, which loses its number on the way.
+    text = str(error).lower()
+    return any(part in text for part in _NO_SPACE_TEXTS)
 
 
 def _is_peer_lost(error: BaseException) -> bool:

@@ -5,9 +5,6 @@ It runs in the loader's worker processes where there are any, so it holds nothin
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +13,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset, default_collate, ge
 
 from saturn.worker import seeds
 from saturn.worker.device_memory import lift
-
-_PR_SET_PDEATHSIG = 1
+from saturn.worker.orphans import die_with_parent
 
 
 @dataclass(frozen=True)
@@ -75,16 +71,6 @@ class WorkerStart:
             # looks for its own, often to open files on it.
             object.__setattr__(info, "dataset", info.dataset.dataset)
         self._worker_init_fn(worker_id)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies (Linux; elsewhere nothing)."""
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    except (OSError, AttributeError):
-        return
-    if os.getppid() == 1:  # it died before we asked
-        os._exit(1)
 
 
 def same(value: Any) -> Any:

@@ -36,103 +36,138 @@ def train(
     spec: Spec, definition: TaskDefinition, technique: Technique, gang: Gang, reporter: Reporter
 ) -> None:
     """Run one attempt; returns when its steps are done or a stop was honoured."""
-    assert spec.steps is not None  # `spec.load` has checked it
-    laps = Laps()
-    end = spec.steps if spec.stop_at_step is None else min(spec.stop_at_step, spec.steps)
-    stepper = Stepper(
-        definition, technique, gang, spec.knobs or {}, note=reporter.note, alive=reporter.alive
-    )
-    checkpoints = Checkpoints(
-        spec.checkpoints_dir,
-        gang,
-        {
-            "task": spec.task,
-            "technique": spec.technique.name,
-            "gpus": spec.gpus,
-            "knobs": spec.knobs or {},
-            "attempt": spec.attempt,
-        },
-        OptimizerGroups(stepper.optimizer),
-        stepper.lr_schedule,
-        # Copies would lie in the memory that is limited, while training needs it.
-        may_stage=spec.device_kind != "cpu" or spec.device_memory_bytes is None,
-    )
-    laps.end("build_s")
-    done, loss, position = 0, math.nan, Position()
-    if (newest := checkpoints.newest()) is not None:
+    with reporter.alive_while_computing():
+        attempt = _Attempt(spec, definition, technique, gang, reporter)
+    attempt.run()
+
+
+class _Attempt:
+    """One rank's part in an attempt; once made, it stands where the last checkpoint does."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        definition: TaskDefinition,
+        technique: Technique,
+        gang: Gang,
+        reporter: Reporter,
+    ) -> None:
+        assert spec.steps is not None  # `spec.load` has checked it
+        laps = Laps()
+        self._spec = spec
+        self._definition = definition
+        self._gang = gang
+        self._reporter = reporter
+        self._steps = spec.steps
+        self._stepper = Stepper(definition, technique, gang, spec.knobs or {}, note=reporter.note)
+        self._checkpoints = Checkpoints(
+            spec.checkpoints_dir,
+            gang,
+            {
+                "task": spec.task,
+                "technique": spec.technique.name,
+                "gpus": spec.gpus,
+                "knobs": spec.knobs or {},
+                "attempt": spec.attempt,
+            },
+            OptimizerGroups(self._stepper.optimizer),
+            self._stepper.lr_schedule,
+            # Copies would lie in the memory that is limited, while training needs it.
+            may_stage=spec.device_kind != "cpu" or spec.device_memory_bytes is None,
+        )
+        laps.end("build_s")
+        self._done, self._loss, self._position = 0, math.nan, Position()
+        with gang.device_memory.lifted(), reporter.alive_throughout():
+            self._load()
+        laps.end("load_s")
+        # Stopped before it began, as after a crash between a checkpoint and its report.
+        self._stopping = gang.sum([reporter.wants_stop_at(self._done)])[0] > 0
+        self._pieces: Iterator[list[Slice]] = self._stepper.pieces(self._position)
+        if self._goes_on:
+            # Fetched before training counts as begun: a stream is first read again up to there.
+            self._pieces = itertools.chain([next(self._pieces)], self._pieces)
+        self._observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
+        if self._observer is not None:
+            laps.end("data_s")
+            self._observer.started(self._done, laps)
+        self._saved_at = time.monotonic()
+
+    def run(self) -> None:
+        """Train; every rank stops after the same step."""
+        start = self._done
+        while self._goes_on:
+            self._step()
+        if self._done > start:
+            self._save(background=False)
+        if self._done < self._steps:
+            self._end({"type": "stopped", "step": self._done})
+            return
+        if (save_dir := self._definition.save_dir) is not None:
+            if self._gang.rank == 0:
+                with self._reporter.alive_throughout():
+                    export(self._spec, self._definition, save_dir, self._done, self._reporter)
+            self._gang.sum([0.0])  # the others stay until the model is where it should be
+        self._end({"type": "finished", "step": self._done, "loss": self._loss})
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._done < self._steps and not self._stopping
+
+    def _load(self) -> None:
+        if (newest := self._checkpoints.newest()) is None:
+            return
         directory, manifest = newest
-        reporter.alive()
-        with gang.device_memory.lifted():
-            position = checkpoints.load(directory, manifest, stepper.parallel, stepper.optimizer)
-        reporter.alive()
-        done = manifest["step"]
-        loss = math.nan if manifest["loss"] is None else manifest["loss"]
+        self._position = self._checkpoints.load(
+            directory, manifest, self._stepper.parallel, self._stepper.optimizer
+        )
+        self._done = manifest["step"]
+        self._loss = math.nan if manifest["loss"] is None else manifest["loss"]
         if manifest["format"] != "dcp":
-            reporter.note(
+            self._reporter.note(
                 "the last save came from a black-box technique and holds the model alone: the "
                 "optimizer starts fresh"
             )
-    laps.end("load_s")
-    pieces: Iterator[list[Slice]] = stepper.pieces(position)
-    if done < end:
-        # Fetched before training counts as begun: a stream is first read again up to there.
-        pieces = itertools.chain([next(pieces)], pieces)
-    observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
-    if observer is not None:
-        laps.end("data_s")
-        observer.started(done, laps)
-    start, saved_at = done, time.monotonic()
 
-    def save(*, background: bool) -> None:
-        nonlocal saved_at
-        with gang.device_memory.host():
-            checkpoints.save(
-                *(stepper.parallel, stepper.optimizer),
-                step=done,
-                position=position,
-                loss=loss,
+    def _step(self) -> None:
+        began = time.monotonic()
+        of_step = next(self._pieces)
+        if is_saving := self._checkpoints.is_saving:
+            self._saved_at = began
+        is_due = not is_saving and began - self._saved_at >= self._spec.checkpoint_every_s
+        result = self._stepper.step(
+            of_step,
+            stop=self._reporter.wants_stop_at(self._done + 1),
+            save=self._gang.rank == 0 and is_due,
+        )
+        self._done += 1
+        self._loss, self._position = result.loss, of_step[-1].after
+        self._stopping = result.stop
+        if self._observer is not None:
+            self._observer.stepped(self._done, self._loss, time.monotonic() - began)
+        self._tell_saves()
+        if result.save and self._goes_on:
+            self._save(background=True)
+
+    def _save(self, *, background: bool) -> None:
+        with self._gang.device_memory.host(), self._reporter.alive_throughout():
+            self._checkpoints.save(
+                *(self._stepper.parallel, self._stepper.optimizer),
+                step=self._done,
+                position=self._position,
+                loss=self._loss,
                 background=background,
             )
-        saved_at = time.monotonic()
-        tell_saves()
+        self._saved_at = time.monotonic()
+        self._tell_saves()
 
-    def tell_saves() -> None:
-        for ended in checkpoints.take_ended():
-            if observer is not None:
-                observer.saved(ended)
+    def _tell_saves(self) -> None:
+        for ended in self._checkpoints.take_ended():
+            if self._observer is not None:
+                self._observer.saved(ended)
 
-    while done < end:
-        began = time.monotonic()
-        of_step = next(pieces)
-        if is_saving := checkpoints.is_saving:
-            saved_at = began
-        is_due = not is_saving and began - saved_at >= spec.checkpoint_every_s
-        due = gang.rank == 0 and is_due
-        result = stepper.step(of_step, stop=reporter.stop_requested, save=due)
-        done, loss, position = done + 1, result.loss, of_step[-1].after
-        if observer is not None:
-            observer.stepped(done, loss, time.monotonic() - began)
-        tell_saves()
-        if result.stop and done < end:
-            save(background=False)
-            if observer is not None:
-                observer.ended({"type": "stopped", "step": done})
-            return
-        if result.save and done < end:
-            save(background=True)
-    if done > start:
-        save(background=False)
-    if done < spec.steps:
-        # The task goes on under another strategy from here.
-        if observer is not None:
-            observer.ended({"type": "stopped", "step": done})
-        return
-    if definition.save_dir is not None:
-        if gang.rank == 0:
-            export(spec, definition, definition.save_dir, done, reporter)
-        gang.sum([0.0])  # the others stay until the model is where it should be
-    if observer is not None:
-        observer.ended({"type": "finished", "step": done, "loss": loss})
+    def _end(self, message: dict[str, object]) -> None:
+        if self._observer is not None:
+            self._observer.ended(message)
 
 
 class _Observer:
@@ -145,6 +180,7 @@ class _Observer:
         self._first = True
         self._told = 0.0
         self._warned = False
+        self._told_metrics = False
 
     def started(self, step: int, laps: Laps) -> None:
         self._reporter.send(
@@ -153,6 +189,12 @@ class _Observer:
 
     def stepped(self, step: int, loss: float, step_s: float) -> None:
         self._metrics.add(step, loss)
+        if self._metrics.failure is not None and not self._told_metrics:
+            self._told_metrics = True
+            self._reporter.note(
+                f"the losses from step {step} on can't be written: {self._metrics.failure}; they "
+                "are kept until they can, and training goes on"
+            )
         if not math.isfinite(loss) and not self._warned:
             self._warned = True
             self._reporter.note(f"the loss is {loss} at step {step}")

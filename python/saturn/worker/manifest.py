@@ -4,21 +4,28 @@ A checkpoint is a directory `step-<8 digits>` with a `manifest.json` that names 
 in it with size and SHA-256. It is written under another name, made durable, and renamed into
 place, so a directory of that name is complete; the digests say whether it still is. Nothing in a
 checkpoint is opened (DCP's `.metadata` is a pickle) before its manifest has been verified.
+
+Nothing is ever written in place of a checkpoint. One of a step that has one already, because that
+one is damaged or a black-box technique saves a step again, gets a name with a number of its own,
+`step-<8 digits>.2`, and counts before it; the older one is removed once the newer one is durable.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import platform
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from saturn import durable
 
 VERSION = 1
 NAME = "manifest.json"
@@ -26,9 +33,9 @@ NAME = "manifest.json"
 KEPT = 2
 
 #: Prefixes of directories that are no checkpoint: not one yet, and no longer one.
-UNFINISHED, _REPLACED = ".new-", ".old-"
+UNFINISHED, _REMOVED = ".new-", ".old-"
 
-_STEP_DIR = re.compile(r"step-(\d{8,})")
+_STEP_DIR = re.compile(r"step-(\d{8,})(?:\.(\d+))?")
 _CHUNK_BYTES = 1 << 20
 
 
@@ -39,14 +46,25 @@ def step_dir_name(step: int) -> str:
 
 def found(checkpoints_dir: Path) -> list[tuple[int, Path]]:
     """(step, directory) of every checkpoint directory that has a manifest, newest first."""
+    return [
+        (step, directory)
+        for step, _, directory in sorted(_step_dirs(checkpoints_dir), reverse=True)
+        if (directory / NAME).is_file()
+    ]
+
+
+def of_step(checkpoints_dir: Path, step: int) -> Path:
+    """The directory of the checkpoint after `step` steps, which must be there."""
+    return next(directory for its, directory in found(checkpoints_dir) if its == step)
+
+
+def _step_dirs(checkpoints_dir: Path) -> Iterator[tuple[int, int, Path]]:
+    """(step, number among those of the step, path) of all that is called like a checkpoint."""
     if not checkpoints_dir.is_dir():
-        return []
-    steps = []
+        return
     for entry in checkpoints_dir.iterdir():
-        match = _STEP_DIR.fullmatch(entry.name)
-        if match and (entry / NAME).is_file():
-            steps.append((int(match[1]), entry))
-    return sorted(steps, reverse=True)
+        if match := _STEP_DIR.fullmatch(entry.name):
+            yield int(match[1]), int(match[2] or 1), entry
 
 
 def digests(directory: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -108,36 +126,34 @@ def commit(scratch: Path, checkpoints_dir: Path, manifest: Mapping[str, Any]) ->
         json.dump(manifest, file, indent=1, sort_keys=True)
         file.flush()
         os.fsync(file.fileno())
-    sync_dir(scratch)
-    target = checkpoints_dir / step_dir_name(int(manifest["step"]))
-    if target.exists():
-        # A damaged one, since training came from before it, or one that a black-box technique
-        # saves again. It is set aside: writing into it could mix old tensors with new.
-        target.rename(checkpoints_dir / f"{_REPLACED}{target.name}-{os.getpid()}")
+    durable.sync(scratch)
+    step = int(manifest["step"])
+    taken = [number for its, number, _ in _step_dirs(checkpoints_dir) if its == step]
+    name = step_dir_name(step)
+    target = checkpoints_dir / (f"{name}.{max(taken) + 1}" if taken else name)
     scratch.rename(target)
-    sync_dir(checkpoints_dir)
+    durable.sync(checkpoints_dir)
     return target
 
 
 def prune(checkpoints_dir: Path) -> None:
-    """Keep the last complete checkpoints; remove the others and whatever was left half-written."""
-    for _, directory in found(checkpoints_dir)[KEPT:]:
-        # Renamed first: a half-removed directory must not look like a checkpoint.
-        doomed = checkpoints_dir / f"{_REPLACED}{directory.name}-{os.getpid()}"
-        directory.rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
-    for entry in checkpoints_dir.iterdir():
-        if entry.name.startswith((UNFINISHED, _REPLACED)):
-            shutil.rmtree(entry, ignore_errors=True)
+    """Keep the last steps' checkpoints; remove the others and whatever was left half-written.
 
-
-def sync_dir(directory: Path) -> None:
-    """Make a directory's entries durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    What can't be removed stays for the next time, and fails nothing: what was saved is saved.
+    """
+    with contextlib.suppress(OSError):
+        newest_of: dict[int, Path] = {}
+        for step, directory in found(checkpoints_dir):
+            newest_of.setdefault(step, directory)
+        kept = list(newest_of.values())[:KEPT]
+        for _, _, directory in list(_step_dirs(checkpoints_dir)):
+            if directory not in kept:
+                # Renamed first: a half-removed directory must not look like a checkpoint.
+                directory.rename(checkpoints_dir / f"{_REMOVED}{directory.name}-{os.getpid()}")
+    with contextlib.suppress(OSError):
+        for entry in checkpoints_dir.iterdir():
+            if entry.name.startswith((UNFINISHED, _REMOVED)):
+                shutil.rmtree(entry, ignore_errors=True)
 
 
 def _digest(path: Path) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """`metrics.jsonl`: a line for each step, appended as training goes.
 
 A step that is trained again after a crash occurs twice; the later line counts. A crash may leave
-half a line, which stays as a line of its own: readers pass over it.
+half a line, which stays as a line of its own: readers pass over it. What can't be written, as on a
+full disk, is kept and written once it can: training never ends for a metric.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -14,25 +16,45 @@ from pathlib import Path
 
 
 class Metrics:
-    """The metrics file of a task, open for appending."""
+    """The metrics file of a task, appended to."""
 
     def __init__(self, task_dir: Path) -> None:
-        path = task_dir / "metrics.jsonl"
-        # A rank that was killed while it wrote leaves half a line, which must not swallow the next.
-        is_torn = _is_torn(path)
-        # Line by line: a killed rank loses no metric of a step that it had reported.
-        self._file = path.open("a", buffering=1)
-        if is_torn:
-            self._file.write("\n")
+        self._path = task_dir / "metrics.jsonl"
+        self._descriptor: int | None = None  # None until it could be opened
+        self._unwritten = b""
+        #: Why there are lines that couldn't be written yet; None where there are none.
+        self.failure: OSError | None = None
 
     def add(self, step: int, loss: float) -> None:
         """Add the loss of step `step`, counted from 1; null where it is no finite number."""
         value = loss if math.isfinite(loss) else None
-        self._file.write(json.dumps({"step": step, "loss": value, "t": time.time()}) + "\n")
+        line = json.dumps({"step": step, "loss": value, "t": time.time()}) + "\n"
+        self._unwritten += line.encode()
+        # At once: a killed rank loses no metric of a step that it had reported.
+        self._write()
 
     def close(self) -> None:
         """Nothing more will be added."""
-        self._file.close()
+        if self._unwritten:
+            self._write()
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+
+    def _write(self) -> None:
+        try:
+            if self._descriptor is None:
+                # A rank that was killed while it wrote leaves half a line, which must not swallow
+                # the next.
+                is_torn = _is_torn(self._path)
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+                self._descriptor = os.open(self._path, flags, 0o600)
+                self._unwritten = b"\n" * is_torn + self._unwritten
+            while self._unwritten:
+                self._unwritten = self._unwritten[os.write(self._descriptor, self._unwritten) :]
+            self.failure = None
+        except OSError as error:
+            self.failure = error
 
 
 def _is_torn(path: Path) -> bool:

@@ -10,11 +10,16 @@ from pathlib import Path
 import torch
 
 
-def pin(cores: Sequence[int]) -> None:
-    """Run on these cores only, with a thread for each."""
+def settle(cores: Sequence[int], *, num_devices: int) -> None:
+    """Run on these cores only, with a thread for each; beside GPUs with a thread for each GPU.
+
+    The number of threads decides the order of sums, and so their last bits. It is set here, for
+    every process that trains, and not by the environment: a warm parent's torch has read that long
+    before a rank learns of its devices.
+    """
     if cores:
         os.sched_setaffinity(0, set(cores))
-    torch.set_num_threads(max(1, len(cores)))
+    torch.set_num_threads(len(cores) or num_devices)
 
 
 def device_of(device_kind: str, rank: int) -> torch.device:

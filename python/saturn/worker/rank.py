@@ -19,22 +19,25 @@ import torch
 
 from saturn import definition as definitions
 from saturn.definition import TaskDefinition
-from saturn.worker import black_box, device_memory, load_technique
+from saturn.worker import black_box, device_memory, load_technique, output
 from saturn.worker import spec as specs
 from saturn.worker.failure import TaskError, describe
 from saturn.worker.gang import Gang
 from saturn.worker.lock import hold_workers_lock
 from saturn.worker.loop import train
-from saturn.worker.process import device_of, pin
+from saturn.worker.process import device_of, settle
 from saturn.worker.report import Reporter
 from saturn.worker.trial import trial
 
 
 def run(spec_path: str, rank: int) -> int:
     """Live the life of `rank`; returns the exit code, 0, or does not return."""
+    output.never_fail()
     faulthandler.enable()  # a crash in native code leaves its stack in the log
     spec = specs.load(spec_path)
-    reporter = Reporter(spec.socket, attempt=spec.attempt, rank=rank)
+    reporter = Reporter(
+        spec.socket, attempt=spec.attempt, rank=rank, stop_at_step=spec.stop_at_step
+    )
     try:
         _work(spec, rank, reporter)
     except BaseException as error:
@@ -47,13 +50,15 @@ def run(spec_path: str, rank: int) -> int:
 
 def _work(spec: specs.Spec, rank: int, reporter: Reporter) -> None:
     definition = _definition(spec)
-    if spec.technique.level == "black_box":
-        if spec.cores is not None:
-            pin([core for slot in spec.cores for core in slot])
+    is_black_box = spec.technique.level == "black_box"
+    # A black box's one process holds all of the gang's devices, a managed rank its own.
+    held = range(spec.gpus) if is_black_box else [rank]
+    cores = () if spec.cores is None else [core for slot in held for core in spec.cores[slot]]
+    settle(cores, num_devices=len(held))
+    if is_black_box:
         _limit_black_box(spec)
         black_box.run(spec, definition, reporter)
         return
-    pin(spec.cores[rank] if spec.cores is not None else ())
     gang = Gang(
         rank=rank,
         world_size=spec.world_size,

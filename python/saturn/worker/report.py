@@ -1,22 +1,39 @@
 """The rank's line to the runtime: JSON lines over a Unix socket, both ways.
 
-Sending is safe from any thread. A reader thread notes a stop request; when the runtime is gone
-(end of file, or a send that fails) the process ends at once, because nobody would ever read what
-it does, and a successor may already be training the same task.
+The runtime sends `{"type": "stop"}`, which asks for a stop at a checkpoint now, and
+`{"type": "until", "step": N}`, which asks for one once N steps are done (null: not before the end).
+The last `until` holds, in place of the spec's `stop_at_step`; a black box, which saves when it
+likes, passes over it.
+
+Sending is safe from any thread; a reader thread notes what the runtime sends. When the runtime is
+gone (end of file, or a send that fails) the process ends at once, because nobody would ever read
+what it does, and a successor may already be training the same task.
+
+A gang that is silent for long counts as hung. What takes long and is no step gives signs of life
+meanwhile, from a thread of its own: a save or a load for as long as it takes, since nothing but the
+disk can be slow there; what runs the task's own functions for as long as it computes, since they
+may hang.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
-#: Least seconds between two signs of life.
+#: Least seconds between two signs of life that a loop gives.
 _ALIVE_EVERY_S = 3.0
+#: Seconds between two signs of life that a thread gives.
+_BEAT_EVERY_S = 3.0
+#: Processor time between two of them that is no sign of computing: threads that only wait wake up
+#: now and then, and the thread itself takes less than a tenth of this.
+_IDLE_S = 1e-3
 #: Exit code of a rank whose runtime is gone. Nobody waits for it; it only shows in a core dump.
 _RUNTIME_GONE = 70
 
@@ -24,7 +41,10 @@ _RUNTIME_GONE = 70
 class Reporter:
     """One connection of one rank, opened with `hello`."""
 
-    def __init__(self, path: str, *, attempt: int, rank: int) -> None:
+    def __init__(
+        self, path: str, *, attempt: int, rank: int, stop_at_step: int | None = None
+    ) -> None:
+        """`stop_at_step` holds until the runtime names another step, or none."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._lock = threading.Lock()
@@ -32,13 +52,22 @@ class Reporter:
         self._closed = False
         self._alive_at = -math.inf
         self._stop = threading.Event()
+        self._until = stop_at_step
         self.send({"type": "hello", "attempt": attempt, "rank": rank, "pid": os.getpid()})
         threading.Thread(target=self._read, name="saturn-report", daemon=True).start()
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the runtime asked this rank to stop at a checkpoint."""
+        """Whether the runtime asked this rank to stop at a checkpoint, now."""
         return self._stop.is_set()
+
+    def wants_stop_at(self, step: int) -> bool:
+        """Whether the runtime wants a stop at a checkpoint once `step` steps are done.
+
+        The ranks of a gang hear of it one after the other, so they must agree before they stop.
+        """
+        until = self._until  # read once: the reader thread may change it
+        return self.stop_requested or (until is not None and step >= until)
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message; ends the process where the runtime is gone."""
@@ -69,21 +98,68 @@ class Reporter:
             self._alive_at = now
             self.send({"type": "alive"})
 
+    def alive_throughout(self) -> contextlib.AbstractContextManager[None]:
+        """Give signs of life for as long as the block takes: it waits for disks, and for peers."""
+        return self._beating(only_computing=False)
+
+    def alive_while_computing(self) -> contextlib.AbstractContextManager[None]:
+        """Give signs of life in the block for as long as this process computes.
+
+        One that hangs takes no processor time, so its silence is noticed.
+        """
+        return self._beating(only_computing=True)
+
     def close(self) -> None:
         """Nothing more will be sent; the end of the connection is no longer an alarm."""
         self._closed = True
         self._socket.close()
 
+    @contextlib.contextmanager
+    def _beating(self, *, only_computing: bool) -> Iterator[None]:
+        ended = threading.Event()
+
+        def beat() -> None:
+            before_s = _processor_time_of_others_s()
+            while not ended.wait(_BEAT_EVERY_S):
+                now_s = _processor_time_of_others_s()
+                if not only_computing or now_s - before_s > _IDLE_S:
+                    self.send({"type": "alive"})
+                before_s = now_s
+
+        thread = threading.Thread(target=beat, name="saturn-alive", daemon=True)
+        is_beating = False
+        if self._rank == 0:
+            # Where no thread can start, the block goes on without signs of life.
+            with contextlib.suppress(RuntimeError):
+                thread.start()
+                is_beating = True
+        try:
+            yield
+        finally:
+            ended.set()
+            if is_beating:
+                thread.join()  # nothing is sent once the connection is closed
+
     def _read(self) -> None:
         try:
             with self._socket.makefile("r", encoding="utf-8") as lines:
                 for line in lines:
-                    if json.loads(line).get("type") == "stop":
-                        self._stop.set()
+                    self._hear(json.loads(line))
         except (OSError, ValueError):
             pass  # A broken connection, or half a line: the runtime is gone, as below.
         if not self._closed:
             os._exit(_RUNTIME_GONE)
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        if message.get("type") == "stop":
+            self._stop.set()
+        elif message.get("type") == "until":
+            self._until = message.get("step")
+
+
+def _processor_time_of_others_s() -> float:
+    """Processor time that the other threads of this process have taken, seconds."""
+    return time.process_time() - time.thread_time()
 
 
 def _finite(value: Any) -> Any:

@@ -51,9 +51,8 @@ class Stepper:
         *,
         module: nn.Module | None = None,
         note: Callable[[str], None],
-        alive: Callable[[], None],
     ) -> None:
-        """Build all of it; `note` tells the person something, `alive` that this goes on."""
+        """Build all of it; `note` tells the person something."""
         self._definition = definition
         self._gang = gang
         precision = Precision(definition.precision, gang.device)
@@ -64,7 +63,6 @@ class Stepper:
         if module is None:
             memory.building()
             module = build_model(definition)
-            alive()
         precision.put_on(module)
         memory.spreading()
         self.parallel = technique.parallelise(module, gang, knobs)
@@ -77,9 +75,8 @@ class Stepper:
         with self.parallel.optimizer_memory():
             self.optimizer = build_optimizer(definition, self.parallel.module)
         self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
-        alive()
         with memory.host():
-            self.data = build_data(definition, gang.device, note, alive)
+            self.data = build_data(definition, gang.device, note)
         memory.training()
         self._accumulation = Accumulation(definition, self.data.batches_per_epoch)
 
@@ -182,10 +179,7 @@ def build_model(definition: TaskDefinition) -> nn.Module:
 
 
 def build_data(
-    definition: TaskDefinition,
-    device: torch.device,
-    note: Callable[[str], None],
-    alive: Callable[[], None],
+    definition: TaskDefinition, device: torch.device, note: Callable[[str], None]
 ) -> Data:
     """The task's data; raises where `epochs` can't become steps."""
     data = Data(
@@ -193,7 +187,6 @@ def build_data(
         seed=definition.seed,
         pin_memory=device.type == "cuda",
         note=note,
-        alive=alive,
     )
     if definition.epochs is not None and data.batches_per_epoch is None:
         raise TaskError(

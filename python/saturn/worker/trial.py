@@ -44,9 +44,9 @@ def trial(
     memory = PeakMemory(spec.device_kind)
     began = time.monotonic()
     gang.device_memory.building()
-    module = build_model(definition)
+    with reporter.alive_while_computing():
+        module = build_model(definition)
     built_s = time.monotonic() - began
-    reporter.alive()
     setting = _setting(spec, definition, gang, module)
     if (reason := technique.not_applicable(module, setting)) is not None:
         _report(gang, reporter, {}, {"outcome": "not_applicable", "reason": reason})
@@ -149,7 +149,7 @@ class _Measurement:
         except Exception as error:
             failure = describe(error)
             lift()  # what is left to do must not fail for lack of memory
-            if failure.kind == "task":
+            if failure.kind in ("task", "no_space"):
                 raise  # no knob helps there
             if failure.kind == "not_applicable":
                 return {"outcome": "not_applicable", "reason": failure.error}
@@ -167,16 +167,16 @@ class _Measurement:
         began = time.monotonic()
         # Seconds from launch that any attempt with these knobs would have spent until now.
         before_s = self.fresh[0][1] if self.fresh else self.startup_s
-        stepper = Stepper(
-            *(self.definition, self.technique, self.gang, knobs),
-            # Each further set builds its own: parallelising changed this one.
-            module=self.fresh.pop()[0] if self.fresh else None,
-            note=self.reporter.note,
-            alive=self.reporter.alive,
-        )
-        self.memory.forget_building()
-        pieces = stepper.pieces(Position())
-        of_step = next(pieces)
+        with self.reporter.alive_while_computing():
+            stepper = Stepper(
+                *(self.definition, self.technique, self.gang, knobs),
+                # Each further set builds its own: parallelising changed this one.
+                module=self.fresh.pop()[0] if self.fresh else None,
+                note=self.reporter.note,
+            )
+            self.memory.forget_building()
+            pieces = stepper.pieces(Position())
+            of_step = next(pieces)
         # What an attempt with these knobs needs before its first step.
         setup_s = before_s + time.monotonic() - began
         timed_steps = max(2, self.spec.timed_steps)
@@ -192,7 +192,7 @@ class _Measurement:
             seconds.append(time.monotonic() - step_began)
         pieces.close()
         peak_bytes = self.memory.peak_bytes()
-        with self.gang.device_memory.host():
+        with self.gang.device_memory.host(), self.reporter.alive_throughout():
             checkpoint_s = checkpoint_cost.measure(
                 stepper.parallel, stepper.optimizer, self.gang, self.spec.attempt_dir
             )

@@ -1,8 +1,19 @@
 //! One file a command.
 
+pub(crate) mod cancel;
+pub(crate) mod close;
+pub(crate) mod explain;
+pub(crate) mod logs;
+pub(crate) mod pause;
 pub(crate) mod plan;
+pub(crate) mod priority;
 pub(crate) mod report;
 pub(crate) mod resume;
+pub(crate) mod runs;
+pub(crate) mod status;
+pub(crate) mod stop;
+pub(crate) mod take_back;
+pub(crate) mod unpause;
 
 use saturn_runtime::RuntimeError;
 

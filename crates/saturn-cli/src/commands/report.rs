@@ -2,17 +2,26 @@
 
 use super::run_failed;
 use crate::args::ReportArgs;
-use crate::exit::{Exit, print_data};
+use crate::exit::{Exit, fail, print_data};
+use crate::find;
 
 pub(crate) fn run(args: &ReportArgs) -> Exit {
-    let report = match saturn_runtime::report(&args.run) {
-        Ok(report) => report,
+    let run = match find::run(&args.run) {
+        Ok(run) => run,
+        Err(exit) => return exit,
+    };
+    let reported = match saturn_runtime::report(&run.path) {
+        Ok(reported) => reported,
         Err(error) => return run_failed(&error),
     };
     if args.json {
-        print_data(&report.to_json());
-    } else {
-        print_data(&format!("{}\n", args.run.join("report.html").display()));
+        print_data(&reported.report.to_json());
+    }
+    if let Some(warning) = reported.warnings.first() {
+        return fail(Exit::Machine, warning);
+    }
+    if !args.json {
+        print_data(&format!("{}\n", run.path.join("report.html").display()));
     }
     Exit::Ok
 }

@@ -1,21 +1,31 @@
 //! `saturn resume`.
 
 use saturn_engine::RunEnd;
-use saturn_runtime::{DeviceMemory, Watcher};
+use saturn_runtime::{DeviceMemory, ResumeOptions, RuntimeError, Watcher};
 use saturn_view::Console;
 
 use super::run_failed;
 use crate::args::ResumeArgs;
 use crate::exit::{Exit, print_data};
+use crate::find;
 use crate::interrupt::Interrupt;
 
 pub(crate) fn run(args: &ResumeArgs) -> Exit {
+    let run = match find::run(&args.run) {
+        Ok(run) => run,
+        Err(exit) => return exit,
+    };
+    let options = ResumeOptions {
+        device_memory: args.device_memory.map_or(DeviceMemory::AsBefore, |size| size.0),
+        allow_other_hardware: args.allow_other_hardware,
+        ..ResumeOptions::default()
+    };
     let interrupt = Interrupt::catch();
-    let watcher = Watcher { console: Console::stderr(), is_interrupted: &mut || interrupt.take() };
-    let device_memory = args.device_memory.map_or(DeviceMemory::AsBefore, |size| size.0);
-    let outcome = match saturn_runtime::resume(&args.run, device_memory, watcher) {
+    let mut is_interrupted = || interrupt.take();
+    let watcher = Watcher::new(Console::stderr(), &mut is_interrupted);
+    let outcome = match saturn_runtime::resume(&run.path, options, watcher) {
         Ok(outcome) => outcome,
-        Err(error) => return run_failed(&error),
+        Err(error) => return resume_failed(&error, &run.shown),
     };
     if args.json {
         print_data(&outcome.report.to_json());
@@ -25,4 +35,18 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
         RunEnd::Complete if outcome.num_failed > 0 => Exit::TaskFailed,
         RunEnd::Complete => Exit::Ok,
     }
+}
+
+/// Says why a run was not resumed, and what to do where that is known.
+fn resume_failed(error: &RuntimeError, run: &str) -> Exit {
+    let hint = match error {
+        RuntimeError::Busy { .. } => format!("how it stands: saturn status {run}"),
+        RuntimeError::OtherHardware { .. } => {
+            format!("to allow it: saturn resume {run} --allow-other-hardware")
+        }
+        _ => return run_failed(error),
+    };
+    let exit = run_failed(error);
+    eprintln!("{hint}");
+    exit
 }

@@ -1,7 +1,7 @@
 //! Facts of a problem that bind single assignments: releases, deadlines, precedence, the windows of
 //! nodes, pinned and forbidden places, and tasks that run already.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Violation, slack};
 use crate::plan::{Assignment, Plan};
@@ -10,11 +10,15 @@ use crate::problem::{Problem, ProblemTask};
 pub(super) fn check_facts(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
     let slack = slack(plan.makespan_s);
     let mut spans: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    let mut are_left: BTreeSet<&str> = BTreeSet::new();
     let known =
         || plan.assignments.iter().filter_map(|one| Some((problem.tasks.get(one.task)?, one)));
     for (task, assignment) in known() {
         let span = spans.entry(&task.name).or_insert((f64::INFINITY, 0.0));
         *span = (span.0.min(assignment.start_s), span.1.max(assignment.end_s));
+        if task.running.is_some() && !assignment.is_segment() && stays(problem, task, assignment) {
+            are_left.insert(&task.name);
+        }
         for reason in [
             broken_time(problem, task, assignment, slack),
             broken_place(problem, task, assignment, slack),
@@ -33,9 +37,7 @@ pub(super) fn check_facts(problem: &Problem, plan: &Plan, violations: &mut Vec<V
             }
         }
         if task.running.as_ref().is_some_and(|running| !running.movable)
-            && !known().any(|(one, assignment)| {
-                one.name == task.name && !assignment.is_segment() && stays(problem, one, assignment)
-            })
+            && !are_left.contains(task.name.as_str())
         {
             let reason = "runs already and can't be moved, but the plan doesn't leave it there";
             violations.push(fact(task, reason.to_owned()));

@@ -10,15 +10,14 @@ const SECONDS_AN_HOUR: f64 = 3600.0;
 
 pub(super) fn check_values(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
     let makespan_s = plan.assignments.iter().map(|one| one.end_s).fold(0.0, f64::max);
-    let completion_s: f64 = problem
-        .tasks
-        .iter()
-        .enumerate()
-        .map(|(index, task)| {
-            let ends = plan.assignments.iter().filter(|one| one.task == index);
-            task.weight * ends.map(|one| one.end_s).fold(0.0, f64::max)
-        })
-        .sum();
+    let mut ends_s = vec![0.0f64; problem.tasks.len()];
+    for one in &plan.assignments {
+        if let Some(end_s) = ends_s.get_mut(one.task) {
+            *end_s = end_s.max(one.end_s);
+        }
+    }
+    let weighted = problem.tasks.iter().zip(&ends_s).map(|(task, end_s)| task.weight * end_s);
+    let completion_s: f64 = weighted.sum();
     let prices: f64 = problem.cluster.nodes.iter().map(|node| node.price_per_hour).sum();
     let weights: f64 = problem.tasks.iter().map(|task| task.weight).sum();
     let of_time = slack(makespan_s);
@@ -38,13 +37,15 @@ pub(super) fn check_values(problem: &Problem, plan: &Plan, violations: &mut Vec<
 
 /// Price times the time during which something is held, over all nodes.
 fn cost(problem: &Problem, plan: &Plan) -> f64 {
-    let node_cost = |index: usize, price_per_hour: f64| {
-        let mut held: Vec<(f64, f64)> = plan
-            .assignments
-            .iter()
-            .filter(|one| one.gang.iter().any(|part| part.node == index))
-            .map(|one| (one.start_s, one.end_s))
-            .collect();
+    let mut spans: Vec<Vec<(f64, f64)>> = vec![Vec::new(); problem.cluster.nodes.len()];
+    for one in &plan.assignments {
+        for part in &one.gang {
+            if let Some(spans) = spans.get_mut(part.node) {
+                spans.push((one.start_s, one.end_s));
+            }
+        }
+    }
+    let node_cost = |mut held: Vec<(f64, f64)>, price_per_hour: f64| {
         held.sort_by(|left, right| left.0.total_cmp(&right.0));
         let mut seconds = 0.0;
         let mut paid_until_s = 0.0f64;
@@ -54,10 +55,10 @@ fn cost(problem: &Problem, plan: &Plan) -> f64 {
         }
         price_per_hour * seconds / SECONDS_AN_HOUR
     };
-    let nodes = problem.cluster.nodes.iter().enumerate();
+    let nodes = problem.cluster.nodes.iter().zip(spans);
     nodes
-        .filter(|(_, node)| node.price_per_hour > 0.0)
-        .fold(0.0, |sum, (index, node)| sum + node_cost(index, node.price_per_hour))
+        .filter(|(node, _)| node.price_per_hour > 0.0)
+        .fold(0.0, |sum, (node, held)| sum + node_cost(held, node.price_per_hour))
 }
 
 /// A bound must be a number, not negative and not above what it bounds.

@@ -12,6 +12,7 @@
 //! the linear program over fractions of modes. Prices are raised where a kind is overloaded and
 //! lowered where it idles (multiplicative weights: Plotkin, Shmoys, Tardos, Math. of OR 20, 1995).
 
+use crate::clock::Deadline;
 use crate::model::Model;
 
 /// Shaved off every bound so that rounding can't lift it above a true makespan.
@@ -85,8 +86,8 @@ const EFFORT: usize = 2_000_000;
 /// Rounds of trying single changes of prices afterwards.
 const TRIALS: u32 = 40;
 
-/// The area bound under the best prices found. Every task must have a mode.
-pub(crate) fn area_bound(model: &Model) -> AreaBound {
+/// The area bound under the best prices found before the deadline. Every task must have a mode.
+pub(crate) fn area_bound(model: &Model, deadline: Deadline) -> AreaBound {
     let shapes = Shapes::new(model);
     let mut prices = vec![1.0; model.num_kinds];
     let longest = longest_task(model);
@@ -97,6 +98,9 @@ pub(crate) fn area_bound(model: &Model) -> AreaBound {
     }
     let num_rounds = (EFFORT / shapes.modes.len().max(1)).clamp(60, 1500);
     for round in 0..num_rounds {
+        if deadline.is_over() {
+            break;
+        }
         let mut load = vec![0.0; model.num_kinds];
         for (kind, area) in shapes.cheapest(&prices, best.makespan * 1.002).flatten() {
             load[kind] += area;
@@ -123,7 +127,7 @@ pub(crate) fn area_bound(model: &Model) -> AreaBound {
         if best.makespan <= before * (1.0 + 1e-6) {
             stride *= 0.5;
         }
-        if stride < 1e-4 || trial + 1 == TRIALS {
+        if stride < 1e-4 || trial + 1 == TRIALS || deadline.is_over() {
             break;
         }
     }

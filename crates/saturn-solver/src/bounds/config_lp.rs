@@ -28,7 +28,6 @@
 use highs::Col;
 
 use crate::clock::Deadline;
-use crate::error::SolveError;
 use crate::model::Model;
 use crate::program::{Effort, Outcome, Program};
 
@@ -44,17 +43,17 @@ const PRECISION: f64 = 1e-5;
 /// A lower bound on the makespan of every plan, whatever it switches and whatever that costs.
 ///
 /// `prices` are those of the area bound. Every task must have a mode.
-pub(crate) fn bound(model: &Model, prices: &[f64], deadline: Deadline) -> Result<f64, SolveError> {
+pub(crate) fn bound(model: &Model, prices: &[f64], deadline: Deadline) -> f64 {
     let simple = area_of_free_switches(model, prices);
     if !model.is_separable() || model.tasks.len() > MAX_TASKS {
-        return Ok(simple);
+        return simple;
     }
     let mut master = Master::new(model, simple);
     let mut best = simple;
     let (mut proven, _) = master.price(&master.first_multipliers(model, prices));
     while !deadline.is_over() {
         best = best.max(proven * (1.0 - SAFETY));
-        let Some((value, multipliers)) = master.solve(deadline.left_s())? else { break };
+        let Some((value, multipliers)) = master.solve(deadline) else { break };
         if best >= value * (1.0 - PRECISION) {
             break;
         }
@@ -65,7 +64,7 @@ pub(crate) fn bound(model: &Model, prices: &[f64], deadline: Deadline) -> Result
             break;
         }
     }
-    Ok(best)
+    best
 }
 
 /// What needs no linear program: the longest task (its time is a mean of runtimes), and the priced
@@ -181,7 +180,7 @@ impl Master {
     }
 
     /// The value of the linear program, seconds, and its multipliers; `None` where time ran out.
-    fn solve(&self, time_limit_s: f64) -> Result<Option<(f64, Multipliers)>, SolveError> {
+    fn solve(&self, deadline: Deadline) -> Option<(f64, Multipliers)> {
         let mut program = Program::default();
         let makespan = program.continuous(1.0, 0.0, f64::INFINITY);
         let mut work: Vec<Vec<(Col, f64)>> = vec![Vec::new(); self.num_tasks];
@@ -206,9 +205,9 @@ impl Master {
         for row in time.iter().filter(|_| has_times) {
             program.at_most(0.0, row);
         }
-        let solved = program.solve(Effort::seconds(time_limit_s))?;
+        let solved = program.solve(Effort::until(deadline));
         let Outcome::Known { is_solved: true, bound, duals, .. } = solved else {
-            return Ok(None);
+            return None;
         };
         let work = duals.iter().take(self.num_tasks).map(|dual| dual.max(0.0)).collect();
         let mut time: Vec<f64> = duals
@@ -217,7 +216,7 @@ impl Master {
             .map(|dual| (-dual).max(0.0))
             .collect();
         time.resize(self.num_tasks, 0.0);
-        Ok(Some((bound * self.unit_s, Multipliers { work, time })))
+        Some((bound * self.unit_s, Multipliers { work, time }))
     }
 
     /// Whether a task may seem to run twice at once.
@@ -242,6 +241,23 @@ fn classes(model: &Model) -> Vec<(usize, f64)> {
     classes
 }
 
+/// A task as it runs, if it does on a node of these, or of the one class of nodes that they stand for.
+fn staying(
+    model: &Model,
+    task: usize,
+    nodes: &[usize],
+    strides: &[usize],
+    unit_s: f64,
+) -> Option<Choice> {
+    let stay = model.tasks[task].stay.as_ref()?;
+    let home = stay.home()?;
+    let is_like =
+        |node: &usize| *node == home || nodes.len() == 1 && model.nodes[*node] == model.nodes[home];
+    let node = nodes.iter().position(is_like)?;
+    let gpus = stay.held() as usize;
+    Some(Choice { node, gpus, offset: gpus * strides[node], rate: unit_s / stay.runtime })
+}
+
 impl Block {
     /// `None` where there are too many states to count.
     fn new(model: &Model, nodes: &[usize], count: f64, unit_s: f64) -> Option<Self> {
@@ -262,7 +278,9 @@ impl Block {
                         Choice { node: local, gpus, offset: gpus * stride, rate }
                     })
                 };
-                nodes.iter().enumerate().flat_map(on).collect()
+                let mut choices: Vec<Choice> = nodes.iter().enumerate().flat_map(on).collect();
+                choices.extend(staying(model, task, nodes, &strides, unit_s));
+                choices
             })
             .collect();
         Some(Self { strides, num_states, count, options })

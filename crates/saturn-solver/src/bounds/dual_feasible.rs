@@ -20,7 +20,6 @@
 //! cumulative resources is due to Carlier and Néron (EJOR 149, 2003).
 
 use crate::clock::Deadline;
-use crate::error::SolveError;
 use crate::model::Model;
 use crate::program::{Effort, Outcome, Program};
 
@@ -28,6 +27,9 @@ use crate::program::{Effort, Outcome, Program};
 const MAX_COLUMNS: usize = 6_000;
 /// A refutation must exceed what HiGHS's tolerances could explain.
 const MARGIN: f64 = 1e-6;
+
+/// One integer program may take so many seconds.
+const MOST_FOR_INTEGERS_S: f64 = 2.0;
 
 /// Nodes of one kind and size.
 struct Class {
@@ -80,30 +82,25 @@ fn width_duals(gpus: u32) -> Vec<Dual> {
 
 /// Raises `low`, a lower bound, as far as refutations go before the deadline; `high` is the
 /// makespan of a plan.
-pub(crate) fn raise(
-    model: &Model,
-    low: f64,
-    high: f64,
-    deadline: Deadline,
-) -> Result<f64, SolveError> {
+pub(crate) fn raise(model: &Model, low: f64, high: f64, deadline: Deadline) -> f64 {
     let classes = classes(model);
     let num_columns: usize = model
         .tasks
         .iter()
         .map(|task| {
             let narrow: usize = task.modes.iter().map(Vec::len).sum();
-            narrow * classes.len().div_ceil(model.num_kinds) + task.wide.len()
+            narrow * classes.len().div_ceil(model.num_kinds) + task.wide.len() + 1
         })
         .sum();
     if num_columns > MAX_COLUMNS {
-        return Ok(low);
+        return low;
     }
     let mut refuted = low;
     for (precision, integral) in [(1e-4, false), (3e-4, true)] {
         let mut open = high;
         while open - refuted > precision * open && !deadline.is_over() {
             let middle = f64::midpoint(refuted, open);
-            if is_refuted(model, &classes, middle, integral, deadline)? {
+            if is_refuted(model, &classes, middle, integral, deadline) {
                 refuted = middle;
             } else {
                 open = middle;
@@ -115,12 +112,12 @@ pub(crate) fn raise(
             && !deadline.is_over()
             && open - refuted <= precision * open
             && open >= high
-            && is_refuted(model, &classes, almost, integral, deadline)?
+            && is_refuted(model, &classes, almost, integral, deadline)
         {
             refuted = almost;
         }
     }
-    Ok(refuted)
+    refuted
 }
 
 fn classes(model: &Model) -> Vec<Class> {
@@ -141,7 +138,7 @@ fn is_refuted(
     makespan: f64,
     integral: bool,
     deadline: Deadline,
-) -> Result<bool, SolveError> {
+) -> bool {
     let mut program = Program::default();
     // How far the rows must stretch; above 1 the linear program is refuted.
     let stretch = (!integral).then(|| program.continuous(1.0, 0.0, f64::INFINITY));
@@ -191,8 +188,19 @@ fn is_refuted(
                 (None, _) => {}
             }
         }
+        if let Some(stay) = task.stay.as_ref().filter(|stay| stay.runtime <= makespan) {
+            let home = stay.home().map(|node| model.nodes[node]);
+            let is_home = |class: &Class| {
+                home.is_some_and(|home| class.gpus == home.gpus && class.kind == home.kind)
+            };
+            match classes.iter().position(is_home) {
+                Some(class) => add(&mut program, class, &[(stay.held(), 1.0)], stay.runtime),
+                // On several nodes it counts for nothing.
+                None => add(&mut program, 0, &[], stay.runtime),
+            }
+        }
         if choices.is_empty() {
-            return Ok(true);
+            return true;
         }
         program.equal(1.0, &choices);
     }
@@ -207,9 +215,10 @@ fn is_refuted(
             }
         }
     }
-    let limit = if integral { deadline.left_s().min(2.0) } else { deadline.left_s() };
-    Ok(match program.solve(Effort::seconds(limit))? {
-        Outcome::Infeasible => true,
+    let deadline = if integral { deadline.within(MOST_FOR_INTEGERS_S) } else { deadline };
+    match program.solve(Effort::until(deadline)) {
+        Outcome::Infeasible => integral,
         Outcome::Known { bound, .. } => !integral && bound > 1.0 + MARGIN,
-    })
+        Outcome::Unknown => false,
+    }
 }

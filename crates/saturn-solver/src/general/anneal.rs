@@ -12,9 +12,9 @@ use saturn_core::Objective;
 use super::construct::{Recipe, construct, ranks, recipes};
 use super::instance::Instance;
 use super::play::{Choice, Genome, Player, Worth};
+use crate::baselines::Pace;
 use crate::clock::Deadline;
 use crate::random::Random;
-use crate::schedule::Pace;
 use crate::search::in_threads;
 
 /// Moves of the first rounds.
@@ -51,29 +51,25 @@ pub(crate) struct Incumbent {
 pub(crate) fn search(instance: &Instance, warm: Vec<Genome>, limits: Limits) -> Option<Incumbent> {
     let mut player = Player::new(instance, Pace::Packed);
     let mut best: Option<Incumbent> = None;
-    let mut offer = |player: &mut Player, genome: Genome| {
-        let genome = by_start(player, genome);
-        let worth = player.worth(&genome, f64::INFINITY);
-        if best.as_ref().is_none_or(|best| worth.beats(&best.worth)) {
-            best = Some(Incumbent { worth, genome });
-        }
-    };
     for genome in warm {
-        offer(&mut player, genome);
+        offer(&mut player, &mut best, genome);
     }
     let ways = instance.tasks.len() * instance.nodes.len() * 4;
-    let num_recipes = (EFFORT / ways.max(1)).clamp(3, 64);
+    // With a start at hand, plans built in one go are worth little time where tasks are many.
+    let fewest = if best.is_some() { 0 } else { 3 };
+    let num_recipes = (EFFORT / ways.max(1)).clamp(fewest, 64);
+    let may_stay = (0..instance.tasks.len()).any(|task| instance.may_stay(task));
     let all: Vec<(Recipe, Vec<f64>)> = recipes(instance.objective, limits.low)
         .into_iter()
         .take(num_recipes)
         .map(|recipe| (recipe, ranks(instance, recipe.rule)))
         .collect();
     for (recipe, rank) in &all {
-        for stays in [true, false] {
+        for stays in [true, false].into_iter().take(1 + usize::from(may_stay)) {
             let genome =
                 construct(&mut player, *recipe, rank, limits.deadline, &|_, _| true, stays);
             if let Some(genome) = genome {
-                offer(&mut player, genome);
+                offer(&mut player, &mut best, genome);
             }
         }
         if limits.deadline.is_over() {
@@ -112,6 +108,15 @@ pub(crate) fn search(instance: &Instance, warm: Vec<Genome>, limits: Limits) -> 
     Some(best)
 }
 
+/// Takes a genome, in its order of starts, if it is better than the best.
+fn offer(player: &mut Player, best: &mut Option<Incumbent>, genome: Genome) {
+    let genome = by_start(player, genome);
+    let worth = player.worth(&genome, f64::INFINITY);
+    if best.as_ref().is_none_or(|best| worth.beats(&best.worth)) {
+        *best = Some(Incumbent { worth, genome });
+    }
+}
+
 fn is_done(best: &Incumbent, limits: &Limits, num_moves: u64) -> bool {
     let is_optimal = best.worth.is_valid() && best.worth.value <= limits.bound * (1.0 + 1e-9);
     is_optimal
@@ -121,9 +126,8 @@ fn is_done(best: &Incumbent, limits: &Limits, num_moves: u64) -> bool {
 
 /// The same choices with the gangs in order of start: no gang starts later for it.
 pub(crate) fn by_start(player: &mut Player, mut genome: Genome) -> Genome {
-    let mut starts = vec![0.0; player.ends.len()];
-    player.play(&genome, |placed| starts[placed.task] = placed.start);
-    genome.order.sort_by(|left, right| starts[*left].total_cmp(&starts[*right]));
+    player.play(&genome);
+    genome.order.sort_by(|left, right| player.starts[*left].total_cmp(&player.starts[*right]));
     genome
 }
 
@@ -162,13 +166,15 @@ fn anneal(
     let instance = player.instance;
     let num_nodes = instance.nodes.len() as f64;
     let mut genome = best.genome.clone();
-    if random.below(if instance.tasks.len() > 40 { 8 } else { 3 }) == 0 {
+    let one_in = if instance.tasks.len() > 40 { 8 } else { 3 };
+    if !recipes.is_empty() && random.below(one_in) == 0 {
         let (recipe, rank) = &recipes[random.below(recipes.len())];
         let stays = random.below(2) == 0;
         let built = construct(player, *recipe, rank, limits.deadline, &|_, _| true, stays);
         genome = built.unwrap_or(genome);
     }
     let is_makespan = instance.objective == Objective::Makespan;
+    genome.backfills = is_makespan || random.below(2) == 0;
     let unit = match instance.objective {
         Objective::Makespan => limits.low.max(1e-9),
         _ => (best.worth.value / num_nodes).max(1e-9),

@@ -28,6 +28,7 @@
 use saturn_core::Objective;
 
 use super::instance::{Instance, SLACK, Way};
+use crate::clock::Deadline;
 
 /// Shaved off so that rounding can't lift a bound above a true value.
 const SAFETY: f64 = 1e-9;
@@ -57,10 +58,16 @@ pub(crate) struct Relaxation<'a> {
     instance: &'a Instance<'a>,
     prices: &'a [f64],
     ways: Vec<Vec<Way>>,
+    /// Then what has been found must do.
+    deadline: Deadline<'a>,
 }
 
 impl<'a> Relaxation<'a> {
-    pub(crate) fn new(instance: &'a Instance<'a>, prices: &'a [f64]) -> Self {
+    pub(crate) fn new(
+        instance: &'a Instance<'a>,
+        prices: &'a [f64],
+        deadline: Deadline<'a>,
+    ) -> Self {
         let ways = (0..instance.tasks.len())
             .map(|task| {
                 let head = instance.tasks[task].head;
@@ -83,7 +90,7 @@ impl<'a> Relaxation<'a> {
                 ways
             })
             .collect();
-        Self { instance, prices, ways }
+        Self { instance, prices, ways, deadline }
     }
 
     /// The ways of a task that can have ended by `limit`.
@@ -177,6 +184,9 @@ impl<'a> Relaxation<'a> {
         heads.dedup();
         heads.truncate(MANY_TIMES);
         for head in heads {
+            if self.deadline.is_over() {
+                break;
+            }
             low = low.max(self.area(head, low));
         }
         low

@@ -47,8 +47,11 @@ pub(crate) fn construct(
     stays: bool,
 ) -> Option<Genome> {
     let instance = player.instance;
-    let mut genome =
-        Genome { order: Vec::new(), choices: vec![Choice::Stay; instance.tasks.len()] };
+    let mut genome = Genome {
+        order: Vec::new(),
+        choices: vec![Choice::Stay; instance.tasks.len()],
+        backfills: true,
+    };
     let is_left = |task: usize| {
         let facts = &instance.tasks[task];
         facts.is_fixed || stays && instance.may_stay(task)
@@ -60,7 +63,7 @@ pub(crate) fn construct(
             *choice = Choice::Wide { mode: 0, lead: None };
         }
     }
-    player.begin(&genome.choices, |_| {});
+    player.begin(&genome.choices);
     let mut num_waits: Vec<usize> = instance.tasks.iter().map(|task| task.after.len()).collect();
     let release = |task: usize, num_waits: &mut Vec<usize>, open: &mut Vec<usize>| {
         for &other in &instance.tasks[task].before {
@@ -97,7 +100,7 @@ pub(crate) fn construct(
         let choice = best_choice(player, task, recipe, allows)?;
         genome.choices[task] = choice;
         genome.order.push(task);
-        player.place(task, choice, &mut |_| {});
+        player.place(task, choice);
         release(task, &mut num_waits, &mut open);
     }
     Some(genome)
@@ -105,7 +108,7 @@ pub(crate) fn construct(
 
 /// When the first of these tasks could start, if any device would do.
 fn soonest(player: &Player, open: &[usize]) -> f64 {
-    let free = player.free.iter().filter_map(|free| free.first().copied());
+    let free = player.calendars.iter().map(|calendar| calendar.free_for_good(1));
     let ready = open.iter().map(|task| player.ready(*task)).fold(f64::INFINITY, f64::min);
     ready.max(free.fold(f64::INFINITY, f64::min))
 }
@@ -129,19 +132,32 @@ fn rank(instance: &Instance, task: usize, rule: Rule) -> f64 {
     }
 }
 
-/// The choice that adds least, in the light of what is placed.
-fn best_choice(
-    player: &mut Player,
+/// The choice that adds least, in the light of what is placed; one that is not allowed only where no
+/// other is left.
+pub(super) fn best_choice(
+    player: &Player,
     task: usize,
     recipe: Recipe,
     allows: &impl Fn(usize, Choice) -> bool,
+) -> Option<Choice> {
+    let best = best_of(player, task, recipe, &|choice| allows(task, choice));
+    let best = best.or_else(|| best_of(player, task, recipe, &|_| true));
+    best.or_else(|| player.instance.may_stay(task).then_some(Choice::Stay))
+}
+
+/// The choice that adds least, of those allowed that don't stay.
+fn best_of(
+    player: &Player,
+    task: usize,
+    recipe: Recipe,
+    allows: &impl Fn(Choice) -> bool,
 ) -> Option<Choice> {
     let instance = player.instance;
     let facts = &instance.tasks[task];
     let ready = player.ready(task);
     let num_gpus = instance.model.num_gpus();
-    // What is refused counts only where nothing else is left; then what misses least.
-    let mut best: Option<((bool, f64, f64), Choice)> = None;
+    // First what misses least.
+    let mut best: Option<((f64, f64), Choice)> = None;
     let mut offer = |choice: Choice, start: f64, lasts: f64, until: f64, held: f64, price: f64| {
         let end = start + lasts;
         let missed = (end - until).max(0.0) + (end - facts.latest_end).max(0.0);
@@ -151,7 +167,7 @@ fn best_choice(
             Objective::Makespan => (end + facts.tail).max(recipe.target) + recipe.thrift * work,
             Objective::Completion => end + recipe.thrift * work,
         };
-        let score = (!allows(task, choice), missed, score);
+        let score = (missed, score);
         if best.is_none_or(|(least, _)| score < least) {
             best = Some((score, choice));
         }
@@ -159,29 +175,29 @@ fn best_choice(
     for node in instance.nodes_of(task) {
         let until = instance.nodes[node].until;
         for (index, mode) in instance.model.modes_on(task, node).iter().enumerate() {
-            let start = player.start_on(node, mode.gpus, ready);
-            let price = instance.device_price(node) * f64::from(mode.gpus);
             let choice = Choice::Narrow { node, mode: index };
-            let lasts = facts.lead + mode.runtime;
-            offer(choice, start, lasts, until, f64::from(mode.gpus), price);
+            if allows(choice) {
+                let start = player.start_on(node, mode.gpus, ready, mode.runtime);
+                let price = instance.device_price(node) * f64::from(mode.gpus);
+                offer(choice, start, mode.runtime, until, f64::from(mode.gpus), price);
+            }
         }
     }
     for (index, mode) in instance.model.tasks[task].wide.iter().enumerate() {
-        let lasts = facts.lead + mode.runtime;
-        if !instance.has_nodes_for(task, mode) {
+        let choice = Choice::Wide { mode: index, lead: None };
+        if !allows(choice) || !instance.has_nodes_for(task, mode) {
             continue;
         }
+        let lasts = mode.runtime;
         let parts = player.nodes_for(task, mode, None, ready, lasts);
-        let starts = parts.iter().map(|(node, gpus)| player.start_on(*node, *gpus, ready));
-        let start = starts.fold(ready, f64::max);
+        let start = player.start_on_all(&parts, ready, lasts);
         let until = parts.iter().map(|(node, _)| instance.nodes[*node].until);
         let until = until.fold(f64::INFINITY, f64::min);
         let held: f64 = parts.iter().map(|(_, gpus)| f64::from(*gpus)).sum();
         let price = parts.iter().map(|(node, _)| instance.nodes[*node].price).sum();
-        offer(Choice::Wide { mode: index, lead: None }, start, lasts, until, held, price);
+        offer(choice, start, lasts, until, held, price);
     }
-    let stay = instance.may_stay(task).then_some(Choice::Stay);
-    best.map(|(_, choice)| choice).or(stay)
+    best.map(|(_, choice)| choice)
 }
 
 /// The starts of a search, the most promising first.

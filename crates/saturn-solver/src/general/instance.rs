@@ -9,9 +9,9 @@
 //! A *way* is one manner to run a task: to *stay* as it is, or a mode on a place. Every way but
 //! staying lasts the switch cost longer where the task runs already.
 
-use saturn_core::{Gang, Objective, Problem, ProblemTask};
+use saturn_core::{Objective, Problem, ProblemTask};
 
-use crate::model::{Mode, Model, WideMode};
+use crate::model::{Mode, Model, Stay, WideMode};
 
 /// A node's price and window.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,27 +24,6 @@ pub(crate) struct NodeFacts {
     pub(crate) until: f64,
 }
 
-/// What a running task may do at no cost.
-#[derive(Debug, Clone)]
-pub(crate) struct Stay {
-    pub(crate) strategy: usize,
-    pub(crate) gang: Gang,
-    pub(crate) kind: usize,
-    pub(crate) runtime: f64,
-}
-
-impl Stay {
-    /// Devices held, over all nodes.
-    pub(crate) fn held(&self) -> u32 {
-        self.parts().map(|(_, gpus)| gpus).sum()
-    }
-
-    /// Nodes with the number of devices held.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
-        self.gang.iter().map(|part| (part.node, u32::try_from(part.devices.len()).unwrap_or(0)))
-    }
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct TaskFacts {
     pub(crate) release: f64,
@@ -54,9 +33,6 @@ pub(crate) struct TaskFacts {
     pub(crate) weight: f64,
     /// When it must have ended, seconds; may be infinite.
     pub(crate) due: f64,
-    /// Seconds that every way but staying takes on top.
-    pub(crate) lead: f64,
-    pub(crate) stay: Option<Stay>,
     /// Whether staying is the only way.
     pub(crate) is_fixed: bool,
     /// The nodes that it may use, where it may not use all.
@@ -98,12 +74,21 @@ pub(crate) struct Instance<'a> {
     pub(crate) tasks: Vec<TaskFacts>,
     /// Every task after those that it waits for.
     pub(crate) order: Vec<usize>,
+    /// What a second of a device of each node is worth in the search, 1 on average: otherwise work
+    /// would flow from slow nodes, where it is many seconds, to fast ones, where it is few.
+    pub(crate) worth: Vec<f64>,
     /// For each set of nodes that are alike, the first.
     classes: Vec<usize>,
 }
 
 impl<'a> Instance<'a> {
-    pub(crate) fn new(problem: &Problem, model: &'a Model, objective: Objective) -> Self {
+    /// `prices` are those of the area bound.
+    pub(crate) fn new(
+        problem: &Problem,
+        model: &'a Model,
+        objective: Objective,
+        prices: &[f64],
+    ) -> Self {
         let nodes: Vec<NodeFacts> = problem
             .cluster
             .nodes
@@ -123,9 +108,10 @@ impl<'a> Instance<'a> {
                 classes.push(node);
             }
         }
-        let tasks: Vec<TaskFacts> =
-            problem.tasks.iter().map(|task| facts(problem, model, task)).collect();
-        let mut instance = Self { model, objective, nodes, tasks, order: Vec::new(), classes };
+        let tasks: Vec<TaskFacts> = problem.tasks.iter().map(|task| facts(problem, task)).collect();
+        let worth = model.nodes.iter().map(|node| prices[node.kind]).collect();
+        let mut instance =
+            Self { model, objective, nodes, tasks, order: Vec::new(), worth, classes };
         instance.link(problem);
         instance.set_windows();
         instance
@@ -192,18 +178,36 @@ impl<'a> Instance<'a> {
         }
     }
 
-    /// Whether `task` starts only after `other` has ended, by way of others too.
-    pub(crate) fn waits_for(&self, task: usize, other: usize) -> bool {
-        let after = &self.tasks[task].after;
-        after.contains(&other) || after.iter().any(|one| self.waits_for(*one, other))
+    /// Whether there is something to wait for, or to be in time for.
+    pub(crate) fn has_times(&self) -> bool {
+        let has_window = |node: &NodeFacts| node.from > 0.0 || node.until.is_finite();
+        let is_timed =
+            |task: &TaskFacts| task.release > 0.0 || !task.after.is_empty() || task.due.is_finite();
+        self.nodes.iter().any(has_window) || self.tasks.iter().any(is_timed)
+    }
+
+    /// For each task, which tasks must have ended before it starts, by way of others too.
+    pub(crate) fn predecessors(&self) -> Vec<Vec<bool>> {
+        let mut all = vec![vec![false; self.tasks.len()]; self.tasks.len()];
+        for &task in &self.order {
+            for &before in &self.tasks[task].after {
+                let theirs = std::mem::take(&mut all[before]);
+                for (own, their) in all[task].iter_mut().zip(&theirs) {
+                    *own |= their;
+                }
+                all[before] = theirs;
+                all[task][before] = true;
+            }
+        }
+        all
     }
 
     /// Whether two tasks can take each other's place in any plan.
     pub(crate) fn are_alike(&self, left: usize, right: usize) -> bool {
         let (left_modes, right_modes) = (&self.model.tasks[left], &self.model.tasks[right]);
         let (left, right) = (&self.tasks[left], &self.tasks[right]);
-        left.stay.is_none()
-            && right.stay.is_none()
+        let may_stay = left_modes.stay.is_some() || right_modes.stay.is_some();
+        !may_stay
             && left_modes.has_modes_of(right_modes)
             && (left.release, left.weight, left.due) == (right.release, right.weight, right.due)
             && left.nodes == right.nodes
@@ -218,26 +222,26 @@ impl<'a> Instance<'a> {
         (0..all).chain(some.into_iter().flatten().copied())
     }
 
-    pub(crate) fn may_use(&self, task: usize, node: usize) -> bool {
-        self.tasks[task].nodes.as_ref().is_none_or(|nodes| nodes.binary_search(&node).is_ok())
-    }
-
     /// Whether the nodes that `task` may use have enough devices for a wide mode.
     pub(crate) fn has_nodes_for(&self, task: usize, mode: &WideMode) -> bool {
         let of_kind = self.nodes_of(task).filter(|node| self.model.nodes[*node].kind == mode.kind);
         of_kind.map(|node| self.model.nodes[node].gpus).sum::<u32>() >= mode.gpus
     }
 
+    /// What `task` does if it stays where it runs, where it may.
+    pub(crate) fn stay(&self, task: usize) -> Option<&Stay> {
+        self.model.tasks[task].stay.as_ref()
+    }
+
     /// Whether `task` can stay where it runs, as far as its nodes go.
     pub(crate) fn may_stay(&self, task: usize) -> bool {
-        let stay = self.tasks[task].stay.as_ref();
-        stay.is_some_and(|stay| stay.parts().all(|(node, _)| self.may_use(task, node)))
+        self.stay(task).is_some()
     }
 
     /// Tells `visit` the shape of every way of `task`, once for each class of nodes.
     pub(crate) fn each_way(&self, task: usize, mut visit: impl FnMut(Way)) {
         let facts = &self.tasks[task];
-        if let Some(stay) = facts.stay.as_ref().filter(|_| self.may_stay(task)) {
+        if let Some(stay) = self.stay(task) {
             let parts = || stay.parts().map(|(node, gpus)| (node, f64::from(gpus)));
             visit(Way {
                 kind: stay.kind,
@@ -251,13 +255,10 @@ impl<'a> Instance<'a> {
                 alone: parts().map(|(node, _)| self.nodes[node].price).sum(),
             });
         }
-        if facts.is_fixed {
-            return;
-        }
         let some = facts.nodes.as_deref().unwrap_or(&self.classes);
         for &node in some {
             for mode in self.model.modes_on(task, node) {
-                visit(self.narrow_way(task, node, mode));
+                visit(self.narrow_way(node, mode));
             }
         }
         for mode in &self.model.tasks[task].wide {
@@ -272,12 +273,12 @@ impl<'a> Instance<'a> {
         self.nodes[node].price / f64::from(self.model.nodes[node].gpus)
     }
 
-    fn narrow_way(&self, task: usize, node: usize, mode: &Mode) -> Way {
+    fn narrow_way(&self, node: usize, mode: &Mode) -> Way {
         let NodeFacts { price, from, until } = self.nodes[node];
         Way {
             kind: self.model.nodes[node].kind,
             held: mode.gpus,
-            runtime: mode.runtime + self.tasks[task].lead,
+            runtime: mode.runtime,
             from,
             until,
             share: self.device_price(node) * f64::from(mode.gpus),
@@ -299,7 +300,7 @@ impl<'a> Instance<'a> {
         Some(Way {
             kind: mode.kind,
             held: mode.held,
-            runtime: mode.runtime + self.tasks[task].lead,
+            runtime: mode.runtime,
             from: least(&|node| self.nodes[node].from),
             until: of_kind().map(|node| self.nodes[node].until).fold(0.0, f64::max),
             share: per_device * f64::from(mode.held),
@@ -326,14 +327,7 @@ impl<'a> Instance<'a> {
 /// Comparisons of times allow this much, relative, in favour of what may be possible.
 pub(crate) const SLACK: f64 = 1e-9;
 
-fn facts(problem: &Problem, model: &Model, task: &ProblemTask) -> TaskFacts {
-    let stay =
-        problem.running_gang(task).zip(task.running_strategy()).map(|(gang, strategy)| Stay {
-            strategy,
-            kind: gang.first().map_or(0, |part| model.nodes[part.node].kind),
-            runtime: task.strategies[strategy].runtime_s,
-            gang,
-        });
+fn facts(problem: &Problem, task: &ProblemTask) -> TaskFacts {
     let is_restricted = task.only_nodes.is_some() || !task.not_nodes.is_empty();
     let usable = || {
         let nodes = problem.cluster.nodes.iter().enumerate();
@@ -345,9 +339,7 @@ fn facts(problem: &Problem, model: &Model, task: &ProblemTask) -> TaskFacts {
         before: Vec::new(),
         weight: task.weight,
         due: problem.due_s(task),
-        lead: if stay.is_some() { task.switch_cost_s.unwrap_or(0.0) } else { 0.0 },
         is_fixed: task.running.as_ref().is_some_and(|running| !running.movable),
-        stay,
         nodes: is_restricted.then(usable),
         head: 0.0,
         earliest_end: f64::INFINITY,

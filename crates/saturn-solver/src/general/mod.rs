@@ -7,7 +7,6 @@
 //! bounds of its own ([`bounds`]) and, for a few tasks, the exact program.
 
 mod anneal;
-mod assign;
 mod bounds;
 mod construct;
 mod instance;
@@ -16,6 +15,7 @@ mod play;
 mod replay;
 mod solve;
 mod wait;
+mod warm;
 mod wide;
 mod yardsticks;
 

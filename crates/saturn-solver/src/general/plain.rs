@@ -1,89 +1,234 @@
-//! A start for large problems: the plan of what is left of a problem without its facts.
+//! Starts for large problems: plans of what is left of a problem without most of its facts.
 //!
 //! The search over lists plays a thousand times more gangs a second than the general one. It knows
-//! when devices fall free for the first time, so that arrivals of nodes and tasks that can't be moved
-//! are kept; releases, precedence, departures, deadlines and places are not. Its plan is then built
-//! anew in its order of starts with all of them, each task as it was there where it may be.
+//! when devices fall free for the first time and which tasks run already, so that arrivals of nodes
+//! and gangs that stay are kept; releases, precedence, departures and deadlines are not. Tasks that
+//! need several nodes go first, longest first, on the nodes that fall free first, behind the running
+//! tasks, which then stay. The plan is played anew with all facts, mostly in its order of
+//! starts.
 
-use super::construct::{Recipe, Rule, construct};
 use super::instance::Instance;
 use super::play::{Choice, Genome, Player};
+use crate::baselines::Pace;
 use crate::bounds::area::AreaBound;
 use crate::clock::Deadline;
 use crate::lists::Lists;
+use crate::model::{Model, WideMode};
 use crate::options::{Aim, Options};
-use crate::schedule::Pace;
 use crate::search::Search;
 use crate::timeline::place;
 
 /// With fewer tasks that have a choice the general search needs no such start.
 const FEW: usize = 8;
+/// What tasks without a narrow mode within these times the bound run as wide gangs.
+const TARGETS: [f64; 3] = [1.02, 1.1, 1.3];
 
-/// The genomes, after `share` of the time left; none for a problem with few tasks, or one with gangs
-/// that need several nodes.
-pub(super) fn start(
-    instance: &Instance,
-    aim: Aim,
-    bound: &AreaBound,
-    options: &Options,
-    threads: usize,
-    deadline: Deadline,
-    share: f64,
-) -> Vec<Genome> {
-    let mut model = instance.model.clone();
-    for (ready, node) in model.ready.iter_mut().zip(&instance.nodes) {
-        ready.fill(node.from);
-    }
-    model.tasks.iter_mut().for_each(|task| task.wide.clear());
-    let mut num_free = 0;
-    for (task, facts) in instance.tasks.iter().enumerate() {
-        let Some(stay) = facts.stay.as_ref().filter(|_| facts.is_fixed) else {
-            num_free += 1;
-            if model.tasks[task].modes.iter().all(Vec::is_empty) {
-                return Vec::new();
-            }
-            continue;
-        };
-        for (node, gpus) in stay.parts() {
-            place(&mut model.ready[node], gpus as usize, stay.runtime);
-        }
-        model.tasks[task].modes.iter_mut().for_each(Vec::clear);
-    }
-    if num_free < FEW {
-        return Vec::new();
-    }
-    let search = Search {
-        model: &model,
-        objective: aim,
-        bound,
-        deadline: deadline.within(deadline.left_s() * share),
-        max_moves: options.max_moves.map(|moves| moves / 2),
-        seed: options.seed,
-        threads,
-        enough: 0.0,
-    };
-    let lists = search.run(None).lists;
-    let (starts, choices) = read(instance, &model.ready, &lists);
-    let allows = |task: usize, choice: Choice| choices[task] == Some(choice);
-    let mut player = Player::new(instance, Pace::Packed);
-    let mut build = |is_prompt| {
-        let recipe = Recipe { rule: Rule::Head, target: 0.0, thrift: 1.0, is_prompt };
-        construct(&mut player, recipe, &starts, deadline, &allows, false)
-    };
-    [false, true].into_iter().filter_map(&mut build).collect()
+/// What is asked of the search over lists.
+pub(super) struct Ask<'a> {
+    pub(super) aim: Aim,
+    pub(super) bound: &'a AreaBound,
+    pub(super) options: &'a Options,
+    pub(super) threads: usize,
+    pub(super) deadline: Deadline<'a>,
 }
 
-/// When each task starts on the lists, and as what.
-fn read(instance: &Instance, ready: &[Vec<f64>], lists: &Lists) -> (Vec<f64>, Vec<Option<Choice>>) {
-    let mut starts = vec![0.0; instance.tasks.len()];
-    let mut choices = vec![None; instance.tasks.len()];
-    for (node, list) in lists.iter().enumerate() {
-        let mut free = ready[node].clone();
-        for entry in list {
-            let task = entry.task as usize;
-            starts[task] = place(&mut free, usize::from(entry.gpus), entry.runtime);
-            choices[task] = Some(Choice::Narrow { node, mode: usize::from(entry.mode) });
+/// The genomes; none for a problem of few tasks in narrow modes alone.
+pub(super) fn starts(instance: &Instance, ask: &Ask) -> Vec<Genome> {
+    let mut sets: Vec<Vec<(usize, Choice)>> = Vec::new();
+    for target in TARGETS {
+        let wide = wide_first(instance, ask.bound.makespan * target);
+        if !sets.contains(&wide) {
+            sets.push(wide);
         }
     }
-    (starts, choices)
+    let num_free = instance.tasks.iter().filter(|task| !task.is_fixed).count();
+    if num_free < FEW && sets.iter().all(Vec::is_empty) {
+        return Vec::new();
+    }
+    let num_sets = sets.len();
+    let search = |(round, wide): (usize, &Vec<(usize, Choice)>)| {
+        let share = 1.0 / (num_sets - round) as f64;
+        let deadline = ask.deadline.within(ask.deadline.left_s() * share);
+        let rest = Rest::new(instance, wide, ask.bound.makespan)?;
+        let search = Search {
+            model: &rest.model,
+            objective: ask.aim,
+            bound: ask.bound,
+            deadline,
+            max_moves: ask.options.max_moves.map(|moves| moves / 2 / num_sets as u64),
+            seed: ask.options.seed,
+            threads: ask.threads,
+            enough: 0.0,
+        };
+        let lists = search.run(None).lists;
+        Some(rest.genome(instance, &lists))
+    };
+    sets.iter().enumerate().filter_map(search).collect()
+}
+
+/// Chooses at once which tasks run wide, the longest first.
+///
+/// Those are the ones without a narrow mode, or none of runtime ≤ `target`; each takes its wide mode
+/// of least held area that meets the target, or its shortest.
+fn wide_first(instance: &Instance, target: f64) -> Vec<(usize, Choice)> {
+    let mut gangs: Vec<(f64, usize, Choice)> = Vec::new();
+    for (task, modes) in instance.model.tasks.iter().enumerate() {
+        let narrow = modes.modes.iter().flatten().map(|mode| mode.runtime);
+        let shortest = narrow.chain(modes.stay.iter().map(|stay| stay.runtime));
+        let shortest = shortest.fold(f64::INFINITY, f64::min);
+        if shortest <= target {
+            continue;
+        }
+        let key = |mode: &WideMode| {
+            let area = f64::from(mode.held) * mode.runtime;
+            if mode.runtime <= target { (0.0, area) } else { (mode.runtime, area) }
+        };
+        let usable = modes.wide.iter().enumerate();
+        let usable = usable.filter(|(_, mode)| instance.has_nodes_for(task, mode));
+        let best = usable.min_by(|left, right| {
+            let (left, right) = (key(left.1), key(right.1));
+            left.0.total_cmp(&right.0).then(left.1.total_cmp(&right.1))
+        });
+        if let Some((mode, wide)) = best
+            && wide.runtime < shortest
+        {
+            gangs.push((wide.runtime, task, Choice::Wide { mode, lead: None }));
+        }
+    }
+    gangs.sort_by(|left, right| right.0.total_cmp(&left.0).then(left.1.cmp(&right.1)));
+    gangs.into_iter().map(|(_, task, choice)| (task, choice)).collect()
+}
+
+/// What is left for lists.
+struct Rest {
+    model: Model,
+    /// Of the tasks that are on no list.
+    order: Vec<usize>,
+    choices: Vec<Choice>,
+}
+
+impl Rest {
+    /// The tasks behind the wide gangs; `None` where one has no mode left.
+    fn new(instance: &Instance, wide: &[(usize, Choice)], low: f64) -> Option<Self> {
+        let mut model = instance.model.clone();
+        let mut choices = vec![Choice::Wide { mode: 0, lead: None }; instance.tasks.len()];
+        for (task, choice) in wide {
+            choices[*task] = *choice;
+            model.tasks[*task].modes.iter_mut().for_each(Vec::clear);
+            model.tasks[*task].stay = None;
+        }
+        let is_wide: Vec<bool> = {
+            let mut is_wide = vec![false; instance.tasks.len()];
+            for (task, _) in wide {
+                is_wide[*task] = true;
+            }
+            is_wide
+        };
+        for (index, task) in model.tasks.iter_mut().enumerate() {
+            task.wide.clear();
+            let is_left = |stay: &mut crate::model::Stay| !wide.is_empty() || stay.home().is_none();
+            if task.stay.take_if(is_left).is_some() {
+                choices[index] = Choice::Stay;
+                task.modes.iter_mut().for_each(Vec::clear);
+            } else if task.shapes().next().is_none() && !is_wide[index] {
+                return None;
+            }
+        }
+        hurry(instance, &mut model, low);
+        let mut player = Player::new(instance, Pace::Packed);
+        player.begin(&choices);
+        for (task, choice) in wide {
+            player.place(*task, *choice);
+        }
+        for (node, ready) in model.ready.iter_mut().enumerate() {
+            player.calendars[node].free_times(ready);
+        }
+        let order = wide.iter().map(|(task, _)| *task).collect();
+        Some(Self { model, order, choices })
+    }
+
+    /// The wide gangs and then the lists as one order by start.
+    fn genome(self, instance: &Instance, lists: &Lists) -> Genome {
+        let Self { model, mut order, mut choices } = self;
+        let is_left =
+            |task: &usize| choices[*task] == Choice::Stay && !instance.tasks[*task].is_fixed;
+        order.extend((0..instance.tasks.len()).filter(is_left));
+        let mut listed: Vec<Option<Listed>> = vec![None; instance.tasks.len()];
+        for (node, list) in lists.iter().enumerate() {
+            let mut free = model.ready[node].clone();
+            for entry in list {
+                let task = entry.task as usize;
+                let runtime = entry.runtime;
+                let start = place(&mut free, usize::from(entry.gpus), runtime);
+                choices[task] = match entry.mode() {
+                    None => Choice::Stay,
+                    Some(mode) => {
+                        Choice::Narrow { node, mode: unhurried(instance, &model, task, node, mode) }
+                    }
+                };
+                listed[task] = Some(Listed { start, runtime });
+            }
+        }
+        let keys = keys(instance, &listed);
+        let mut rest: Vec<usize> = (0..instance.tasks.len())
+            .filter(|task| listed[*task].is_some() && !instance.tasks[*task].is_fixed)
+            .collect();
+        rest.sort_by(|left, right| keys[*left].total_cmp(&keys[*right]).then(left.cmp(right)));
+        order.extend(rest);
+        Genome { order, choices, backfills: true }
+    }
+}
+
+/// Drops modes that are too long for what comes before and after: on a chain of tasks each may take
+/// its share of the time, and what starts late must end soon.
+fn hurry(instance: &Instance, model: &mut Model, low: f64) {
+    for (task, facts) in model.tasks.iter_mut().zip(&instance.tasks) {
+        let least = facts.head + facts.shortest + facts.tail;
+        let limit = if facts.after.is_empty() && facts.before.is_empty() {
+            low - facts.head
+        } else {
+            facts.shortest * low / least
+        };
+        let shortest = task.shortest();
+        if facts.head > 0.0 || facts.tail > 0.0 {
+            let limit = limit.max(shortest);
+            task.modes.iter_mut().for_each(|modes| modes.retain(|mode| mode.runtime <= limit));
+        }
+    }
+}
+
+/// The index among all modes of one that is left.
+fn unhurried(instance: &Instance, model: &Model, task: usize, node: usize, mode: usize) -> usize {
+    let kind = model.nodes[node].kind;
+    let strategy = model.tasks[task].modes[kind][mode].strategy;
+    let all = &instance.model.tasks[task].modes[kind];
+    all.iter().position(|one| one.strategy == strategy).unwrap_or(mode)
+}
+
+/// Where a task is on its list, seconds.
+#[derive(Debug, Clone, Copy)]
+struct Listed {
+    start: f64,
+    runtime: f64,
+}
+
+/// What the order goes by: when a task starts on its list, but no later than lets those that wait for
+/// it end when the lists do, and no earlier than it can.
+fn keys(instance: &Instance, listed: &[Option<Listed>]) -> Vec<f64> {
+    let runtime = |task: usize| listed[task].map_or(0.0, |one| one.runtime);
+    let ends = listed.iter().flatten().map(|one| one.start + one.runtime);
+    let end = ends.fold(0.0, f64::max);
+    let mut tails = vec![0.0f64; listed.len()];
+    for &task in instance.order.iter().rev() {
+        let waiting = instance.tasks[task].before.iter();
+        tails[task] = waiting.map(|other| runtime(*other) + tails[*other]).fold(0.0, f64::max);
+    }
+    let key = |(task, one): (usize, &Option<Listed>)| {
+        let start = one.map_or(0.0, |one| one.start);
+        let facts = &instance.tasks[task];
+        let latest =
+            if facts.before.is_empty() { start } else { end - tails[task] - runtime(task) };
+        start.min(latest).max(facts.head)
+    };
+    listed.iter().enumerate().map(key).collect()
 }

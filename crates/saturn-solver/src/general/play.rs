@@ -1,19 +1,21 @@
 //! Playing an order of tasks with a choice for each: when every gang starts, and what it comes to.
 //!
 //! Gangs that stay come first, as they are. Each of the others in turn starts as early as its devices,
-//! its release, the tasks that it waits for and its nodes allow, and takes those of the free devices
-//! that fell free last; a task that waits for others has them placed before it. So any order keeps
-//! devices, releases, precedence and arrivals. What it may miss are the deadlines and the departures
-//! of nodes: by how much is counted.
+//! its release, the tasks that it waits for and its nodes allow, mostly in a gap before others too; a
+//! task that waits for others has them placed before it. So any order keeps devices, releases, precedence
+//! and arrivals. What it may miss are the deadlines and the departures of nodes: by how much is
+//! counted.
 //!
 //! Some best order loses nothing, for objectives that never gain by waiting: take a best plan's
-//! gangs by start. By induction each starts no later than there, and at any later moment as many
-//! devices are free; so it misses nothing either. For the cost, waiting can pay: see `wait`.
+//! gangs by start. Each of them in turn can start no later than there: what starts before it in that
+//! plan has been placed no later, so at any moment from its start there on as many devices are free.
+//! So it misses nothing either. For the cost, waiting can pay: see `wait`.
 
 use saturn_core::Objective;
 
 use super::instance::Instance;
-use crate::schedule::Pace;
+use crate::baselines::Pace;
+use crate::calendar::{Calendar, earliest_on_all};
 
 /// Under what a task runs, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +36,9 @@ pub(crate) struct Genome {
     pub(crate) order: Vec<usize>,
     /// By task.
     pub(crate) choices: Vec<Choice>,
+    /// Whether a gang may start before others that come before it. Of an order by start neither way
+    /// loses anything; on the way there either may be the better one, but for the makespan.
+    pub(crate) backfills: bool,
 }
 
 /// Where and when a gang is.
@@ -63,9 +68,10 @@ pub(crate) struct Worth {
     /// Under the objective.
     pub(crate) value: f64,
     pub(crate) makespan: f64,
-    /// Seconds by which nodes end beyond the target, summed, weighted up for the latest.
+    /// Seconds by which nodes end beyond the target, half by their last devices and half by the mean
+    /// of all, and their squares, at what the nodes are worth, summed.
     pub(crate) late: f64,
-    /// Device-seconds held, over the devices there are.
+    /// Device-seconds held, each at its worth, over the devices there are.
     pub(crate) load: f64,
 }
 
@@ -93,10 +99,15 @@ const SQUARE: f64 = 20.0;
 pub(crate) struct Player<'a> {
     pub(crate) instance: &'a Instance<'a>,
     pub(crate) pace: Pace,
-    /// For each node, when its devices fall free, ascending.
-    pub(crate) free: Vec<Vec<f64>>,
-    /// For each task, when it ends; NaN until it is placed.
+    /// As the genome says.
+    backfills: bool,
+    /// Of each node.
+    pub(crate) calendars: Vec<Calendar>,
+    /// For each task, when it starts and ends; ends are NaN until it is placed.
+    pub(crate) starts: Vec<f64>,
     pub(crate) ends: Vec<f64>,
+    /// What has been placed, in that order, where it is asked for.
+    record: Option<Vec<Placed>>,
     /// For each node, the spans of its gangs; only where the cost is asked for.
     spans: Vec<Vec<(f64, f64)>>,
     missed: f64,
@@ -107,12 +118,16 @@ pub(crate) struct Player<'a> {
 
 impl<'a> Player<'a> {
     pub(crate) fn new(instance: &'a Instance<'a>, pace: Pace) -> Self {
-        let free = instance.model.nodes.iter().map(|node| vec![0.0; node.gpus as usize]).collect();
+        let nodes = instance.model.nodes.iter().zip(&instance.nodes);
+        let calendars = nodes.map(|(node, facts)| Calendar::new(node.gpus, facts.from)).collect();
         Self {
             instance,
             pace,
-            free,
+            backfills: true,
+            calendars,
+            starts: vec![0.0; instance.tasks.len()],
             ends: vec![f64::NAN; instance.tasks.len()],
+            record: None,
             spans: vec![Vec::new(); instance.nodes.len()],
             missed: 0.0,
             completion: 0.0,
@@ -122,46 +137,41 @@ impl<'a> Player<'a> {
     }
 
     /// Empties the nodes and puts those tasks there that stay.
-    pub(crate) fn begin(&mut self, choices: &[Choice], mut visit: impl FnMut(Placed)) {
-        for (free, node) in self.free.iter_mut().zip(&self.instance.nodes) {
-            free.fill(node.from);
+    pub(crate) fn begin(&mut self, choices: &[Choice]) {
+        for (calendar, node) in self.calendars.iter_mut().zip(&self.instance.nodes) {
+            calendar.clear(node.from);
         }
         self.spans.iter_mut().for_each(Vec::clear);
         self.ends.fill(f64::NAN);
         (self.missed, self.completion, self.area, self.makespan) = (0.0, 0.0, 0.0, 0.0);
-        for (task, facts) in self.instance.tasks.iter().enumerate() {
-            let Some(stay) = facts.stay.as_ref().filter(|_| choices[task] == Choice::Stay) else {
-                continue;
-            };
+        for (task, choice) in choices.iter().enumerate() {
+            let stay = self.instance.stay(task).filter(|_| *choice == Choice::Stay);
+            let Some(stay) = stay else { continue };
             for (node, gpus) in stay.parts() {
-                let free = &mut self.free[node];
-                free[..gpus as usize].fill(stay.runtime);
-                free.sort_by(f64::total_cmp);
                 self.hold(node, gpus, 0.0, stay.runtime);
             }
-            self.finish(task, stay.runtime);
-            visit(Placed {
-                task,
-                strategy: stay.strategy,
-                parts: stay.parts().collect(),
-                start: 0.0,
-                lasts: stay.runtime,
-                stays: true,
-            });
+            self.finish(task, 0.0, stay.runtime);
+            if let Some(record) = &mut self.record {
+                let (strategy, lasts) = (stay.strategy, stay.runtime);
+                let parts = stay.parts().collect();
+                record.push(Placed { task, strategy, parts, start: 0.0, lasts, stays: true });
+            }
         }
     }
 
-    /// Counts that a node holds something.
+    /// Takes devices of a node for a while.
     fn hold(&mut self, node: usize, gpus: u32, start: f64, end: f64) {
+        self.calendars[node].hold(gpus, start, end);
         self.missed += (end - self.instance.nodes[node].until).max(0.0);
-        self.area += f64::from(gpus) * (end - start);
+        self.area += self.instance.worth[node] * f64::from(gpus) * (end - start);
         if self.instance.objective == Objective::Cost {
             self.spans[node].push((start, end));
         }
     }
 
-    fn finish(&mut self, task: usize, end: f64) {
+    fn finish(&mut self, task: usize, start: f64, end: f64) {
         let facts = &self.instance.tasks[task];
+        self.starts[task] = start;
         self.ends[task] = end;
         self.missed += (end - facts.due).max(0.0);
         self.completion += facts.weight * end;
@@ -174,55 +184,61 @@ impl<'a> Player<'a> {
         facts.after.iter().map(|other| self.ends[*other]).fold(facts.release, f64::max)
     }
 
-    /// When a gang of so many devices could start on a node.
-    pub(crate) fn start_on(&self, node: usize, gpus: u32, ready: f64) -> f64 {
-        let free = &self.free[node];
-        let first = match self.pace {
-            Pace::Packed => free[gpus as usize - 1],
-            Pace::OneAtATime => free[free.len() - 1],
-        };
-        first.max(ready)
+    /// When a gang of so many devices that lasts so long could start on a node.
+    #[inline]
+    pub(crate) fn start_on(&self, node: usize, gpus: u32, ready: f64, lasts: f64) -> f64 {
+        let calendar = &self.calendars[node];
+        match self.pace {
+            Pace::Packed if self.backfills => calendar.earliest(gpus, ready, lasts),
+            Pace::Packed => calendar.free_for_good(gpus).max(ready),
+            Pace::OneAtATime => calendar.end().max(ready),
+        }
+    }
+
+    /// When a gang on several nodes could start on all of them.
+    pub(crate) fn start_on_all(&self, parts: &[(usize, u32)], ready: f64, lasts: f64) -> f64 {
+        earliest_on_all(parts, ready, |node, gpus, from| self.start_on(node, gpus, from, lasts))
     }
 
     /// Places one task whose predecessors are placed.
-    pub(crate) fn place(&mut self, task: usize, choice: Choice, visit: &mut impl FnMut(Placed)) {
+    pub(crate) fn place(&mut self, task: usize, choice: Choice) {
         let instance = self.instance;
         let ready = self.ready(task);
-        let lead = instance.tasks[task].lead;
         match choice {
             Choice::Stay => {}
             Choice::Narrow { node, mode } => {
                 let mode = instance.model.tasks[task].modes[instance.model.nodes[node].kind][mode];
-                let start = self.start_on(node, mode.gpus, ready);
-                let lasts = lead + mode.runtime;
+                let lasts = mode.runtime;
+                let start = self.start_on(node, mode.gpus, ready, lasts);
                 let end = start + lasts;
-                take(&mut self.free[node], mode.gpus as usize, start, end);
                 self.hold(node, mode.gpus, start, end);
-                self.finish(task, end);
-                let strategy = mode.strategy as usize;
-                let parts = vec![(node, mode.gpus)];
-                visit(Placed { task, strategy, parts, start, lasts, stays: false });
+                self.finish(task, start, end);
+                if let Some(record) = &mut self.record {
+                    let strategy = mode.strategy as usize;
+                    let parts = vec![(node, mode.gpus)];
+                    record.push(Placed { task, strategy, parts, start, lasts, stays: false });
+                }
             }
             Choice::Wide { mode, lead: first } => {
                 let mode = instance.model.tasks[task].wide[mode];
-                let lasts = lead + mode.runtime;
+                let lasts = mode.runtime;
                 let parts = self.nodes_for(task, &mode, first, ready, lasts);
-                let starts = parts.iter().map(|(node, gpus)| self.start_on(*node, *gpus, ready));
-                let start = starts.fold(ready, f64::max);
+                let start = self.start_on_all(&parts, ready, lasts);
                 let end = start + lasts;
                 for (node, gpus) in &parts {
-                    take(&mut self.free[*node], *gpus as usize, start, end);
                     self.hold(*node, *gpus, start, end);
                 }
-                self.finish(task, end);
-                let strategy = mode.strategy as usize;
-                visit(Placed { task, strategy, parts, start, lasts, stays: false });
+                self.finish(task, start, end);
+                if let Some(record) = &mut self.record {
+                    let strategy = mode.strategy as usize;
+                    record.push(Placed { task, strategy, parts, start, lasts, stays: false });
+                }
             }
         }
     }
 
     /// Places a task, and before it whatever it waits for that isn't placed.
-    fn place_in_turn(&mut self, task: usize, choices: &[Choice], visit: &mut impl FnMut(Placed)) {
+    fn place_in_turn(&mut self, task: usize, choices: &[Choice]) {
         let mut open = vec![task];
         while let Some(&task) = open.last() {
             if !self.ends[task].is_nan() {
@@ -233,25 +249,26 @@ impl<'a> Player<'a> {
             if let Some(other) = after.iter().find(|other| self.ends[**other].is_nan()) {
                 open.push(*other);
             } else {
-                self.place(task, choices[task], visit);
+                self.place(task, choices[task]);
                 open.pop();
             }
         }
     }
 
-    /// Plays a genome, and tells `visit` each gang.
-    pub(crate) fn play(&mut self, genome: &Genome, mut visit: impl FnMut(Placed)) {
-        self.begin(&genome.choices, &mut visit);
+    /// Plays a genome.
+    pub(crate) fn play(&mut self, genome: &Genome) {
+        self.backfills = genome.backfills;
+        self.begin(&genome.choices);
         for &task in &genome.order {
             if self.ends[task].is_nan() {
-                self.place_in_turn(task, &genome.choices, &mut visit);
+                self.place_in_turn(task, &genome.choices);
             }
         }
     }
 
     /// What a genome comes to; nodes should end by `target`.
     pub(crate) fn worth(&mut self, genome: &Genome, target: f64) -> Worth {
-        self.play(genome, |_| {});
+        self.play(genome);
         self.tally(target)
     }
 
@@ -264,10 +281,19 @@ impl<'a> Player<'a> {
         };
         let mut late = 0.0;
         if self.instance.objective == Objective::Makespan {
-            for free in &self.free {
-                let excess = (free.last().copied().unwrap_or(0.0) - target).max(0.0);
-                late += excess + SQUARE * excess * excess / target.max(1e-9);
+            let worths = self.instance.worth.iter();
+            let nodes = self.calendars.iter().zip(&self.instance.model.nodes).zip(worths);
+            for ((calendar, node), worth) in nodes {
+                let (mut last, mut all) = (0.0f64, 0.0);
+                calendar.ends_after(target, |end, gpus| {
+                    let excess = end - target;
+                    let lateness = excess + SQUARE * excess * excess / target.max(1e-9);
+                    last = last.max(lateness);
+                    all += lateness * f64::from(gpus);
+                });
+                late += worth * 0.5 * (last * f64::from(node.gpus) + all);
             }
+            late *= self.calendars.len() as f64 / self.instance.model.num_gpus();
         }
         let load = self.area / self.instance.model.num_gpus();
         Worth { missed: self.missed, value, makespan: self.makespan, late, load }
@@ -285,9 +311,9 @@ impl<'a> Player<'a> {
 
     /// The gangs of a genome, in the order in which they are placed.
     pub(crate) fn placed(&mut self, genome: &Genome) -> Vec<Placed> {
-        let mut all = Vec::with_capacity(genome.order.len());
-        self.play(genome, |placed| all.push(placed));
-        all
+        self.record = Some(Vec::with_capacity(self.ends.len()));
+        self.play(genome);
+        self.record.take().unwrap_or_default()
     }
 }
 
@@ -303,17 +329,4 @@ pub(crate) fn covered(spans: &mut [(f64, f64)]) -> f64 {
         until = until.max(to);
     }
     covered
-}
-
-/// Takes the `gpus` devices that fell free last by `start`; `free` is ascending and stays so.
-pub(super) fn take(free: &mut [f64], gpus: usize, start: f64, end: f64) {
-    let beyond = free.partition_point(|time| *time <= start);
-    let mut write = beyond - gpus;
-    let mut read = beyond;
-    while read < free.len() && free[read] < end {
-        free[write] = free[read];
-        write += 1;
-        read += 1;
-    }
-    free[write..write + gpus].fill(end);
 }

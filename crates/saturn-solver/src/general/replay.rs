@@ -1,7 +1,8 @@
 //! Playing gangs whose nodes are given, such as those of another solver.
 
 use super::instance::Instance;
-use super::play::{Placed, take};
+use super::play::Placed;
+use crate::calendar::{Calendar, earliest_on_all};
 
 /// Places gangs in order of start, each as early as it can, but no more than `early` seconds before the
 /// start given: what tolerances made of a start doesn't matter, and gangs can't overlap.
@@ -13,13 +14,9 @@ pub(crate) fn replay(instance: &Instance, mut gangs: Vec<Placed>, early: f64) ->
             .then(left.start.total_cmp(&right.start))
             .then(left.task.cmp(&right.task))
     });
-    let mut free: Vec<Vec<f64>> = instance
-        .model
-        .nodes
-        .iter()
-        .zip(&instance.nodes)
-        .map(|(node, facts)| vec![facts.from; node.gpus as usize])
-        .collect();
+    let nodes = instance.model.nodes.iter().zip(&instance.nodes);
+    let mut calendars: Vec<Calendar> =
+        nodes.map(|(node, facts)| Calendar::new(node.gpus, facts.from)).collect();
     let mut ends = vec![f64::NAN; instance.tasks.len()];
     let mut placed = Vec::with_capacity(gangs.len());
     while !gangs.is_empty() {
@@ -32,15 +29,13 @@ pub(crate) fn replay(instance: &Instance, mut gangs: Vec<Placed>, early: f64) ->
         let facts = &instance.tasks[gang.task];
         let floor = facts.release.max(gang.start - early).max(0.0);
         let ready = facts.after.iter().map(|other| ends[*other]).fold(floor, f64::max);
-        let start = gang
-            .parts
-            .iter()
-            .map(|(node, gpus)| free[*node][*gpus as usize - 1])
-            .fold(ready, f64::max);
+        let on_node =
+            |node: usize, gpus: u32, from| calendars[node].earliest(gpus, from, gang.lasts);
+        let start = earliest_on_all(&gang.parts, ready, on_node);
         gang.start = if gang.stays { 0.0 } else { start };
         ends[gang.task] = gang.end();
         for (node, gpus) in &gang.parts {
-            take(&mut free[*node], *gpus as usize, gang.start, gang.end());
+            calendars[*node].hold(*gpus, gang.start, gang.end());
         }
         placed.push(gang);
     }

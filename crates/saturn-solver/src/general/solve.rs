@@ -1,61 +1,67 @@
 //! One solve of a problem with facts: proofs that there is no plan, bounds, the backend.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use saturn_core::{Objective, Plan, PlanStatus, Problem, Reason};
 
 use super::anneal::{Incumbent, Limits, search};
-use super::assign::assignments;
 use super::bounds::{Bounds, Relaxation};
 use super::instance::Instance;
-use super::plain;
-use super::play::{Choice, Genome, Placed, Player};
+use super::plain::{Ask, starts};
+use super::play::{Genome, Placed, Player};
 use super::wait::shift_gangs;
+use super::warm::genome;
 use super::yardsticks::yardstick;
-use crate::bounds::area::{AreaBound, area_bound};
+use crate::baselines::Pace;
+use crate::bounds::area::AreaBound;
+use crate::bounds::dual_feasible;
 use crate::clock::Deadline;
-use crate::error::SolveError;
 use crate::milp::{self, Solution};
 use crate::model::Model;
 use crate::options::{Aim, Backend, Options};
 use crate::program::Effort;
-use crate::schedule::Pace;
+use crate::schedule::{Step, assignments};
 use crate::solve::grade;
 
+/// The share of the time for the first bounds, at most.
+const FIRST_BOUNDS: f64 = 0.1;
 /// The share of the time for the search before anything else, and that of `milp` for its start.
 const FIRST_SEARCH: f64 = 0.1;
 const MILP_SEARCH: f64 = 0.05;
 /// The share of a search for a start without most facts.
 const PLAIN_SEARCH: f64 = 0.4;
+/// The same with more tasks than this, where the lists know all but the wide gangs.
+const MANY_PLAIN_SEARCH: f64 = 0.9;
+const MANY_TASKS: usize = 80;
 /// Up to so many orders of pairs on nodes `auto` has the exact program prove.
 const EXACT_REACH: usize = 450;
-/// The exact program can't be interrupted: it begins with so few seconds, and has more each time.
-const FIRST_SLICE_S: f64 = 0.5;
+/// The share of what is left after the first search for lower bounds by linear programs, with no
+/// fewer seconds than this and no more tasks.
+const BOUNDS: f64 = 0.2;
+const LEAST_FOR_BOUNDS_S: f64 = 0.2;
+const BOUND_TASKS: usize = 120;
 /// Nodes of the exact program's tree where moves are the limit.
-const EXACT_NODES: i32 = 1_000;
+const EXACT_NODES: i32 = 100;
 
 /// Plans `problem`; every task fits the cluster by itself.
 pub(crate) fn solve(
     problem: &Problem,
     options: &Options,
     model: &Model,
+    prices: &[f64],
     deadline: Deadline,
     plan: &mut Plan,
-) -> Result<(), SolveError> {
-    let instance = Instance::new(problem, model, options.objective);
-    // Types that fit no task can't be priced; those that do keep their prices.
-    let prices = if model.tasks.iter().all(|task| task.shapes().next().is_some()) {
-        area_bound(model).prices
-    } else {
-        vec![1.0; model.num_kinds]
-    };
-    let relaxation = Relaxation::new(&instance, &prices);
+) {
+    let instance = Instance::new(problem, model, options.objective, prices);
+    let bounding = deadline.within(deadline.left_s() * FIRST_BOUNDS);
+    let relaxation = Relaxation::new(&instance, prices, bounding);
     let refutations = relaxation.refutations();
     if !refutations.is_empty() {
         let reason = |(task, reason)| Reason { task, reason };
         plan.reasons = refutations.into_iter().map(reason).collect();
         plan.status = PlanStatus::Infeasible;
-        return Ok(());
+        return;
     }
     let bounds = relaxation.bounds();
     plan.lower_bound_s = bounds.makespan;
@@ -63,42 +69,45 @@ pub(crate) fn solve(
     plan.cost_bound = bounds.cost;
     if deadline.is_over() {
         plan.reasons = vec![Reason { task: None, reason: "there was no time to look".to_owned() }];
-        return Ok(());
+        return;
     }
-    let prices = &prices;
     let instance = &instance;
     let mut solve = Solve { problem, options, instance, prices, bounds, deadline, missed: None };
-    solve.run(plan)?;
+    solve.run(plan);
     if !plan.is_usable() && plan.status != PlanStatus::Infeasible {
         plan.reasons = solve.missed.map_or_else(
             || vec![Reason { task: None, reason: "no plan was tried in time".to_owned() }],
             |(_, reasons)| reasons,
         );
     }
-    Ok(())
 }
 
 /// No plan of a plain problem has a smaller sum of ends.
-pub(crate) fn completion_bound(problem: &Problem, model: &Model, prices: &[f64]) -> f64 {
-    let instance = Instance::new(problem, model, Objective::Completion);
-    Relaxation::new(&instance, prices).bounds().completion
+pub(crate) fn completion_bound(
+    problem: &Problem,
+    model: &Model,
+    prices: &[f64],
+    deadline: Deadline,
+) -> f64 {
+    let instance = Instance::new(problem, model, Objective::Completion, prices);
+    Relaxation::new(&instance, prices, deadline).bounds().completion
 }
 
 /// What the exact program is asked.
 pub(crate) struct Exact<'a> {
     pub(crate) problem: &'a Problem,
     pub(crate) model: &'a Model,
+    pub(crate) prices: &'a [f64],
     pub(crate) objective: Objective,
     pub(crate) deadline: Deadline<'a>,
     pub(crate) max_nodes: Option<i32>,
 }
 
 /// Improves the plan of a plain problem, and its bound, by the exact program.
-pub(crate) fn solve_exactly(exact: &Exact, plan: &mut Plan) -> Result<(), SolveError> {
-    let instance = Instance::new(exact.problem, exact.model, exact.objective);
-    let found = exact_in_slices(&instance, plan, exact.deadline, exact.max_nodes)?;
+pub(crate) fn solve_exactly(exact: &Exact, plan: &mut Plan) {
+    let instance = Instance::new(exact.problem, exact.model, exact.objective, exact.prices);
+    let found = exactly(&instance, plan, exact.deadline, exact.max_nodes);
     take_solution(exact.problem, &instance, plan, found);
-    Ok(())
 }
 
 struct Solve<'a> {
@@ -114,61 +123,84 @@ struct Solve<'a> {
 }
 
 impl Solve<'_> {
-    fn run(&mut self, plan: &mut Plan) -> Result<(), SolveError> {
+    fn run(&mut self, plan: &mut Plan) {
         if let Some((which, pace)) = self.options.backend.baseline() {
             let seed = self.options.seed;
             if let Some(genome) = yardstick(self.instance, which, pace, seed, self.deadline) {
                 self.adopt(plan, &genome, pace);
             }
-            return Ok(());
+            return;
         }
         match self.options.backend {
             Backend::Milp => {
                 let first = self.deadline.within(self.deadline.left_s() * MILP_SEARCH);
-                self.search(plan, first, self.options.threads);
-                self.prove(plan, None)
+                self.search(plan, first, self.options.threads, None);
+                self.prove(plan, None);
             }
-            Backend::Search => {
-                self.search(plan, self.deadline, self.options.threads);
-                Ok(())
-            }
+            Backend::Search => self.search(plan, self.deadline, self.options.threads, None),
             _ => self.auto(plan),
         }
     }
 
     /// Searches; where the exact program is in reach, one thread proves beside it.
-    fn auto(&mut self, plan: &mut Plan) -> Result<(), SolveError> {
+    fn auto(&mut self, plan: &mut Plan) {
+        let Options { threads, max_moves, .. } = *self.options;
         let num_tasks = self.instance.tasks.len();
         let is_in_reach = num_tasks * num_tasks * self.instance.nodes.len() <= EXACT_REACH;
-        if !is_in_reach {
-            self.search(plan, self.deadline, self.options.threads);
-            return Ok(());
-        }
-        if self.options.max_moves.is_some() {
-            self.search(plan, self.deadline, self.options.threads);
-            return self.prove(plan, Some(EXACT_NODES));
+        let raises = self.options.objective == Objective::Makespan
+            && !self.instance.has_times()
+            && num_tasks <= BOUND_TASKS;
+        if max_moves.is_some() || !is_in_reach && !raises {
+            self.search(plan, self.deadline, threads, None);
+            if is_in_reach {
+                self.prove(plan, Some(EXACT_NODES));
+            }
+            return;
         }
         let first = self.deadline.within(self.deadline.left_s() * FIRST_SEARCH);
-        self.search(plan, first, self.options.threads);
+        self.search(plan, first, threads, None);
+        if raises && plan.is_usable() && self.deadline.left_s() >= LEAST_FOR_BOUNDS_S {
+            let bounding = self.deadline.within(self.deadline.left_s() * BOUNDS);
+            let (model, low, high) = (self.instance.model, plan.lower_bound_s, plan.makespan_s);
+            plan.lower_bound_s = dual_feasible::raise(model, low, high, bounding);
+            self.bounds.makespan = self.bounds.makespan.max(plan.lower_bound_s);
+            grade(plan);
+        }
         if plan.status == PlanStatus::Optimal {
-            return Ok(());
+            return;
         }
-        if self.options.threads == 1 {
-            return self.prove(plan, None);
+        if !is_in_reach {
+            let start = plan.clone();
+            self.search(plan, self.deadline, threads, Some(&start));
+        } else if threads == 1 {
+            self.prove(plan, None);
+        } else {
+            self.prove_beside_search(plan);
         }
+    }
+
+    /// One thread proves by the exact program while the others search, until either is done.
+    fn prove_beside_search(&mut self, plan: &mut Plan) {
         let start = plan.clone();
-        let warm = Vec::from_iter(self.warm(Some(&start)));
+        let warm = Vec::from_iter(genome(self.problem, self.instance, &start));
         let limits = self.limits(self.deadline, self.options.threads - 1);
-        let is_proven = std::sync::atomic::AtomicBool::new(false);
-        let clock = self.deadline.stopped_by(&is_proven);
+        let is_proven = AtomicBool::new(false);
+        let is_found = AtomicBool::new(false);
+        let search_clock = self.deadline.stopped_by(&is_proven);
+        let proof_clock = self.deadline.stopped_by(&is_found);
         let (solution, found) = thread::scope(|scope| {
             let prover = scope.spawn(|| {
-                let solution = exact_in_slices(self.instance, &start, self.deadline, None);
-                is_proven.store(true, std::sync::atomic::Ordering::Relaxed);
+                let deadline = self.deadline.on(&proof_clock);
+                let solution = exactly(self.instance, &start, deadline, None);
+                is_proven.store(true, Ordering::Relaxed);
                 solution
             });
-            let limits = Limits { deadline: self.deadline.on(&clock), ..limits };
+            let limits = Limits { deadline: self.deadline.on(&search_clock), ..limits };
             let found = search(self.instance, warm, limits);
+            // It ends early only with a plan that meets the bound.
+            if !self.deadline.is_over() {
+                is_found.store(true, Ordering::Relaxed);
+            }
             match prover.join() {
                 Ok(solution) => (solution, found),
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -177,17 +209,15 @@ impl Solve<'_> {
         if let Some(found) = found {
             self.adopt(plan, &found.genome, Pace::Packed);
         }
-        take_solution(self.problem, self.instance, plan, solution?);
-        Ok(())
+        take_solution(self.problem, self.instance, plan, solution);
     }
 
-    fn prove(&self, plan: &mut Plan, max_nodes: Option<i32>) -> Result<(), SolveError> {
+    fn prove(&self, plan: &mut Plan, max_nodes: Option<i32>) {
         if plan.status == PlanStatus::Optimal {
-            return Ok(());
+            return;
         }
-        let found = exact_in_slices(self.instance, plan, self.deadline, max_nodes)?;
+        let found = exactly(self.instance, plan, self.deadline, max_nodes);
         take_solution(self.problem, self.instance, plan, found);
-        Ok(())
     }
 
     fn limits<'b>(&self, deadline: Deadline<'b>, threads: usize) -> Limits<'b> {
@@ -201,18 +231,24 @@ impl Solve<'_> {
         }
     }
 
-    fn search(&mut self, plan: &mut Plan, deadline: Deadline, threads: usize) {
-        let warm = match self.warm(self.options.warm_start.as_ref()) {
-            Some(genome) => vec![genome],
-            None => self.plain_starts(deadline, threads),
-        };
+    /// Searches from plans of its own, from the plan at hand, and from `start`.
+    fn search(
+        &mut self,
+        plan: &mut Plan,
+        deadline: Deadline,
+        threads: usize,
+        start: Option<&Plan>,
+    ) {
+        let mut warm = self.plain_starts(deadline, threads);
+        let given = [self.options.warm_start.as_ref(), start].into_iter().flatten();
+        warm.extend(given.filter_map(|plan| genome(self.problem, self.instance, plan)));
         let found = search(self.instance, warm, self.limits(deadline, threads));
         if let Some(Incumbent { genome, .. }) = found {
             self.adopt(plan, &genome, Pace::Packed);
         }
     }
 
-    /// Plans of the problem without most of its facts, built anew with them.
+    /// Plans of the problem without most of its facts, to be played with them.
     fn plain_starts(&self, deadline: Deadline, threads: usize) -> Vec<Genome> {
         let aim = match self.options.objective {
             Objective::Makespan => Aim::Makespan,
@@ -220,7 +256,14 @@ impl Solve<'_> {
             Objective::Cost => return Vec::new(),
         };
         let bound = AreaBound { makespan: self.bounds.makespan, prices: self.prices.to_vec() };
-        plain::start(self.instance, aim, &bound, self.options, threads, deadline, PLAIN_SEARCH)
+        let share = if self.instance.tasks.len() > MANY_TASKS && !self.instance.has_times() {
+            MANY_PLAIN_SEARCH
+        } else {
+            PLAIN_SEARCH
+        };
+        let deadline = deadline.within(deadline.left_s() * share);
+        let ask = Ask { aim, bound: &bound, options: self.options, threads, deadline };
+        starts(self.instance, &ask)
     }
 
     /// Takes what a genome comes to into the plan if it is valid and better than what is there.
@@ -265,91 +308,16 @@ impl Solve<'_> {
         }
         reasons
     }
-
-    /// A plan at hand as a start: whatever of it fits.
-    fn warm(&self, plan: Option<&Plan>) -> Option<Genome> {
-        let plan = plan.filter(|plan| !plan.assignments.is_empty())?;
-        let mut choices: Vec<Option<Choice>> = vec![None; self.instance.tasks.len()];
-        let mut starts = vec![f64::INFINITY; choices.len()];
-        for assignment in &plan.assignments {
-            let task = assignment.task;
-            let spec = self.problem.tasks.get(task);
-            let strategy = spec.and_then(|spec| spec.strategies.get(assignment.strategy));
-            let (Some(strategy), [part, ..]) = (strategy, assignment.gang.as_slice()) else {
-                continue;
-            };
-            if part.node >= self.instance.nodes.len() {
-                continue;
-            }
-            let is_left = self.instance.tasks[task].stay.as_ref().is_some_and(|stay| {
-                stay.gang == assignment.gang && stay.strategy == assignment.strategy
-            });
-            let wide = &self.instance.model.tasks[task].wide;
-            let choice = if is_left && assignment.start_s == 0.0 {
-                Some(Choice::Stay).filter(|_| self.instance.may_stay(task))
-            } else if assignment.gang.len() > 1 {
-                let kind = self.instance.model.nodes[part.node].kind;
-                let mode = wide.iter().position(|mode| {
-                    mode.strategy as usize == assignment.strategy
-                        && mode.kind == kind
-                        && self.instance.has_nodes_for(task, mode)
-                });
-                mode.map(|mode| Choice::Wide { mode, lead: Some(part.node) })
-            } else {
-                let modes = self.instance.model.modes_on(task, part.node);
-                let mode = modes.partition_point(|mode| mode.gpus <= strategy.gpus).checked_sub(1);
-                let may = self.instance.may_use(task, part.node);
-                mode.filter(|_| may).map(|mode| Choice::Narrow { node: part.node, mode })
-            };
-            choices[task] = choice;
-            starts[task] = assignment.start_s;
-        }
-        // Tasks that are new go behind, as a plan built in one go has them.
-        let base = search(
-            self.instance,
-            Vec::new(),
-            Limits { max_moves: Some(0), ..self.limits(self.deadline, 1) },
-        )?;
-        let mut order = base.genome.order;
-        order.sort_by(|left, right| starts[*left].total_cmp(&starts[*right]));
-        let given = choices.into_iter().zip(base.genome.choices);
-        let choices = given.enumerate().map(|(task, (choice, built))| {
-            if self.instance.tasks[task].is_fixed { Choice::Stay } else { choice.unwrap_or(built) }
-        });
-        Some(Genome { order, choices: choices.collect() })
-    }
 }
 
-/// The exact program in slices of time, each as long as all before it: between them it can be
-/// interrupted.
-fn exact_in_slices(
+/// What the exact program finds before the deadline.
+fn exactly(
     instance: &Instance,
     plan: &Plan,
     deadline: Deadline,
     max_nodes: Option<i32>,
-) -> Result<Solution, SolveError> {
-    let low = plan.bound();
-    let horizon = horizon(instance, plan);
-    if max_nodes.is_some() {
-        let effort = Effort { time_limit_s: deadline.left_s(), max_nodes };
-        return milp::solve(instance, low, horizon, effort);
-    }
-    let mut slice_s = FIRST_SLICE_S;
-    loop {
-        let left_s = deadline.left_s();
-        // A last slice that would be short joins the one before it.
-        let is_last = slice_s * 2.0 > left_s;
-        let time_limit_s = if is_last { left_s } else { slice_s };
-        let found = milp::solve(instance, low, horizon, Effort::seconds(time_limit_s))?;
-        let is_solved = match &found {
-            Solution::Infeasible => true,
-            Solution::Known { is_solved, .. } => *is_solved,
-        };
-        if is_solved || is_last || deadline.is_over() {
-            return Ok(found);
-        }
-        slice_s *= 2.0;
-    }
+) -> Solution {
+    milp::solve(instance, plan.bound(), horizon(instance, plan), Effort { deadline, max_nodes })
 }
 
 /// A time by which some best plan ends, seconds.
@@ -416,9 +384,22 @@ fn keeps_times(instance: &Instance, placed: &[Placed]) -> bool {
     })
 }
 
+/// Gangs with their starts, in order of them.
+fn steps(mut placed: Vec<Placed>) -> Vec<Step> {
+    placed
+        .sort_by(|left, right| left.start.total_cmp(&right.start).then(left.task.cmp(&right.task)));
+    let step = |one: Placed| {
+        let Placed { task, strategy, parts, start: from, stays, .. } = one;
+        Step { task, strategy, parts, from, stays }
+    };
+    placed.into_iter().map(step).collect()
+}
+
 /// Takes gangs into the plan if they are better than what is there.
 fn take(problem: &Problem, instance: &Instance, plan: &mut Plan, placed: Vec<Placed>) {
-    let found = Plan::of(problem, instance.objective, assignments(instance, placed));
+    let steps = steps(placed);
+    let assignments = assignments(problem, instance.model, &steps);
+    let found = Plan::of(problem, instance.objective, assignments);
     if !plan.is_usable() || found.value() < plan.value() {
         plan.set_assignments(problem, found.assignments);
     }

@@ -21,15 +21,16 @@ impl Player<'_> {
     ) -> Vec<(usize, u32)> {
         let model = self.instance.model;
         let size = |node: usize| model.nodes[node].gpus;
-        let free_at = |node: usize| self.free[node].last().copied().unwrap_or(0.0);
+        let free_at = |node: usize| self.start_on(node, size(node), ready, lasts);
         let mut nodes: Vec<usize> = self
             .instance
             .nodes_of(task)
             .filter(|node| model.nodes[*node].kind == mode.kind)
             .collect();
-        nodes.sort_by(|left, right| {
-            let rank = |node: usize| if lead == Some(node) { -1.0 } else { free_at(node) };
-            rank(*left).total_cmp(&rank(*right)).then(left.cmp(right))
+        nodes.sort_by_cached_key(|node| {
+            // Times are not negative: they order as their bits do.
+            let rank = if lead == Some(*node) { 0.0 } else { free_at(*node) };
+            (rank.to_bits(), lead != Some(*node), *node)
         });
         loop {
             let chosen = first_enough(&nodes, mode.gpus, size);
@@ -42,7 +43,7 @@ impl Player<'_> {
             let left: u32 = nodes.iter().map(|node| size(*node)).sum();
             match early.filter(leaves) {
                 Some(node) if left - size(node) >= mode.gpus => nodes.retain(|one| *one != node),
-                _ => return self.with_part(&nodes, chosen, mode),
+                _ => return self.with_part(&nodes, chosen, mode, ready, lasts),
             }
         }
     }
@@ -53,6 +54,8 @@ impl Player<'_> {
         nodes: &[usize],
         mut chosen: Vec<usize>,
         mode: &WideMode,
+        ready: f64,
+        lasts: f64,
     ) -> Vec<(usize, u32)> {
         let size = |node: usize| self.instance.model.nodes[node].gpus;
         let whole = |chosen: Vec<usize>| -> Vec<(usize, u32)> {
@@ -69,7 +72,7 @@ impl Player<'_> {
             .copied()
             .filter(|node| !chosen.contains(node) && size(*node) >= rest)
             .min_by(|left, right| {
-                let free_at = |node: &usize| self.free[*node][rest as usize - 1];
+                let free_at = |node: &usize| self.start_on(*node, rest, ready, lasts);
                 free_at(left).total_cmp(&free_at(right))
             });
         let mut parts = whole(chosen);

@@ -7,10 +7,10 @@
 use super::construct::{Recipe, Rule, construct};
 use super::instance::Instance;
 use super::play::{Choice, Genome, Player};
+use crate::baselines::Pace;
 use crate::baselines::{Baseline, gpu_counts, runtime_at};
 use crate::clock::Deadline;
 use crate::random::Random;
-use crate::schedule::Pace;
 
 /// The plan of a yardstick, to be played at its pace; `None` when the time is over.
 pub(super) fn yardstick(

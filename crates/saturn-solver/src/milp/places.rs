@@ -62,7 +62,7 @@ impl Row {
                     }
                 }
                 Place::Stay => {
-                    let stay = instance.tasks[task].stay.as_ref();
+                    let stay = instance.stay(task);
                     if stay.is_some_and(|stay| stay.parts().any(|(at, _)| at == node)) {
                         terms.push((choice.column, 1.0));
                     }
@@ -103,16 +103,15 @@ impl Row {
             .choices
             .iter()
             .max_by(|left, right| value(left.column).total_cmp(&value(right.column)))?;
-        let facts = &instance.tasks[task];
-        let (stay, lead) = (facts.stay.as_ref(), facts.lead);
+        let stay = instance.stay(task);
         let (parts, lasts, stays) = match &choice.place {
             Place::Node(node) => {
                 let modes = instance.model.modes_on(task, *node);
                 let mode = modes.iter().find(|mode| mode.strategy as usize == choice.strategy)?;
-                (vec![(*node, mode.gpus)], lead + mode.runtime, false)
+                (vec![(*node, mode.gpus)], mode.runtime, false)
             }
             Place::Wide(mode, parts) => {
-                (read_wide(instance, mode, parts, value), lead + mode.runtime, false)
+                (read_wide(instance, mode, parts, value), mode.runtime, false)
             }
             Place::Stay => (stay?.parts().collect(), stay?.runtime, true),
         };
@@ -158,7 +157,7 @@ pub(super) fn add_task(
             column
         })
     };
-    if let Some(stay) = facts.stay.as_ref().filter(|_| instance.may_stay(task)) {
+    if let Some(stay) = instance.stay(task) {
         let runtime = stay.runtime / horizon;
         let until = stay.parts().map(|(node, _)| instance.nodes[node].until);
         let closes = until.fold(f64::INFINITY, f64::min) / horizon;
@@ -174,28 +173,26 @@ pub(super) fn add_task(
             row.choices.push(Choice { column, runtime, strategy, gpus, place: Place::Stay });
         }
     }
-    if !facts.is_fixed {
-        for node in instance.nodes_of(task) {
-            let window = instance.nodes[node];
-            for mode in instance.model.modes_on(task, node) {
-                let runtime = (mode.runtime + facts.lead) / horizon;
-                let (opens, closes) = (window.from / horizon, window.until / horizon);
-                let Some(column) = add(program, runtime, opens, closes) else { continue };
-                let gpus = f64::from(mode.gpus);
-                row.demand[node].push((column, gpus));
-                let strategy = mode.strategy as usize;
-                let place = Place::Node(node);
-                row.choices.push(Choice { column, runtime, strategy, gpus, place });
-            }
-        }
-        for mode in &instance.model.tasks[task].wide {
-            let runtime = (mode.runtime + facts.lead) / horizon;
-            let Some(column) = add(program, runtime, 0.0, f64::INFINITY) else { continue };
-            let parts = add_wide(program, instance, task, mode, column, &mut row, horizon);
-            let (strategy, gpus) = (mode.strategy as usize, f64::from(mode.held));
-            let place = Place::Wide(*mode, parts);
+    for node in instance.nodes_of(task) {
+        let window = instance.nodes[node];
+        for mode in instance.model.modes_on(task, node) {
+            let runtime = mode.runtime / horizon;
+            let (opens, closes) = (window.from / horizon, window.until / horizon);
+            let Some(column) = add(program, runtime, opens, closes) else { continue };
+            let gpus = f64::from(mode.gpus);
+            row.demand[node].push((column, gpus));
+            let strategy = mode.strategy as usize;
+            let place = Place::Node(node);
             row.choices.push(Choice { column, runtime, strategy, gpus, place });
         }
+    }
+    for mode in &instance.model.tasks[task].wide {
+        let runtime = mode.runtime / horizon;
+        let Some(column) = add(program, runtime, 0.0, f64::INFINITY) else { continue };
+        let parts = add_wide(program, instance, task, mode, column, &mut row, horizon);
+        let (strategy, gpus) = (mode.strategy as usize, f64::from(mode.held));
+        let place = Place::Wide(*mode, parts);
+        row.choices.push(Choice { column, runtime, strategy, gpus, place });
     }
     if row.choices.is_empty() {
         return None;

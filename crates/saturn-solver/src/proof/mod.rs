@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use crate::clock::Deadline;
 use crate::model::Model;
-use crate::schedule::{Place, Schedule, Step};
+use crate::schedule::{Schedule, Step};
 use strip::{Decision, Strip};
 
 /// More tasks than this are beyond exhaustion.
@@ -41,6 +41,8 @@ pub(crate) enum Verdict {
 /// Whether `decide` takes on this problem.
 pub(crate) fn is_in_reach(model: &Model) -> bool {
     model.is_separable()
+        && !model.has_running()
+        && !model.has_places()
         && model.tasks.len() <= MAX_TASKS
         && model.nodes.len() <= MAX_NODES
         && model.widest.iter().all(|widest| *widest <= MAX_GPUS)
@@ -222,10 +224,9 @@ impl Dealing<'_> {
                 self.decided.insert(key, found);
             }
             let Some(Some(gangs)) = self.decided.get(&key) else { return Verdict::Impossible };
-            schedule.extend(gangs.iter().map(|(task, mode)| Step {
-                task: *task,
-                strategy: self.model.tasks[*task].modes[spec.kind][*mode].strategy as usize,
-                place: Place::Node(node),
+            schedule.extend(gangs.iter().map(|(task, mode)| {
+                let mode = self.model.tasks[*task].modes[spec.kind][*mode];
+                Step::on_node(*task, mode.strategy, node, mode.gpus)
             }));
         }
         Verdict::Possible(schedule)

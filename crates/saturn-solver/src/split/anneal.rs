@@ -6,7 +6,7 @@
 //! late all are on average, so that of several late ones each counts, and the area: what holds less is
 //! nearer to what ends earlier. A change whose area alone costs too much is dropped unplayed.
 
-use super::pieces::{Piece, Player};
+use super::pieces::{Piece, Player, stays_first};
 use super::polish::LEAST_SHARE;
 use crate::clock::Deadline;
 use crate::model::Model;
@@ -39,6 +39,7 @@ pub(crate) struct Region<'a> {
     /// Of each task.
     may_switch: &'a [bool],
     num_gpus: f64,
+    has_running: bool,
     pieces: Vec<Piece>,
     scratch: Vec<Piece>,
 }
@@ -52,8 +53,8 @@ impl<'a> Region<'a> {
         pieces: Vec<Piece>,
     ) -> Self {
         let num_gpus = nodes.iter().map(|node| f64::from(player.model.nodes[*node].gpus)).sum();
-        let scratch = pieces.clone();
-        Self { player, nodes, max_pieces, may_switch, num_gpus, pieces, scratch }
+        let (has_running, scratch) = (player.model.has_running(), pieces.clone());
+        Self { player, nodes, max_pieces, may_switch, num_gpus, has_running, pieces, scratch }
     }
 
     fn model(&self) -> &'a Model {
@@ -110,6 +111,9 @@ impl<'a> Region<'a> {
                 if !self.change(random) {
                     continue;
                 }
+                if self.has_running {
+                    stays_first(&mut self.scratch);
+                }
                 let threshold = -temperature * (1.0 - random.unit()).ln();
                 let Some((end, new)) = self.worth(&cooling, cost + threshold) else { continue };
                 if new > cost + threshold {
@@ -161,15 +165,32 @@ impl<'a> Region<'a> {
     fn change_mode(&mut self, at: usize, other: Option<usize>, random: &mut Random) -> bool {
         let Piece { task, node, mode, share, .. } = self.scratch[at];
         let modes = self.model().modes_on(task, node);
-        let index = random.below(modes.len());
+        let stay = self.stay_on(at, node);
+        let num_ways = modes.len() + usize::from(stay.is_some());
+        if num_ways == 0 {
+            return false;
+        }
+        let index = random.below(num_ways);
         if index == mode {
             return false;
         }
-        self.scratch[at] = Piece::new(task, node, index, &modes[index], share);
+        let found = modes.get(index).map(|mode| Piece::new(task, node, index, mode, share));
+        let Some(changed) = found.or(stay) else { return false };
+        self.scratch[at] = changed;
         if let Some(other) = other {
             self.scratch.swap(at, other);
         }
         true
+    }
+
+    /// A piece as its task runs, where it runs on this node and no other piece of it is so.
+    fn stay_on(&self, at: usize, node: usize) -> Option<Piece> {
+        let Piece { task, share, .. } = self.scratch[at];
+        let stay = self.model().tasks[task].stay.as_ref()?;
+        let mut pieces = self.scratch.iter();
+        let is_free =
+            stay.home() == Some(node) && !pieces.any(|piece| piece.task == task && piece.stays());
+        if is_free { Piece::staying(task, stay, share) } else { None }
     }
 
     /// To another node of the region, alone or in exchange for a piece from there.
@@ -190,6 +211,13 @@ impl<'a> Region<'a> {
         let modes = self.model().modes_on(task, to);
         if modes.is_empty() {
             return false;
+        }
+        if self.has_running
+            && random.below(4) > 0
+            && let Some(stay) = self.stay_on(at, to)
+        {
+            self.scratch[at] = stay;
+            return true;
         }
         let is_same_kind = self.model().nodes[node].kind == self.model().nodes[to].kind;
         let keeps = is_same_kind && mode < modes.len() && random.below(2) == 0;

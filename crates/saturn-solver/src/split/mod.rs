@@ -9,17 +9,18 @@ mod pieces;
 mod polish;
 mod region;
 
-use saturn_core::{Plan, PlanStatus, Problem, WHOLE};
+use saturn_core::{Node, Plan, PlanStatus, Problem, ProblemTask, WHOLE};
 
 use crate::bounds::config_lp;
-use crate::error::SolveError;
-use crate::options::Options;
+use crate::clock::Deadline;
+use crate::model::{Model, Task};
+use crate::options::{Backend, Options};
 use crate::random::Random;
-use crate::schedule::Pace;
 use crate::search::in_threads;
 use crate::solve::{Solve, grade};
+use crate::warm::is_staying;
 use anneal::{Cooling, Region};
-use pieces::{Piece, Player, settle_shares};
+use pieces::{Piece, Player, settle_shares, stays_first};
 
 /// The share of the limits for the plan without switches.
 const WHOLE_SHARE: f64 = 0.15;
@@ -48,48 +49,70 @@ const POLISHING: f64 = 0.01;
 /// With more tasks than this the program of the shares is too large.
 const POLISHED_TASKS: usize = 300;
 
-/// Whether a solve may plan switches.
-pub(crate) fn applies(problem: &Problem, options: &Options) -> bool {
-    options.max_switches > 0 && problem.tasks.iter().any(|task| task.switch_cost_s.is_some())
+/// Whether a solve may plan switches: some task may be switched, and there is nothing to wait for or to
+/// be in time for.
+pub(crate) fn applies(problem: &Problem, model: &Model, options: &Options) -> bool {
+    let is_timed_node =
+        |node: &Node| node.available_from_s > 0.0 || node.available_until_s.is_some();
+    let is_timed_task = |task: &ProblemTask| {
+        task.release_s > 0.0 || !task.after.is_empty() || task.deadline_s.is_some()
+    };
+    options.max_switches > 0
+        && problem.tasks.iter().any(|task| task.switch_cost_s.is_some())
+        && problem.deadline_s.is_none()
+        && !problem.cluster.nodes.iter().any(is_timed_node)
+        && !problem.tasks.iter().any(is_timed_task)
+        && !model.has_places()
 }
 
-/// Plans with switches within the limits of `solve`.
-pub(crate) fn solve(solve: &Solve, plan: &mut Plan) -> Result<(), SolveError> {
-    let whole = Options {
+/// The options for the plan without switches, which comes first.
+pub(crate) fn whole(options: &Options) -> Options {
+    Options {
+        backend: Backend::Search,
         max_switches: 0,
-        max_moves: solve.options.max_moves.map(|moves| moves.div_ceil(4)),
-        ..solve.options.clone()
-    };
-    let unsplit = Solve {
-        problem: solve.problem,
-        options: &whole,
-        aim: solve.aim,
-        model: solve.model,
-        bound: solve.bound.clone(),
-        deadline: solve.deadline,
-    };
-    let first = solve.deadline.within(solve.deadline.left_s() * WHOLE_SHARE);
-    let schedule = unsplit.search(first, solve.bound.makespan);
-    solve.adopt(plan, &schedule, Pace::Packed);
+        max_moves: options.max_moves.map(|moves| moves.div_ceil(4)),
+        ..options.clone()
+    }
+}
+
+/// Until when that is looked for.
+pub(crate) fn until(deadline: Deadline) -> Deadline {
+    deadline.within(deadline.left_s() * WHOLE_SHARE)
+}
+
+/// Improves a plan of whole tasks by switches within the limits of `solve`.
+pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
+    let model = &solve.model.without_switch_costs();
+    // What holds of whole tasks alone is no bound here.
+    plan.lower_bound_s = config_lp::area_of_free_switches(model, &solve.bound.prices);
+    (plan.completion_bound_s, plan.cost_bound) = (0.0, 0.0);
+    if !plan.is_usable() {
+        return;
+    }
+    grade(plan);
     let without = plan.clone();
+    if solve.deadline.is_over() {
+        return;
+    }
     let bounding = solve.deadline.within(solve.deadline.left_s() * BOUND_SHARE);
-    let bound = config_lp::bound(solve.model, &solve.bound.prices, bounding)?;
+    let bound = config_lp::bound(model, &solve.bound.prices, bounding);
     plan.lower_bound_s = plan.lower_bound_s.max(bound);
     grade(plan);
     if plan.status != PlanStatus::Optimal {
-        Search::new(solve, plan.lower_bound_s).run(plan)?;
+        Search::new(solve, model, plan.lower_bound_s).run(plan);
     }
     let enough_s = without.makespan_s * (1.0 - solve.options.min_switch_gain);
-    if without.is_usable() && plan.makespan_s > enough_s {
+    if plan.makespan_s > enough_s {
         *plan = Plan { lower_bound_s: plan.lower_bound_s, ..without };
     }
     grade(plan);
-    Ok(())
 }
 
 /// The search with switches at work.
 struct Search<'a> {
     solve: &'a Solve<'a>,
+    /// With runtimes as they are without switch costs.
+    model: &'a Model,
     low: f64,
     switch_costs: Vec<f64>,
     may_switch: Vec<bool>,
@@ -103,46 +126,47 @@ struct Incumbent {
 }
 
 impl<'a> Search<'a> {
-    fn new(solve: &'a Solve<'a>, low: f64) -> Self {
+    fn new(solve: &'a Solve<'a>, model: &'a Model, low: f64) -> Self {
         let costs = solve.problem.tasks.iter().map(|task| task.switch_cost_s);
+        let may_switch = |(task, cost): (&Task, Option<f64>)| cost.is_some() && !task.is_fixed();
         Self {
             solve,
+            model,
             low,
             switch_costs: costs.clone().map(|cost| cost.unwrap_or(0.0)).collect(),
-            may_switch: costs.map(|cost| cost.is_some()).collect(),
+            may_switch: model.tasks.iter().zip(costs).map(may_switch).collect(),
             max_moves: solve.options.max_moves.map(|moves| moves - moves.div_ceil(4)),
         }
     }
 
     fn player(&self) -> Player<'_> {
-        Player::new(self.solve.model, &self.switch_costs)
+        Player::new(self.model, &self.switch_costs)
     }
 
-    fn run(&self, plan: &mut Plan) -> Result<(), SolveError> {
-        let Some(mut best) = self.incumbent(plan) else { return Ok(()) };
+    fn run(&self, plan: &mut Plan) {
+        let Some(mut best) = self.incumbent(plan) else { return };
         if let Some(warm) = &self.solve.options.warm_start
             && let Some(warm) = self.incumbent(warm)
             && warm.end < best.end
         {
             best = warm;
         }
-        let nodes = self.solve.model.nodes.len();
-        if self.solve.model.tasks.len() <= SMALL_TASKS && nodes <= SMALL_NODES {
-            self.anneal_whole(&mut best)?;
+        let nodes = self.model.nodes.len();
+        if self.model.tasks.len() <= SMALL_TASKS && nodes <= SMALL_NODES {
+            self.anneal_whole(&mut best);
         } else {
-            self.mend(&mut best)?;
+            self.mend(&mut best);
         }
         // Regions of a large problem are kept as they are found: only here is it known what ends first.
         if best.end < plan.makespan_s {
             let assignments = self.player().assignments(&best.pieces);
             plan.set_assignments(self.solve.problem, assignments);
         }
-        Ok(())
     }
 
     /// A plan as pieces; `None` where a task is missing, cut too often, or not on one node.
     fn incumbent(&self, plan: &Plan) -> Option<Incumbent> {
-        let model = self.solve.model;
+        let model = self.model;
         let num_tasks = model.tasks.len();
         let mut assignments: Vec<_> = plan.assignments.iter().collect();
         assignments.sort_by(|left, right| left.start_s.total_cmp(&right.start_s));
@@ -152,11 +176,17 @@ impl<'a> Search<'a> {
             let [part] = one.gang.as_slice() else { return None };
             model.nodes.get(part.node)?;
             let strategy = self.solve.problem.tasks.get(one.task)?.strategies.get(one.strategy)?;
+            num_pieces[one.task] += 1;
+            let stay = model.tasks[one.task].stay.as_ref();
+            let stay = stay.filter(|_| is_staying(model, one));
+            if let Some(piece) = stay.and_then(|stay| Piece::staying(one.task, stay, one.share)) {
+                pieces.push(piece);
+                continue;
+            }
             let modes = model.modes_on(one.task, part.node);
             let narrower = modes.partition_point(|mode| mode.gpus <= strategy.gpus);
             let index = narrower.checked_sub(1)?;
             pieces.push(Piece::new(one.task, part.node, index, &modes[index], one.share));
-            num_pieces[one.task] += 1;
         }
         let most = |task: usize| {
             if self.may_switch[task] { self.solve.options.max_switches + 1 } else { 1 }
@@ -164,6 +194,7 @@ impl<'a> Search<'a> {
         if (0..num_tasks).any(|task| num_pieces[task] == 0 || num_pieces[task] > most(task)) {
             return None;
         }
+        stays_first(&mut pieces);
         settle_shares(&mut pieces, num_tasks);
         if pieces.iter().any(|piece| piece.share <= 0.0 || piece.share > WHOLE) {
             return None;
@@ -183,11 +214,11 @@ impl<'a> Search<'a> {
     }
 
     /// Takes pieces into `best`, polished, if they end earlier.
-    fn improve(&self, best: &mut Incumbent, mut pieces: Vec<Piece>) -> Result<(), SolveError> {
+    fn improve(&self, best: &mut Incumbent, mut pieces: Vec<Piece>) {
         let player = self.player();
-        settle_shares(&mut pieces, self.solve.model.tasks.len());
+        settle_shares(&mut pieces, self.model.tasks.len());
         let mut end = self.end(&pieces);
-        while let Some(polished) = polish::polish(&player, &pieces)? {
+        while let Some(polished) = polish::polish(&player, &pieces, self.solve.deadline) {
             let polished_end = self.end(&polished);
             if polished_end >= end * (1.0 - 1e-7) {
                 break;
@@ -197,7 +228,6 @@ impl<'a> Search<'a> {
         if end < best.end {
             *best = Incumbent { end, pieces };
         }
-        Ok(())
     }
 
     /// Anneals some nodes and all pieces on them, from `pieces`; the best pieces met before `bar`.
@@ -225,9 +255,9 @@ impl<'a> Search<'a> {
 
     /// Small problems: all nodes at once, again and again, each thread on its own. The best of a run
     /// is polished even where it is no better than what is known: its shares may be far from theirs.
-    fn anneal_whole(&self, best: &mut Incumbent) -> Result<(), SolveError> {
+    fn anneal_whole(&self, best: &mut Incumbent) {
         let options = self.solve.options;
-        let nodes: Vec<usize> = (0..self.solve.model.nodes.len()).collect();
+        let nodes: Vec<usize> = (0..self.model.nodes.len()).collect();
         let mut randoms: Vec<Random> =
             (0..options.threads as u64).map(|stream| Random::new(options.seed, stream)).collect();
         let (mut num_moves, mut round, mut length) = (0, 0, FIRST_ROUND);
@@ -252,18 +282,22 @@ impl<'a> Search<'a> {
                 if let Some(pieces) = found
                     && self.end(&pieces) < best.end * (1.0 + POLISHING)
                 {
-                    self.improve(best, pieces)?;
+                    self.improve(best, pieces);
                 }
             }
         }
-        Ok(())
     }
 
     /// Every task whole, in a random mode, place and order.
     fn random(&self, random: &mut Random) -> Vec<Piece> {
-        let model = self.solve.model;
+        let model = self.model;
         let mut pieces: Vec<Piece> = (0..model.tasks.len())
             .filter_map(|task| {
+                if let Some(stay) = &model.tasks[task].stay
+                    && (model.tasks[task].is_fixed() || random.below(2) == 0)
+                {
+                    return Piece::staying(task, stay, WHOLE);
+                }
                 let fits = |node: &usize| !model.modes_on(task, *node).is_empty();
                 let nodes: Vec<usize> = (0..model.nodes.len()).filter(fits).collect();
                 let node = *nodes.get(random.below(nodes.len().max(1)))?;
@@ -273,13 +307,14 @@ impl<'a> Search<'a> {
             })
             .collect();
         random.shuffle(&mut pieces);
+        stays_first(&mut pieces);
         pieces
     }
 
     /// Large problems: the node that ends last with some others, each thread on nodes of its own.
-    fn mend(&self, best: &mut Incumbent) -> Result<(), SolveError> {
+    fn mend(&self, best: &mut Incumbent) {
         let options = self.solve.options;
-        let model = self.solve.model;
+        let model = self.model;
         let mut random = Random::new(options.seed, u64::MAX);
         let mut randoms: Vec<Random> =
             (0..options.threads as u64).map(|stream| Random::new(options.seed, stream)).collect();
@@ -331,8 +366,7 @@ impl<'a> Search<'a> {
         }
         if model.tasks.len() <= POLISHED_TASKS {
             let pieces = best.pieces.clone();
-            self.improve(best, pieces)?;
+            self.improve(best, pieces);
         }
-        Ok(())
     }
 }

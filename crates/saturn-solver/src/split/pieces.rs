@@ -5,18 +5,25 @@
 //! before it has ended, and all but the first hold their devices for the switch cost on top. So any
 //! order of any pieces is a valid plan as long as each task's shares sum to 1, and nothing ever has
 //! to be repaired. An order read off start times decodes to starts no later than those.
+//!
+//! A task that runs already has begun: each of its pieces costs a switch but one that *stays*, which
+//! goes on where it runs and stands at the head of the order with the others that stay.
+//! The model's runtimes are those without switch costs.
 
 use saturn_core::{Assignment, Placement, WHOLE};
 
-use crate::model::{Mode, Model};
+use crate::model::{Mode, Model, Stay};
 use crate::timeline::place_after;
+
+/// What stands for a mode where a task stays as it runs.
+const STAY: usize = usize::MAX;
 
 /// A share of a task on one node.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Piece {
     pub(crate) task: usize,
     pub(crate) node: usize,
-    /// Index into the task's modes on the node's kind.
+    /// Index into the task's modes on the node's kind, or `STAY`.
     pub(crate) mode: usize,
     pub(crate) gpus: usize,
     /// Of the whole task in this mode, seconds.
@@ -28,6 +35,17 @@ impl Piece {
     pub(crate) fn new(task: usize, node: usize, index: usize, mode: &Mode, share: f64) -> Self {
         let gpus = mode.gpus as usize;
         Self { task, node, mode: index, gpus, runtime: mode.runtime, share }
+    }
+
+    /// Of a running task, where and as it runs; `None` where that is on several nodes.
+    pub(crate) fn staying(task: usize, stay: &Stay, share: f64) -> Option<Self> {
+        let (node, gpus) = (stay.home()?, stay.held() as usize);
+        Some(Self { task, node, mode: STAY, gpus, runtime: stay.runtime, share })
+    }
+
+    #[inline]
+    pub(crate) fn stays(&self) -> bool {
+        self.mode == STAY
     }
 
     /// Seconds of work.
@@ -69,16 +87,23 @@ impl<'a> Player<'a> {
         Self { model, switch_costs, free: model.ready.clone(), ended }
     }
 
+    /// When the tasks of the pieces have ended before any of them: those that run have begun.
+    #[inline]
+    fn rewind(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            let runs = self.model.tasks[piece.task].stay.is_some();
+            self.ended[piece.task] = if runs { 0.0 } else { NOT_BEGUN };
+        }
+    }
+
     /// GPU-seconds that the pieces hold.
     #[inline]
     pub(crate) fn area(&mut self, pieces: &[Piece]) -> f64 {
-        for piece in pieces {
-            self.ended[piece.task] = NOT_BEGUN;
-        }
+        self.rewind(pieces);
         let mut area = 0.0;
         for piece in pieces {
-            let lost =
-                if self.ended[piece.task] < 0.0 { 0.0 } else { self.switch_costs[piece.task] };
+            let is_free = self.ended[piece.task] < 0.0 || piece.stays();
+            let lost = if is_free { 0.0 } else { self.switch_costs[piece.task] };
             self.ended[piece.task] = 0.0;
             area += piece.gpus as f64 * (piece.work() + lost);
         }
@@ -92,13 +117,11 @@ impl<'a> Player<'a> {
         for node in nodes {
             self.free[*node].copy_from_slice(&self.model.ready[*node]);
         }
-        for piece in pieces {
-            self.ended[piece.task] = NOT_BEGUN;
-        }
+        self.rewind(pieces);
         for piece in pieces {
             let before = self.ended[piece.task];
             let mut length = piece.work();
-            if before >= 0.0 {
+            if before >= 0.0 && !piece.stays() {
                 length += self.switch_costs[piece.task];
             }
             let end = length + place_after(&mut self.free[piece.node], piece.gpus, before, length);
@@ -127,11 +150,21 @@ impl<'a> Player<'a> {
             let free = &mut free[piece.node];
             let before = last[piece.task].replace(index);
             let ended = before.map_or(0.0, |before| placed[before].end);
-            let lost = before.map_or(0.0, |_| self.switch_costs[piece.task]);
+            let stay = self.model.tasks[piece.task].stay.as_ref();
+            let own = |stay: &Stay| stay.gang.first().map(|part| part.devices.clone());
             let start = free[piece.gpus - 1].0.max(ended);
+            let taken: Vec<_> = if let Some(own) = stay.filter(|_| piece.stays()).and_then(own) {
+                free.extract_if(.., |(_, id, _)| own.contains(id)).collect()
+            } else {
+                let beyond = free.partition_point(|(time, ..)| *time <= start);
+                free.drain(beyond - piece.gpus..beyond).collect()
+            };
+            let is_there = stay.is_some_and(|stay| {
+                before.is_none() && start == 0.0 && self.is_there(piece, stay, &taken)
+            });
+            let has_begun = before.is_some() || stay.is_some();
+            let lost = if has_begun && !is_there { self.switch_costs[piece.task] } else { 0.0 };
             let end = start + (piece.work() + lost);
-            let beyond = free.partition_point(|(time, ..)| *time <= start);
-            let taken: Vec<_> = free.drain(beyond - piece.gpus..beyond).collect();
             let at = free.partition_point(|(time, ..)| *time <= end);
             let back = taken.iter().map(|(_, device, _)| (end, *device, Some(index)));
             free.splice(at..at, back.collect::<Vec<_>>());
@@ -146,28 +179,58 @@ impl<'a> Player<'a> {
         placed
     }
 
+    /// Whether a piece that takes these devices goes on as its task runs, be it by chance.
+    fn is_there(&self, piece: &Piece, stay: &Stay, taken: &[(f64, u32, Option<usize>)]) -> bool {
+        let own = stay.gang.first().map_or(&[][..], |part| &part.devices);
+        let is_own = taken.iter().all(|(_, device, _)| own.contains(device));
+        stay.home() == Some(piece.node)
+            && stay.strategy == self.strategy(piece)
+            && own.len() == taken.len()
+            && is_own
+    }
+
+    fn strategy(&self, piece: &Piece) -> usize {
+        let task = &self.model.tasks[piece.task];
+        let stay = task.stay.as_ref().filter(|_| piece.stays());
+        stay.map_or_else(
+            || {
+                let kind = self.model.nodes[piece.node].kind;
+                task.modes[kind][piece.mode].strategy as usize
+            },
+            |stay| stay.strategy,
+        )
+    }
+
     /// The assignments of all pieces, by start.
     pub(crate) fn assignments(&self, pieces: &[Piece]) -> Vec<Assignment> {
-        let kind = |piece: &Piece| self.model.nodes[piece.node].kind;
         let mut assignments: Vec<Assignment> = pieces
             .iter()
             .zip(self.trace(pieces))
-            .map(|(piece, placed)| {
-                let mode = self.model.tasks[piece.task].modes[kind(piece)][piece.mode];
-                Assignment {
-                    task: piece.task,
-                    strategy: mode.strategy as usize,
-                    gang: vec![Placement { node: piece.node, devices: placed.devices }],
-                    share: piece.share,
-                    start_s: placed.start,
-                    end_s: placed.end,
-                }
+            .map(|(piece, placed)| Assignment {
+                task: piece.task,
+                strategy: self.strategy(piece),
+                gang: vec![Placement { node: piece.node, devices: placed.devices }],
+                share: piece.share,
+                start_s: placed.start,
+                end_s: placed.end,
             })
             .collect();
         assignments.sort_by(|left, right| {
             left.start_s.total_cmp(&right.start_s).then(left.task.cmp(&right.task))
         });
         assignments
+    }
+}
+
+/// Brings pieces that stay to the front, everything else in its order.
+#[inline]
+pub(crate) fn stays_first(pieces: &mut [Piece]) {
+    let mut first = 0;
+    for at in 0..pieces.len() {
+        if pieces[at].stays() {
+            pieces[first..=at].rotate_right(1);
+            first += 1;
+        }
     }
 }
 

@@ -7,8 +7,8 @@
 
 use saturn_core::WHOLE;
 
-use super::pieces::{Piece, Player, settle_shares};
-use crate::error::SolveError;
+use super::pieces::{Piece, Player, settle_shares, stays_first};
+use crate::clock::Deadline;
 use crate::program::{Effort, Outcome, Program};
 
 /// The smallest share that a piece may have.
@@ -16,14 +16,19 @@ pub(crate) const LEAST_SHARE: f64 = 0.01;
 /// A program that takes longer than this is not worth it, seconds.
 const TIME_LIMIT_S: f64 = 1.0;
 
+/// What stays starts at once.
+fn latest_start(piece: &Piece) -> f64 {
+    if piece.stays() { 0.0 } else { f64::INFINITY }
+}
+
 /// The pieces with the best shares for their structure, in the order of their new starts; `None`
 /// where HiGHS has no answer.
-pub(crate) fn polish(player: &Player, pieces: &[Piece]) -> Result<Option<Vec<Piece>>, SolveError> {
+pub(crate) fn polish(player: &Player, pieces: &[Piece], deadline: Deadline) -> Option<Vec<Piece>> {
     let placed = player.trace(pieces);
     // Times in units of the makespan.
     let unit = placed.iter().map(|one| one.end).fold(0.0, f64::max);
     if unit <= 0.0 {
-        return Ok(None);
+        return None;
     }
     let mut num_pieces = vec![0usize; player.model.tasks.len()];
     for piece in pieces {
@@ -32,7 +37,7 @@ pub(crate) fn polish(player: &Player, pieces: &[Piece]) -> Result<Option<Vec<Pie
     let mut program = Program::default();
     let makespan = program.continuous(1.0, 0.0, f64::INFINITY);
     let starts: Vec<_> =
-        pieces.iter().map(|_| program.continuous(0.0, 0.0, f64::INFINITY)).collect();
+        pieces.iter().map(|piece| program.continuous(0.0, 0.0, latest_start(piece))).collect();
     let shares: Vec<_> = pieces
         .iter()
         .map(|piece| {
@@ -62,8 +67,8 @@ pub(crate) fn polish(player: &Player, pieces: &[Piece]) -> Result<Option<Vec<Pie
             program.equal(WHOLE, &terms);
         }
     }
-    let solved = program.solve(Effort::seconds(TIME_LIMIT_S))?;
-    let Outcome::Known { columns: Some(columns), .. } = solved else { return Ok(None) };
+    let solved = program.solve(Effort::until(deadline.within(TIME_LIMIT_S)));
+    let Outcome::Known { columns: Some(columns), .. } = solved else { return None };
     let (starts, shares) = columns[1..].split_at(pieces.len());
     let mut order: Vec<usize> = (0..pieces.len()).collect();
     order.sort_by(|left, right| starts[*left].total_cmp(&starts[*right]));
@@ -71,6 +76,7 @@ pub(crate) fn polish(player: &Player, pieces: &[Piece]) -> Result<Option<Vec<Pie
         .into_iter()
         .map(|index| Piece { share: shares[index].clamp(LEAST_SHARE, WHOLE), ..pieces[index] })
         .collect();
+    stays_first(&mut polished);
     settle_shares(&mut polished, player.model.tasks.len());
-    Ok(Some(polished))
+    Some(polished)
 }

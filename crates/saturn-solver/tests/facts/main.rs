@@ -7,6 +7,7 @@
 mod gangs;
 mod impossible;
 mod problems;
+mod running;
 
 use proptest::prelude::*;
 use saturn_core::{Plan, PlanStatus, Problem, ProblemTask, SolveEnd};

@@ -1,14 +1,19 @@
 //! A Gantt chart as SVG: devices as rows, tasks as bars, time from left to right.
 //!
 //! Planned and realised charts, and a plan alone, are all drawn here, so that they look alike and
-//! one time is one place in all of them.
+//! one time is one place in all of them. Of a large pool, neighbouring devices of a node that hold the
+//! same bars share a row, and of the rows that are left the first few are drawn.
 
-use super::{concat, escape, px};
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use super::{px, task_class};
 use crate::text::fit;
-use crate::units::duration;
+use crate::units::{count, duration};
 
 /// Width of the drawing in its own units; the page scales it.
-pub(super) const WIDTH: f64 = 1120.0;
+const WIDTH: f64 = 1120.0;
 const MARGIN_TOP: f64 = 22.0;
 const MARGIN_RIGHT: f64 = 14.0;
 const MARGIN_BOTTOM: f64 = 26.0;
@@ -16,16 +21,22 @@ const MARGIN_BOTTOM: f64 = 26.0;
 const NODE_GAP: f64 = 8.0;
 /// Average width of a letter, as a share of the font size.
 const LETTER: f64 = 0.55;
+/// Up to so many devices, each has a row of its own.
+const MAX_SINGLE: usize = 64;
+/// The most rows that are drawn.
+const MAX_ROWS: usize = 256;
+/// Letters of a node's name that are drawn.
+const MAX_NODE_NAME: usize = 18;
 
-/// A row of the chart.
+/// A device of the chart.
 #[derive(Debug, Clone)]
-pub(super) struct Row {
+pub(super) struct Device {
     /// Index of the node.
     pub(super) node: usize,
     /// Name of the node; empty where there is only one.
     pub(super) node_name: String,
-    /// Device id.
-    pub(super) device: u32,
+    /// Its id on the node.
+    pub(super) id: u32,
 }
 
 /// A task on its devices for a while.
@@ -39,7 +50,7 @@ pub(super) struct Bar {
     pub(super) detail: String,
     /// What is told when it is pointed at.
     pub(super) tip: String,
-    /// Further classes.
+    /// A further class, or empty.
     pub(super) class: &'static str,
     /// (node, device) of each device held.
     pub(super) devices: Vec<(usize, u32)>,
@@ -60,7 +71,7 @@ pub(super) struct Mark {
     pub(super) label: String,
     /// What is told when it is pointed at.
     pub(super) tip: String,
-    /// Further classes.
+    /// A further class.
     pub(super) class: &'static str,
 }
 
@@ -70,7 +81,7 @@ pub(super) struct Gantt {
     /// What it shows, for those who can't see it.
     pub(super) title: String,
     /// Devices, those of one node together.
-    pub(super) rows: Vec<Row>,
+    pub(super) devices: Vec<Device>,
     /// Bars.
     pub(super) bars: Vec<Bar>,
     /// Marks.
@@ -81,8 +92,20 @@ pub(super) struct Gantt {
     pub(super) to_s: f64,
 }
 
+/// A row: neighbouring devices of one node, and the bars on them.
+#[derive(Debug, PartialEq)]
+struct Row {
+    /// Index of the first device.
+    device: usize,
+    num_devices: usize,
+    /// Indices of the bars.
+    bars: Vec<usize>,
+}
+
 /// Where things lie.
 struct Layout {
+    rows: Vec<Row>,
+    num_left_out: usize,
     left: f64,
     scale: f64,
     from_s: f64,
@@ -95,27 +118,79 @@ impl Layout {
     fn x(&self, at_s: f64) -> f64 {
         self.left + (at_s - self.from_s) * self.scale
     }
+
+    /// First and last row of each run of adjacent rows of one node that each bar covers.
+    fn blocks(&self, chart: &Gantt) -> Vec<Vec<(usize, usize)>> {
+        let mut blocks: Vec<Vec<(usize, usize)>> = vec![Vec::new(); chart.bars.len()];
+        let node = |row: &Row| chart.devices[row.device].node;
+        for (index, row) in self.rows.iter().enumerate() {
+            for bar in &row.bars {
+                match blocks[*bar].last_mut() {
+                    Some((_, last))
+                        if *last + 1 == index && node(&self.rows[*last]) == node(row) =>
+                    {
+                        *last = index;
+                    }
+                    _ => blocks[*bar].push((index, index)),
+                }
+            }
+        }
+        blocks
+    }
 }
 
 impl Gantt {
-    /// The chart as an `<svg>` element.
-    pub(super) fn svg(&self) -> String {
+    /// The chart as an `<svg>` element that scrolls where it is wide.
+    pub(super) fn svg(&self) -> Markup {
         let layout = self.layout();
-        let height = layout.bottom + MARGIN_BOTTOM;
-        format!(
-            "<svg class=\"gantt\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">{}{}{}{}</svg>",
-            px(WIDTH),
-            px(height),
-            escape(&self.title),
-            self.axis(&layout),
-            self.row_labels(&layout),
-            concat(self.bars.iter().map(|bar| self.bar(&layout, bar))),
-            concat(self.marks.iter().map(|mark| Self::mark(&layout, mark))),
-        )
+        let view = format!("0 0 {} {}", px(WIDTH), px(layout.bottom + MARGIN_BOTTOM));
+        html! {
+            div.scroll {
+                svg.gantt viewBox=(view) role="img" aria-label=(self.title) {
+                    (self.axis(&layout))
+                    (self.row_labels(&layout))
+                    @for (bar, blocks) in self.bars.iter().zip(layout.blocks(self)) {
+                        (self.bar(&layout, bar, &blocks))
+                    }
+                    @for mark in &self.marks { (draw_mark(&layout, mark)) }
+                }
+            }
+            @if layout.num_left_out > 0 {
+                p.note { (count(layout.num_left_out, "device")) " more are not drawn." }
+            }
+        }
+    }
+
+    /// The rows of all devices.
+    fn rows(&self) -> Vec<Row> {
+        let mut held: BTreeMap<(usize, u32), Vec<usize>> = BTreeMap::new();
+        for (index, bar) in self.bars.iter().enumerate() {
+            for device in &bar.devices {
+                held.entry(*device).or_default().push(index);
+            }
+        }
+        let shares = self.devices.len() > MAX_SINGLE;
+        let mut rows: Vec<Row> = Vec::new();
+        for (index, device) in self.devices.iter().enumerate() {
+            let bars = held.remove(&(device.node, device.id)).unwrap_or_default();
+            match rows.last_mut() {
+                Some(last)
+                    if shares
+                        && self.devices[last.device].node == device.node
+                        && last.bars == bars =>
+                {
+                    last.num_devices += 1;
+                }
+                _ => rows.push(Row { device: index, num_devices: 1, bars }),
+            }
+        }
+        rows
     }
 
     fn layout(&self) -> Layout {
-        let row_height: f64 = match self.rows.len() {
+        let mut rows = self.rows();
+        let left_out = rows.split_off(rows.len().min(MAX_ROWS));
+        let row_height: f64 = match rows.len() {
             0..=8 => 30.0,
             9..=16 => 24.0,
             17..=32 => 18.0,
@@ -123,154 +198,121 @@ impl Gantt {
         };
         let mut top = MARGIN_TOP;
         let mut tops = Vec::new();
-        for (index, row) in self.rows.iter().enumerate() {
-            if index > 0 && self.rows[index - 1].node != row.node {
+        for (index, row) in rows.iter().enumerate() {
+            if index > 0 && self.is_first_of_node(&rows, index) {
                 top += NODE_GAP;
             }
             tops.push(top);
             top += row_height;
+            debug_assert!(row.num_devices > 0);
         }
-        let longest = self.rows.iter().map(|row| row.node_name.chars().count()).max().unwrap_or(0);
-        let left = 34.0 + longest.min(18) as f64 * 6.4;
+        let names = self.devices.iter().map(|device| device.node_name.chars().count());
+        let longest = names.max().unwrap_or(0).min(MAX_NODE_NAME);
+        let label = rows.iter().map(|row| self.ids(row).chars().count()).max().unwrap_or(1);
+        let left = 28.0 + label as f64 * 6.0 + longest as f64 * 6.4;
         let span_s = (self.to_s - self.from_s).max(1e-9);
-        let scale = (WIDTH - left - MARGIN_RIGHT) / span_s;
-        Layout { left, scale, from_s: self.from_s, row_height, tops, bottom: top }
+        Layout {
+            rows,
+            num_left_out: left_out.iter().map(|row| row.num_devices).sum(),
+            left,
+            scale: (WIDTH - left - MARGIN_RIGHT) / span_s,
+            from_s: self.from_s,
+            row_height,
+            tops,
+            bottom: top,
+        }
     }
 
-    fn axis(&self, layout: &Layout) -> String {
+    fn is_first_of_node(&self, rows: &[Row], index: usize) -> bool {
+        let node = |row: &Row| self.devices[row.device].node;
+        index == 0 || node(&rows[index - 1]) != node(&rows[index])
+    }
+
+    /// The ids of a row's devices: `3`, `0-7`.
+    fn ids(&self, row: &Row) -> String {
+        let first = self.devices[row.device].id;
+        let last = self.devices[row.device + row.num_devices - 1].id;
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    }
+
+    fn axis(&self, layout: &Layout) -> Markup {
         let step = tick_step(self.to_s - self.from_s);
         let first = (self.from_s / step).ceil();
-        let mut ticks = Vec::new();
-        let mut index = 0.0;
-        while (first + index) * step <= self.to_s + step * 1e-6 {
-            let at_s = (first + index) * step;
-            let x = px(layout.x(at_s));
-            ticks.push(format!(
-                "<line class=\"grid\" x1=\"{x}\" x2=\"{x}\" y1=\"{}\" y2=\"{}\"/>\
-                 <text class=\"tick\" x=\"{x}\" y=\"{}\">{}</text>",
-                px(MARGIN_TOP - 4.0),
-                px(layout.bottom),
-                px(layout.bottom + 17.0),
-                tick_label(at_s, step),
-            ));
-            index += 1.0;
+        let times = std::iter::successors(Some(first), |index| Some(index + 1.0))
+            .map(|index| index * step)
+            .take_while(|at_s| *at_s <= self.to_s + step * 1e-6);
+        html! {
+            @for at_s in times {
+                @let x = px(layout.x(at_s));
+                line.grid x1=(x) x2=(x) y1=(px(MARGIN_TOP - 4.0)) y2=(px(layout.bottom)) {}
+                text.tick x=(x) y=(px(layout.bottom + 17.0)) { (tick_label(at_s, step)) }
+            }
         }
-        ticks.concat()
     }
 
-    fn row_labels(&self, layout: &Layout) -> String {
+    fn row_labels(&self, layout: &Layout) -> Markup {
         let every = if layout.row_height < 16.0 { 2 } else { 1 };
-        concat(self.rows.iter().enumerate().map(|(index, row)| {
-            let middle = px(layout.tops[index] + layout.row_height / 2.0 + 4.0);
-            let is_first = index == 0 || self.rows[index - 1].node != row.node;
-            let node = if is_first && !row.node_name.is_empty() {
-                format!(
-                    "<text class=\"node\" x=\"0\" y=\"{middle}\">{}</text>",
-                    escape(&fit(&row.node_name, 18))
-                )
-            } else {
-                String::new()
-            };
-            let device = if row.device % every == 0 {
-                format!(
-                    "<text class=\"device\" x=\"{}\" y=\"{middle}\">{}</text>",
-                    px(layout.left - 10.0),
-                    row.device
-                )
-            } else {
-                String::new()
-            };
-            let bottom = px(layout.tops[index] + layout.row_height);
-            format!(
-                "<line class=\"row\" x1=\"{}\" x2=\"{}\" y1=\"{bottom}\" y2=\"{bottom}\"/>{node}{device}",
-                px(layout.left),
-                px(WIDTH - MARGIN_RIGHT),
-            )
-        }))
+        html! {
+            @for (index, row) in layout.rows.iter().enumerate() {
+                @let middle = px(layout.tops[index] + layout.row_height / 2.0 + 4.0);
+                @let bottom = px(layout.tops[index] + layout.row_height);
+                @let device = &self.devices[row.device];
+                line.row x1=(px(layout.left)) x2=(px(WIDTH - MARGIN_RIGHT)) y1=(bottom) y2=(bottom) {}
+                @if !device.node_name.is_empty() && self.is_first_of_node(&layout.rows, index) {
+                    text.node x="0" y=(middle) { (fit(&device.node_name, MAX_NODE_NAME)) }
+                }
+                @if row.num_devices > 1 || device.id.is_multiple_of(every) {
+                    text.device x=(px(layout.left - 10.0)) y=(middle) { (self.ids(row)) }
+                }
+            }
+        }
     }
 
-    fn bar(&self, layout: &Layout, bar: &Bar) -> String {
-        let blocks = self.blocks(bar);
+    fn bar(&self, layout: &Layout, bar: &Bar, blocks: &[(usize, usize)]) -> Markup {
         let x = layout.x(bar.start_s.max(self.from_s));
         let width = (layout.x(bar.end_s.min(self.to_s)) - x - 1.0).max(1.5);
         let inset = if layout.row_height < 16.0 { 1.0 } else { 2.0 };
-        let font: f64 = if layout.row_height < 16.0 { 9.0 } else { 11.5 };
-        let tallest = blocks.iter().max_by_key(|(first, last)| last - first).copied();
-        let shapes = blocks.iter().map(|&(first, last)| {
-            let y = layout.tops[first] + inset;
-            let height = layout.tops[last] + layout.row_height - inset - y;
-            let radius = px((height / 4.0).clamp(1.5, 4.0));
-            let ready = bar.ready_s.map(|ready_s| layout.x(ready_s) - x).filter(|wide| *wide > 1.0);
-            let setup = ready.map_or(String::new(), |wide| {
-                format!(
-                    "<rect class=\"setup\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"{radius}\"/>",
-                    px(x),
-                    px(y),
-                    px(wide.min(width)),
-                    px(height),
-                )
-            });
-            let label = if tallest == Some((first, last)) {
-                bar_label(bar, x, y + height / 2.0, width, font)
-            } else {
-                String::new()
-            };
-            format!(
-                "<rect class=\"fill\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"{radius}\"/>\
-                 {setup}{label}",
-                px(x),
-                px(y),
-                px(width),
-                px(height),
-            )
-        });
-        format!(
-            "<g class=\"bar t{} {}\" data-task=\"{}\"><title>{}</title>{}</g>",
-            bar.task,
-            bar.class,
-            bar.task,
-            escape(&bar.tip),
-            concat(shapes),
-        )
-    }
-
-    /// First and last row of each run of adjacent rows that a bar covers.
-    fn blocks(&self, bar: &Bar) -> Vec<(usize, usize)> {
-        let mut blocks: Vec<(usize, usize)> = Vec::new();
-        for (index, row) in self.rows.iter().enumerate() {
-            if !bar.devices.contains(&(row.node, row.device)) {
-                continue;
-            }
-            match blocks.last_mut() {
-                Some((_, last)) if *last + 1 == index && self.rows[*last].node == row.node => {
-                    *last = index;
+        let tallest = blocks.iter().max_by_key(|(first, last)| last - first);
+        let ready = bar.ready_s.map(|ready_s| layout.x(ready_s) - x).filter(|wide| *wide > 1.0);
+        let class = task_class(bar.task);
+        html! {
+            @if !blocks.is_empty() && bar.end_s >= self.from_s && bar.start_s <= self.to_s {
+                g.bar.(class).(bar.class) data-task=(bar.task) {
+                    title { (bar.tip) }
+                    @for block in blocks {
+                        @let y = layout.tops[block.0] + inset;
+                        @let height = layout.tops[block.1] + layout.row_height - inset - y;
+                        @let radius = px((height / 4.0).clamp(1.5, 4.0));
+                        rect.fill x=(px(x)) y=(px(y)) width=(px(width)) height=(px(height)) rx=(radius) {}
+                        @if let Some(wide) = ready {
+                            rect.setup x=(px(x)) y=(px(y)) width=(px(wide.min(width)))
+                                height=(px(height)) rx=(radius) {}
+                        }
+                        @if Some(block) == tallest {
+                            (bar_label(bar, x, y + height / 2.0, width, layout.row_height))
+                        }
+                    }
                 }
-                _ => blocks.push((index, index)),
             }
         }
-        blocks
-    }
-
-    fn mark(layout: &Layout, mark: &Mark) -> String {
-        let at = layout.x(mark.at_s);
-        let is_right = at > WIDTH * 0.8;
-        let (x, anchor) = if is_right { (at - 5.0, "end") } else { (at + 5.0, "start") };
-        format!(
-            "<g class=\"mark {}\"><title>{}</title><line x1=\"{at}\" x2=\"{at}\" y1=\"{}\" y2=\"{}\"/>\
-             <text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text></g>",
-            mark.class,
-            escape(&mark.tip),
-            px(4.0),
-            px(layout.bottom),
-            px(x),
-            px(13.0),
-            escape(&mark.label),
-            at = px(at),
-        )
     }
 }
 
-fn bar_label(bar: &Bar, x: f64, middle: f64, width: f64, font: f64) -> String {
+fn draw_mark(layout: &Layout, mark: &Mark) -> Markup {
+    let at = layout.x(mark.at_s);
+    let is_right = at > WIDTH * 0.8;
+    let (x, anchor) = if is_right { (at - 5.0, "end") } else { (at + 5.0, "start") };
+    html! {
+        g.mark.(mark.class) {
+            title { (mark.tip) }
+            line x1=(px(at)) x2=(px(at)) y1="4" y2=(px(layout.bottom)) {}
+            text x=(px(x)) y="13" text-anchor=(anchor) { (mark.label) }
+        }
+    }
+}
+
+fn bar_label(bar: &Bar, x: f64, middle: f64, width: f64, row_height: f64) -> Markup {
+    let font: f64 = if row_height < 16.0 { 9.0 } else { 11.5 };
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -278,7 +320,7 @@ fn bar_label(bar: &Bar, x: f64, middle: f64, width: f64, font: f64) -> String {
     )]
     let letters = ((width - 10.0).max(0.0) / (font * LETTER)) as usize;
     if letters < 5 && letters < bar.label.chars().count() {
-        return String::new();
+        return Markup::default();
     }
     let whole = if bar.detail.is_empty() {
         bar.label.clone()
@@ -286,13 +328,9 @@ fn bar_label(bar: &Bar, x: f64, middle: f64, width: f64, font: f64) -> String {
         format!("{} · {}", bar.label, bar.detail)
     };
     let text = if whole.chars().count() <= letters { whole } else { fit(&bar.label, letters) };
-    format!(
-        "<text x=\"{}\" y=\"{}\" font-size=\"{}\">{}</text>",
-        px(x + 6.0),
-        px(middle + font * 0.36),
-        px(font),
-        escape(&text),
-    )
+    html! {
+        text x=(px(x + 6.0)) y=(px(middle + font * 0.36)) font-size=(px(font)) { (text) }
+    }
 }
 
 /// A round step that puts about eight ticks into `span_s`.
@@ -309,6 +347,9 @@ fn tick_step(span_s: f64) -> f64 {
 }
 
 fn tick_label(at_s: f64, step_s: f64) -> String {
+    if at_s < -step_s * 1e-6 {
+        return format!("−{}", tick_label(-at_s, step_s));
+    }
     if at_s.abs() < step_s * 1e-6 {
         return "0".to_owned();
     }
@@ -351,33 +392,61 @@ mod tests {
         assert_eq!(tick_label(180.0, 60.0), "3 min");
         assert_eq!(tick_label(5400.0, 1800.0), "1:30 h");
         assert_eq!(tick_label(7200.0, 3600.0), "2 h");
+        assert_eq!(tick_label(-75.0, 15.0), "−1:15");
         assert_eq!(tick_label(259_200.0, 86_400.0), "3 d");
     }
 
-    #[test]
-    fn a_gang_of_scattered_devices_is_drawn_in_blocks() {
-        let row = |node, device| Row { node, node_name: format!("n{node}"), device };
-        let chart = Gantt {
-            title: String::new(),
-            rows: vec![row(0, 0), row(0, 1), row(0, 2), row(1, 0)],
-            bars: Vec::new(),
-            marks: Vec::new(),
-            from_s: 0.0,
-            to_s: 1.0,
-        };
-        let bar = Bar {
+    fn chart(devices: &[(usize, u32)], bars: Vec<Vec<(usize, u32)>>) -> Gantt {
+        let device =
+            |&(node, id): &(usize, u32)| Device { node, node_name: format!("n{node}"), id };
+        let bar = |devices| Bar {
             task: 0,
             label: String::new(),
             detail: String::new(),
             tip: String::new(),
             class: "",
-            devices: vec![(0, 0), (0, 2), (1, 0)],
+            devices,
             start_s: 0.0,
             end_s: 1.0,
             ready_s: None,
         };
-        assert_eq!(chart.blocks(&bar), [(0, 0), (2, 2), (3, 3)]);
-        let wide = Bar { devices: vec![(0, 0), (0, 1), (0, 2)], ..bar };
-        assert_eq!(chart.blocks(&wide), [(0, 2)]);
+        Gantt {
+            title: String::new(),
+            devices: devices.iter().map(device).collect(),
+            bars: bars.into_iter().map(bar).collect(),
+            marks: Vec::new(),
+            from_s: 0.0,
+            to_s: 1.0,
+        }
+    }
+
+    #[test]
+    fn a_gang_of_scattered_devices_is_drawn_in_blocks() {
+        let devices = [(0, 0), (0, 1), (0, 2), (1, 0)];
+        let scattered = vec![(0, 0), (0, 2), (1, 0)];
+        let chart = chart(&devices, vec![scattered, vec![(0, 0), (0, 1), (0, 2)]]);
+        let blocks = chart.layout().blocks(&chart);
+        assert_eq!(blocks, [vec![(0, 0), (2, 2), (3, 3)], vec![(0, 2)]]);
+    }
+
+    #[test]
+    fn devices_of_a_large_pool_share_rows_and_the_rest_is_left_out() {
+        let nodes = |number: usize| -> Vec<(usize, u32)> {
+            (0..number).flat_map(|node| (0..8).map(move |device| (node, device))).collect()
+        };
+        let chart_of = |number| {
+            let whole = nodes(number).into_iter().filter(|(node, _)| *node == 1).collect();
+            chart(&nodes(number), vec![whole, vec![(0, 3)]])
+        };
+        assert_eq!(chart_of(8).layout().rows.len(), 64);
+        let rows = chart_of(9).rows();
+        // One device of the first node differs from its neighbours.
+        assert_eq!(rows.len(), 3 + 8);
+        assert_eq!((rows[0].num_devices, rows[1].num_devices, rows[2].num_devices), (3, 1, 4));
+        let large = chart_of(1250);
+        let layout = large.layout();
+        assert_eq!(layout.rows.len(), MAX_ROWS);
+        assert_eq!(layout.num_left_out, 10_000 - 8 * (MAX_ROWS - 2));
+        assert!(large.svg().0.len() < 200_000);
     }
 }

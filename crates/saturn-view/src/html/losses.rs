@@ -2,7 +2,9 @@
 //!
 //! Curves are smoothed, because batches are noisy; pointing at a task shows its raw losses too.
 
-use super::{concat, escape, px};
+use maud::{Markup, html};
+
+use super::{not_shown, px, task_class};
 use crate::report::{LossPoint, Report};
 use crate::units::number;
 
@@ -16,46 +18,52 @@ const SPARK_WIDTH: f64 = 92.0;
 const SPARK_HEIGHT: f64 = 22.0;
 /// Losses further apart than this are drawn on a logarithmic scale.
 const LOG_RATIO: f64 = 12.0;
+/// The most curves that one chart has.
+const MAX_CURVES: usize = 60;
 
 /// The chart of all tasks with its legend; empty where no task has two points.
-pub(super) fn chart(report: &Report) -> String {
-    let drawn = || report.tasks.iter().enumerate().filter(|(_, task)| task.losses.len() > 1);
+pub(super) fn chart(report: &Report) -> Markup {
+    let has_curve = || report.tasks.iter().enumerate().filter(|(_, task)| task.losses.len() > 1);
+    let num_left_out = has_curve().count().saturating_sub(MAX_CURVES);
+    let drawn = || has_curve().take(MAX_CURVES);
     let Some(scale) = Scale::of(drawn().map(|(_, task)| task.losses.as_slice())) else {
-        return String::new();
+        return Markup::default();
     };
-    let curves = drawn().map(|(index, task)| {
-        format!(
-            "<g class=\"curve t{index}\" data-task=\"{index}\"><polyline class=\"raw\" points=\"{}\"/>\
-             <polyline class=\"smooth\" points=\"{}\"/></g>",
-            scale.points(&task.losses),
-            scale.points(&smooth(&task.losses)),
-        )
-    });
-    let chips = drawn().map(|(index, task)| {
-        let loss = task.final_loss.map(|loss| format!(" <b>{}</b>", number(loss)));
-        format!(
-            "<span class=\"chip\" data-task=\"{index}\" tabindex=\"0\"><i class=\"dot t{index}\"></i>{}{}\
-             </span>",
-            escape(&task.name),
-            loss.unwrap_or_default(),
-        )
-    });
     let kind = if scale.is_log { "logarithmic" } else { "linear" };
-    format!(
-        "<p class=\"note\">Training loss by step, smoothed; {kind} scale. Point at a task for its raw \
-         losses.</p><div class=\"scroll\"><svg class=\"losses\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
-         aria-label=\"Training loss of each task by step\">{}{}</svg></div><div class=\"chips\">{}</div>",
-        scale.axes(),
-        concat(curves),
-        concat(chips),
-    )
+    let view = format!("0 0 {WIDTH} {HEIGHT}");
+    html! {
+        p.note {
+            "Training loss by step, smoothed; " (kind) " scale. Point at a task for its raw losses."
+        }
+        div.scroll {
+            svg.losses viewBox=(view) role="img" aria-label="Training loss of each task by step" {
+                (scale.axes())
+                @for (index, task) in drawn() {
+                    g.curve.(task_class(index)) data-task=(index) {
+                        polyline.raw points=(scale.points(&task.losses)) {}
+                        polyline.smooth points=(scale.points(&smooth(&task.losses))) {}
+                    }
+                }
+            }
+        }
+        div.chips {
+            @for (index, task) in drawn() {
+                span.chip data-task=(index) tabindex="0" {
+                    i.dot.(task_class(index)) {}
+                    (task.name)
+                    @if let Some(loss) = task.final_loss { " " b { (number(loss)) } }
+                }
+            }
+        }
+        (not_shown(num_left_out, "task"))
+    }
 }
 
 /// A task's curve, small, on its own scale.
-pub(super) fn spark(index: usize, losses: &[LossPoint]) -> String {
+pub(super) fn spark(index: usize, losses: &[LossPoint]) -> Markup {
     let smoothed = smooth(losses);
     let (Some(first), Some(last)) = (smoothed.first(), smoothed.last()) else {
-        return String::new();
+        return Markup::default();
     };
     let (low, high) = range(&smoothed);
     let x = |step: u64| {
@@ -66,11 +74,12 @@ pub(super) fn spark(index: usize, losses: &[LossPoint]) -> String {
     let points = smoothed.iter().step_by(every).chain([last]);
     let points: Vec<String> =
         points.map(|point| format!("{},{}", px(x(point.0)), px(y(point.1)))).collect();
-    format!(
-        "<svg class=\"spark t{index}\" viewBox=\"0 0 {SPARK_WIDTH} {SPARK_HEIGHT}\" aria-hidden=\"true\">\
-         <polyline points=\"{}\"/></svg>",
-        points.join(" "),
-    )
+    let view = format!("0 0 {SPARK_WIDTH} {SPARK_HEIGHT}");
+    html! {
+        svg.spark.(task_class(index)) viewBox=(view) aria-hidden="true" {
+            polyline points=(points.join(" ")) {}
+        }
+    }
 }
 
 /// Each loss as the mean of those around it: a curve that follows, where a running mean would lag.
@@ -129,35 +138,20 @@ impl Scale {
         points.join(" ")
     }
 
-    fn axes(&self) -> String {
-        let across = self.loss_ticks().into_iter().map(|loss| {
-            let y = self.y(loss);
-            format!(
-                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\"/>\
-                 <text class=\"tick loss\" x=\"{}\" y=\"{}\">{}</text>",
-                px(WIDTH - RIGHT),
-                px(LEFT - 8.0),
-                px(y + 4.0),
-                tick(loss),
-                y = px(y),
-            )
-        });
+    fn axes(&self) -> Markup {
         let step = nice_step(self.max_step / 8.0).max(1.0);
-        let num_ticks = whole(self.max_step / step);
-        let along = (0..=num_ticks).map(|index| {
-            let at = f64::from(index) * step;
-            format!(
-                "<text class=\"tick\" x=\"{}\" y=\"{}\">{at}</text>",
-                px(self.x(at)),
-                px(HEIGHT - BOTTOM + 18.0)
-            )
-        });
-        let title = format!(
-            "<text class=\"axis\" x=\"{}\" y=\"{}\">step</text>",
-            px(WIDTH - RIGHT),
-            px(HEIGHT - 2.0)
-        );
-        concat(across.chain(along).chain([title]))
+        let steps = (0..=whole(self.max_step / step)).map(|index| f64::from(index) * step);
+        html! {
+            @for loss in self.loss_ticks() {
+                @let y = self.y(loss);
+                line.grid x1=(LEFT) x2=(px(WIDTH - RIGHT)) y1=(px(y)) y2=(px(y)) {}
+                text.tick.loss x=(px(LEFT - 8.0)) y=(px(y + 4.0)) { (tick(loss)) }
+            }
+            @for at in steps {
+                text.tick x=(px(self.x(at))) y=(px(HEIGHT - BOTTOM + 18.0)) { (at) }
+            }
+            text.axis x=(px(WIDTH - RIGHT)) y=(px(HEIGHT - 2.0)) { "step" }
+        }
     }
 
     fn loss_ticks(&self) -> Vec<f64> {

@@ -1,12 +1,13 @@
 //! The report's first row: the run in six numbers.
 
-use super::concat;
+use maud::{Markup, html};
+
 use super::page::tile;
-use crate::report::Report;
+use crate::report::{Report, RunStatus};
 use crate::units::{count, duration, percent, signed_percent};
 use crate::words::plan_status;
 
-pub(super) fn tiles(report: &Report) -> String {
+pub(super) fn tiles(report: &Report) -> Markup {
     let totals = &report.totals;
     let compared = [
         totals.makespan_s,
@@ -16,67 +17,81 @@ pub(super) fn tiles(report: &Report) -> String {
     ];
     let longest_s = compared.into_iter().flatten().fold(1e-9, f64::max);
     let share = |class, seconds: f64| Some((class, seconds / longest_s));
-    let mut tiles = Vec::new();
-    if let Some(makespan_s) = totals.makespan_s {
-        let against = totals.planned_makespan_s.map(|planned_s| {
+    let is_complete = report.status == RunStatus::Complete;
+    let realised = totals.makespan_s.map(|makespan_s| {
+        let against = totals.planned_makespan_s.filter(|_| is_complete).map(|planned_s| {
             format!("{} against the plan", signed_percent(makespan_s / planned_s.max(1e-9) - 1.0))
         });
-        tiles.push(tile(
-            "Realised makespan",
+        tile(
+            if is_complete { "Realised makespan" } else { "Trained so far" },
             &duration(makespan_s),
             &against.unwrap_or_default(),
             share("main", makespan_s),
-            "from the first plan to the end of the last training attempt",
-        ));
-    }
-    if let (Some(planned_s), Some(plan)) = (totals.planned_makespan_s, report.plans.first()) {
-        tiles.push(tile(
+            "from the plan with a place for every task to the end of the last training attempt",
+        )
+    });
+    let plan = report.reference_plan();
+    let planned = plan.map(|plan| {
+        let proven = if plan.lower_bound_s > 0.0 {
+            format!("{}, solved in {}", plan_status(plan.status), duration(plan.solve_s))
+        } else {
+            "nothing proven".to_owned()
+        };
+        tile(
             "Planned",
-            &duration(planned_s),
-            &format!("{}, solved in {}", plan_status(plan.status), duration(plan.solve_s)),
-            share("plan", planned_s),
-            "makespan of the first plan, by the profile",
-        ));
-        tiles.push(tile(
+            &duration(plan.makespan_s),
+            &proven,
+            share("plan", plan.makespan_s),
+            "makespan of the plan with a place for every task, by the profile",
+        )
+    });
+    let bound = totals.lower_bound_s.zip(plan).map(|(bound_s, plan)| {
+        tile(
             "Lower bound",
-            &duration(plan.lower_bound_s),
+            &duration(bound_s),
             &format!("gap {}", percent(plan.gap)),
-            share("bound", plan.lower_bound_s),
+            share("bound", bound_s),
             "proven: by this profile no plan is shorter",
-        ));
-    }
-    if let Some(current_practice_s) = totals.current_practice_s {
+        )
+    });
+    let current_practice = totals.current_practice_s.map(|seconds| {
         // Both rest on the same measurements; what was realised does not.
         let ratio = totals.planned_makespan_s.map(|planned_s| {
-            format!(
-                "{:.2} × the plan, by the same profile",
-                current_practice_s / planned_s.max(1e-9)
-            )
+            format!("{:.2} × the plan, by the same profile", seconds / planned_s.max(1e-9))
         });
-        tiles.push(tile(
+        tile(
             "Current practice",
-            &duration(current_practice_s),
+            &duration(seconds),
             &ratio.unwrap_or_default(),
-            share("other", current_practice_s),
+            share("other", seconds),
             "all devices for one task at a time, its best technique, by the same profile",
-        ));
+        )
+    });
+    html! {
+        div.tiles {
+            @for tile in [realised, planned, bound, current_practice].into_iter().flatten() {
+                (tile)
+            }
+            (tasks(report))
+            (tile(
+                "Trials",
+                &duration(totals.trials_s),
+                &format!("{}, {} measured", count(totals.trials, "trial"), totals.trials_measured),
+                None,
+                "time from the run's beginning to its first plan",
+            ))
+        }
     }
-    tiles.push(tasks(report));
-    tiles.push(tile(
-        "Trials",
-        &duration(totals.trials_s),
-        &format!("{}, {} measured", count(totals.trials, "trial"), totals.trials_measured),
-        None,
-        "time from the run's beginning to its first plan",
-    ));
-    format!("<div class=\"tiles\">{}</div>\n", concat(tiles))
 }
 
-fn tasks(report: &Report) -> String {
+fn tasks(report: &Report) -> Markup {
     let totals = &report.totals;
     let mut notes = Vec::new();
     if totals.failed > 0 {
         notes.push(format!("{} failed", totals.failed));
+    }
+    if totals.cancelled > 0 {
+        notes.push(format!("{} cancelled", totals.cancelled));
     }
     if let Some(share) = totals.device_use {
         notes.push(format!("devices {} in use", percent(share)));

@@ -1,85 +1,145 @@
 //! The frame of every page, and the report's page.
 
-use super::{concat, escape, losses, overview, palette, schedule, tables, trials};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use saturn_core::names::escape_terminal;
+
+use super::{losses, overview, schedule, tables, trials};
 use crate::report::{Report, RunStatus};
 use crate::units::count;
 use crate::words::pool;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
-/// A planet with its ring.
-const LOGO: &str = "<svg class=\"logo\" viewBox=\"0 0 40 40\" aria-hidden=\"true\">\
-    <circle cx=\"20\" cy=\"20\" r=\"10\"/>\
-    <path d=\"M11 25.5C5 30 2.5 33 4 34.5c2.5 2.5 14-4 22-12S38.5 6.5 36 4\
-    c-1.5-1.5-5 1-9.5 5\"/></svg>";
+/// Names the one script that a page may run, by its digest; a test keeps it right.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
+                      script-src 'sha256-bScmJZFY4dNwgIUesLxcWV5j1wYzgM7LM5ysULuq51g='";
+
+/// Turning by this angle (degrees, the golden one) keeps any number of hues apart.
+const TURN: f64 = 137.507_764;
+/// Hue of the first task.
+const FIRST_HUE: f64 = 255.0;
+/// Alternating lightness tells apart what hue alone does not once there are many tasks.
+const LIGHTNESS: [&str; 3] = [".72", ".8", ".65"];
 
 /// What a page is made of.
 pub(super) struct Page<'a> {
     pub(super) title: &'a str,
-    /// Plain text.
     pub(super) subtitle: &'a str,
     /// Class and text of the mark beside the title.
     pub(super) badge: Option<(&'static str, &'a str)>,
     /// Tasks that need a colour.
     pub(super) num_tasks: usize,
-    /// Markup.
-    pub(super) body: String,
+    pub(super) body: Markup,
 }
 
 impl Page<'_> {
     pub(super) fn render(&self) -> String {
-        let badge = self
-            .badge
-            .map(|(class, text)| format!(" <span class=\"badge {class}\">{}</span>", escape(text)));
-        format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-             style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <title>{title} · Saturn</title>\n<style>\n{STYLE}\n{colours}\n</style>\n</head>\n<body>\n\
-             <header>{LOGO}<div><h1>{title}{badge}</h1><p class=\"subtitle\">{subtitle}</p></div>\
-             </header>\n<main>\n{body}\n</main>\n<footer>Saturn {version}</footer>\n\
-             <div id=\"tip\" hidden></div>\n<script>\n{SCRIPT}\n</script>\n</body>\n</html>\n",
-            title = escape(self.title),
-            badge = badge.unwrap_or_default(),
-            subtitle = escape(self.subtitle),
-            colours = palette::css(self.num_tasks),
-            body = self.body,
-            version = env!("CARGO_PKG_VERSION"),
-        )
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta http-equiv="Content-Security-Policy" content=(POLICY);
+                    meta name="color-scheme" content="light dark";
+                    title { (self.title) " · Saturn" }
+                    style { (PreEscaped(STYLE)) (PreEscaped(colours(self.num_tasks))) }
+                }
+                body {
+                    header {
+                        (logo())
+                        div {
+                            h1 {
+                                (self.title)
+                                @if let Some((class, text)) = self.badge {
+                                    " " span.badge.(class) { (text) }
+                                }
+                            }
+                            p.subtitle { (self.subtitle) }
+                        }
+                    }
+                    main { (self.body) }
+                    footer { "Saturn " (env!("CARGO_PKG_VERSION")) }
+                    div #tip hidden {}
+                    script { (PreEscaped(SCRIPT)) }
+                }
+            }
+        };
+        visible(&page.into_string())
     }
 }
 
-/// A number with its name, an explanation, and a bar that compares it with its neighbours. All plain
-/// text; `share` is the bar's class and how much of it is full.
+/// The page with control characters, and characters that reorder text, made visible: a name must not
+/// pass for another. No template has any of its own.
+fn visible(page: &str) -> String {
+    page.split_inclusive(['\n', '\t'])
+        .map(|line| {
+            let (text, end) = match line.strip_suffix(['\n', '\t']) {
+                Some(text) => (text, &line[text.len()..]),
+                None => (line, ""),
+            };
+            escape_terminal(text) + end
+        })
+        .collect()
+}
+
+/// A planet with its ring.
+fn logo() -> Markup {
+    html! {
+        svg.logo viewBox="0 0 40 40" aria-hidden="true" {
+            circle cx="20" cy="20" r="10" {}
+            path d="M11 25.5C5 30 2.5 33 4 34.5c2.5 2.5 14-4 22-12S38.5 6.5 36 4c-1.5-1.5-5 1-9.5 5" {}
+        }
+    }
+}
+
+/// The CSS that gives class `t0`, `t1` … its colour as `--c`: even in lightness, so that dark labels
+/// read on all of them and no task shouts; neighbours in the workload far apart in hue.
+fn colours(num_tasks: usize) -> String {
+    let rules = (0..num_tasks).map(|task| {
+        let hue = (FIRST_HUE + TURN * task as f64) % 360.0;
+        let lightness = LIGHTNESS[task % LIGHTNESS.len()];
+        format!(".t{task}{{--c:oklch({lightness} .125 {hue:.1})}}")
+    });
+    rules.collect::<Vec<_>>().concat()
+}
+
+/// A number with its name, an explanation, and a bar that compares it with its neighbours: the bar's
+/// class and how much of it is full.
 pub(super) fn tile(
     name: &str,
     value: &str,
     note: &str,
     share: Option<(&'static str, f64)>,
     tip: &str,
-) -> String {
-    let bar = share.map(|(class, share)| {
-        format!(
-            "<div class=\"share\"><i class=\"{class}\" style=\"width:{:.1}%\"></i></div>",
-            share.clamp(0.0, 1.0) * 100.0
-        )
-    });
-    format!(
-        "<div class=\"tile\" title=\"{}\"><div class=\"name\">{}</div><div class=\"value\">{}</div>\
-         <div class=\"note\">{}</div>{}</div>",
-        escape(tip),
-        escape(name),
-        escape(value),
-        escape(note),
-        bar.unwrap_or_default(),
-    )
+) -> Markup {
+    html! {
+        div.tile title=(tip) {
+            div.name { (name) }
+            div.value { (value) }
+            div.note { (note) }
+            @if let Some((class, share)) = share {
+                div.share {
+                    i.(class) style=(format!("width:{:.1}%", share.clamp(0.0, 1.0) * 100.0)) {}
+                }
+            }
+        }
+    }
+}
+
+/// A part of a page with its heading; empty where `body` is.
+pub(super) fn section(title: &str, body: &Markup) -> Markup {
+    html! {
+        @if !body.0.is_empty() {
+            section { h2 { (title) } (body) }
+        }
+    }
 }
 
 /// The report as one page that needs nothing else.
 pub fn render_html(report: &Report) -> String {
-    let num_devices = u32::try_from(report.devices.len()).unwrap_or(u32::MAX);
+    let num_devices = report.devices.iter().filter(|device| device.is_there).count();
+    let num_devices = u32::try_from(num_devices).unwrap_or(u32::MAX);
     let subtitle = format!(
         "{} on {} · {}",
         count(report.tasks.len(), "task"),
@@ -92,22 +152,67 @@ pub fn render_html(report: &Report) -> String {
         RunStatus::Interrupted => ("warn", "interrupted"),
         RunStatus::Unfinished => ("warn", "unfinished"),
     };
-    let body = concat([
-        overview::tiles(report),
-        tables::failures(report),
-        section("Schedule", &schedule::planned_and_realised(report)),
-        section("Loss", &losses::chart(report)),
-        section("Tasks", &tables::tasks(report)),
-        section("Plans", &tables::plans(report)),
-        section("Trials", &trials::section(report)),
-    ]);
+    let body = html! {
+        (overview::tiles(report))
+        (tables::failures(report))
+        (section("Schedule", &schedule::planned_and_realised(report)))
+        (section("Loss", &losses::chart(report)))
+        (section("Tasks", &tables::tasks(report)))
+        (section("Plans", &tables::plans(report)))
+        (section("Devices that are not used", &tables::unused_devices(report)))
+        (section("Trials", &trials::body(report)))
+    };
     let num_tasks = report.tasks.len();
     Page { title: &report.name, subtitle: &subtitle, badge: Some(badge), num_tasks, body }.render()
 }
 
-fn section(title: &str, body: &str) -> String {
-    if body.is_empty() {
-        return String::new();
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    /// Base64 of RFC 4648.
+    fn base64(bytes: &[u8]) -> String {
+        const LETTERS: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let encode = |chunk: &[u8]| -> Vec<u8> {
+            let mut whole = [0u8; 4];
+            whole[1..=chunk.len()].copy_from_slice(chunk);
+            let bits = u32::from_be_bytes(whole);
+            let letter = |index: usize| {
+                if index > chunk.len() {
+                    b'='
+                } else {
+                    LETTERS[(bits >> (18 - 6 * index)) as usize & 63]
+                }
+            };
+            (0..4).map(letter).collect()
+        };
+        String::from_utf8(bytes.chunks(3).flat_map(encode).collect()).unwrap()
     }
-    format!("<section><h2>{title}</h2>{body}</section>\n")
+
+    #[test]
+    fn the_policy_names_the_script() {
+        assert_eq!(base64(b"light work."), "bGlnaHQgd29yay4=");
+        let digest = base64(&Sha256::digest(SCRIPT));
+        assert!(POLICY.contains(&format!("script-src 'sha256-{digest}'")), "{digest}");
+        assert!(!SCRIPT.contains('\r'), "browsers hash a script with its line ends made one");
+    }
+
+    #[test]
+    fn sixty_tasks_have_sixty_colours() {
+        let css = colours(60);
+        let colours: BTreeSet<&str> = css.split(".t").map(|one| &one[one.len().min(2)..]).collect();
+        assert_eq!(colours.len(), 61);
+    }
+
+    #[test]
+    fn hidden_characters_of_a_name_are_shown() {
+        let body = html! { p { "a\u{1b}[31m\u{202e}b\nc\td <i>" } };
+        let page = Page { title: "t", subtitle: "", badge: None, num_tasks: 0, body }.render();
+        assert!(page.contains("<p>a\\u{1b}[31m\\u{202e}b\nc\td &lt;i&gt;</p>"), "{page}");
+    }
 }

@@ -1,10 +1,11 @@
 //! A page for the plan of a planning problem alone.
 
-use saturn_core::{Objective, Plan, Problem, Reason};
+use maud::{Markup, html};
+use saturn_core::{Objective, Plan, Problem};
 
-use super::gantt::{Bar, Gantt, Mark, Row};
+use super::gantt::{Bar, Device, Gantt, Mark};
 use super::page::{Page, tile};
-use super::{concat, escape};
+use super::task_class;
 use crate::limits;
 use crate::plan_table::{amount, current_practice_claim, plan_claim};
 use crate::units::{count, duration, percent};
@@ -18,22 +19,28 @@ pub fn plan_html(
     name: &str,
 ) -> String {
     let body = if plan.is_usable() {
-        concat([
-            tiles(plan, current_practice_s),
-            format!(
-                "<section><h2>Plan</h2><div class=\"scroll\">{}</div></section>",
-                gantt(problem, plan).svg()
-            ),
-            table(problem, plan),
-            limits_list(problem),
-        ])
+        html! {
+            (tiles(plan, current_practice_s))
+            section { h2 { "Plan" } (gantt(problem, plan).svg()) }
+            (table(problem, plan))
+            (limits_list(problem))
+        }
     } else {
-        let reasons = plan.reasons.iter().map(|Reason { task, reason }| {
-            let task = task.and_then(|task| problem.tasks.get(task));
-            let of = task.map(|task| format!("<b>{}</b>: ", escape(&task.name)));
-            format!("<li>{}{}</li>", of.unwrap_or_default(), escape(reason))
-        });
-        format!("<section><h2>No plan</h2><ul>{}</ul></section>", concat(reasons))
+        html! {
+            section {
+                h2 { "No plan" }
+                ul {
+                    @for one in &plan.reasons {
+                        li {
+                            @if let Some(task) = one.task.and_then(|task| problem.tasks.get(task)) {
+                                b { (task.name) } ": "
+                            }
+                            (one.reason)
+                        }
+                    }
+                }
+            }
+        }
     };
     let subtitle = format!(
         "{} on {} · {}",
@@ -45,7 +52,7 @@ pub fn plan_html(
         .render()
 }
 
-fn tiles(plan: &Plan, current_practice_s: Option<f64>) -> String {
+fn tiles(plan: &Plan, current_practice_s: Option<f64>) -> Markup {
     let longest_s = current_practice_s.unwrap_or(0.0).max(plan.makespan_s).max(1e-9);
     let current_practice = current_practice_s.map(|seconds| {
         tile(
@@ -75,13 +82,17 @@ fn tiles(plan: &Plan, current_practice_s: Option<f64>) -> String {
         "proven",
     );
     let objective = (plan.objective != Objective::Makespan).then(|| objective_tile(plan));
-    let current_practice = current_practice.unwrap_or_default();
-    let objective = objective.unwrap_or_default();
-    format!("<div class=\"tiles\">{objective}{makespan}{bound}{current_practice}</div>")
+    html! {
+        div.tiles {
+            @for tile in [objective, Some(makespan), Some(bound), current_practice].into_iter().flatten() {
+                (tile)
+            }
+        }
+    }
 }
 
 /// What the plan is worth under an objective that is not the makespan.
-fn objective_tile(plan: &Plan) -> String {
+fn objective_tile(plan: &Plan) -> Markup {
     let bound = amount(plan.objective, plan.bound());
     let gap = if plan.gap().is_finite() { percent(plan.gap()) } else { "unknown".to_owned() };
     let is_cost = plan.objective == Objective::Cost;
@@ -99,22 +110,25 @@ fn objective_tile(plan: &Plan) -> String {
 }
 
 /// The windows and prices of nodes, and the deadline of all.
-fn limits_list(problem: &Problem) -> String {
+fn limits_list(problem: &Problem) -> Markup {
     let limits = limits::of_problem(problem);
-    if limits.is_empty() {
-        return String::new();
+    html! {
+        @if !limits.is_empty() {
+            section {
+                h2 { "Nodes and deadline" }
+                ul { @for line in &limits { li { (line) } } }
+            }
+        }
     }
-    let items = limits.iter().map(|line| format!("<li>{}</li>", escape(line)));
-    format!("<section><h2>Nodes and deadline</h2><ul>{}</ul></section>", concat(items))
 }
 
 fn gantt(problem: &Problem, plan: &Plan) -> Gantt {
     let nodes = &problem.cluster.nodes;
-    let rows = nodes.iter().enumerate().flat_map(|(node, spec)| {
-        (0..spec.gpus).map(move |device| Row {
+    let devices = nodes.iter().enumerate().flat_map(|(node, spec)| {
+        (0..spec.gpus).map(move |id| Device {
             node,
             node_name: if nodes.len() > 1 { spec.name.clone() } else { String::new() },
-            device,
+            id,
         })
     });
     let bars = plan.assignments.iter().filter_map(|assignment| {
@@ -142,7 +156,7 @@ fn gantt(problem: &Problem, plan: &Plan) -> Gantt {
     });
     Gantt {
         title: "The plan: tasks on devices over time".to_owned(),
-        rows: rows.collect(),
+        devices: devices.collect(),
         bars: bars.collect(),
         marks: vec![Mark {
             at_s: plan.lower_bound_s,
@@ -155,33 +169,38 @@ fn gantt(problem: &Problem, plan: &Plan) -> Gantt {
     }
 }
 
-fn table(problem: &Problem, plan: &Plan) -> String {
+fn table(problem: &Problem, plan: &Plan) -> Markup {
     let has_limits = problem.tasks.iter().any(|task| !limits::of_task(task).is_empty());
-    let head = if has_limits { "<th>limits</th>" } else { "" };
     let rows = plan.assignments.iter().filter_map(|assignment| {
         let task = problem.tasks.get(assignment.task)?;
         let strategy = task.strategies.get(assignment.strategy)?;
-        Some(format!(
-            "<tr data-task=\"{index}\"><td><i class=\"dot t{index}\"></i>{}</td><td>{}</td>\
-             <td class=\"n\">{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>{}</tr>",
-            escape(&task.name),
-            escape(&with_share(&strategy.technique, assignment.share)),
-            strategy.gpus,
-            escape(&devices(&problem.cluster, &assignment.gang)),
-            duration(assignment.start_s),
-            duration(assignment.end_s),
-            if has_limits {
-                format!("<td>{}</td>", escape(&limits::of_task(task)))
-            } else {
-                String::new()
-            },
-            index = assignment.task,
-        ))
+        Some(html! {
+            tr data-task=(assignment.task) {
+                td { i.dot.(task_class(assignment.task)) {} (task.name) }
+                td { (with_share(&strategy.technique, assignment.share)) }
+                td.n { (strategy.gpus) }
+                td { (devices(&problem.cluster, &assignment.gang)) }
+                td.n { (duration(assignment.start_s)) }
+                td.n { (duration(assignment.end_s)) }
+                @if has_limits { td { (limits::of_task(task)) } }
+            }
+        })
     });
-    format!(
-        "<section><h2>Tasks</h2><div class=\"scroll\"><table><thead><tr><th>task</th><th>technique\
-         </th><th class=\"n\">GPUs</th><th>devices</th><th class=\"n\">start</th><th class=\"n\">end\
-         </th>{head}</tr></thead><tbody>{}</tbody></table></div></section>",
-        concat(rows)
-    )
+    html! {
+        section {
+            h2 { "Tasks" }
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th { "task" } th { "technique" } th.n { "GPUs" } th { "devices" }
+                            th.n { "start" } th.n { "end" }
+                            @if has_limits { th { "limits" } }
+                        }
+                    }
+                    tbody { @for row in rows { (row) } }
+                }
+            }
+        }
+    }
 }

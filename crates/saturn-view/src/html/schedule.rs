@@ -1,40 +1,41 @@
 //! The Gantt charts of a run: as first planned, as it went, and the trials before.
 
-use super::concat;
-use super::gantt::{Bar, Gantt, Mark, Row};
+use maud::{Markup, html};
+
+use super::gantt::{Bar, Device, Gantt, Mark};
 use crate::report::{AttemptPurpose, AttemptReport, PlanReport, Report};
 use crate::units::{count, duration};
 use crate::words::{gang_devices, technique_on, with_share};
 
-/// Planned above realised, on one scale from the first plan on; empty without a plan.
-pub(super) fn planned_and_realised(report: &Report) -> String {
-    let Some(plan) = report.plans.first() else { return String::new() };
-    let realised_end_s = report
-        .attempts
-        .iter()
-        .filter(|attempt| attempt.purpose == AttemptPurpose::Train)
-        .map(|attempt| attempt.ended_s.unwrap_or(report.now_s))
-        .fold(plan.at_s, f64::max);
+/// Planned above realised, on one scale that is 0 at the plan with a place for every task; empty
+/// without one.
+pub(super) fn planned_and_realised(report: &Report) -> Markup {
+    let Some(plan) = report.reference_plan() else { return Markup::default() };
+    let training =
+        || report.attempts.iter().filter(|attempt| attempt.purpose == AttemptPurpose::Train);
+    let realised_end_s =
+        training().map(|attempt| attempt.ended_s.unwrap_or(report.now_s)).fold(plan.at_s, f64::max);
+    let from_s = training().map(|attempt| attempt.launched_s).fold(plan.at_s, f64::min) - plan.at_s;
     let to_s = plan.makespan_s.max(realised_end_s - plan.at_s);
-    concat([
-        chart_section(
-            "As planned",
-            &format!("{} by the first plan", duration(plan.makespan_s)),
-            &planned(report, plan, to_s),
-        ),
-        chart_section(
-            "As it went",
-            &format!(
-                "{} realised; a bar's pale beginning is loading",
-                duration(realised_end_s - plan.at_s)
-            ),
-            &realised(report, plan, to_s),
-        ),
-    ])
+    let span_s = (from_s, to_s);
+    html! {
+        h3 {
+            "As planned "
+            span.note { (duration(plan.makespan_s)) " by the plan with a place for every task" }
+        }
+        (planned(report, plan, span_s).svg())
+        h3 {
+            "As it went "
+            span.note {
+                (duration(realised_end_s - plan.at_s)) " realised; a bar's pale beginning is loading"
+            }
+        }
+        (realised(report, plan, span_s).svg())
+    }
 }
 
 /// The trials' own chart, from the run's beginning; empty without any that ran.
-pub(super) fn trials(report: &Report) -> String {
+pub(super) fn trials(report: &Report) -> Markup {
     let bars: Vec<Bar> = report
         .attempts
         .iter()
@@ -42,38 +43,31 @@ pub(super) fn trials(report: &Report) -> String {
         .map(|attempt| attempt_bar(report, attempt, 0.0))
         .collect();
     if bars.is_empty() {
-        return String::new();
+        return Markup::default();
     }
     let to_s = bars.iter().map(|bar| bar.end_s).fold(0.0, f64::max);
     let chart = Gantt {
         title: "Trials on each device over time".to_owned(),
-        rows: rows(report),
+        devices: devices(report),
         bars,
         marks: Vec::new(),
         from_s: 0.0,
         to_s,
     };
-    format!("<div class=\"scroll\">{}</div>", chart.svg())
+    chart.svg()
 }
 
-fn chart_section(title: &str, note: &str, chart: &Gantt) -> String {
-    format!(
-        "<h3>{title} <span class=\"note\">{note}</span></h3><div class=\"scroll\">{}</div>",
-        chart.svg()
-    )
-}
-
-pub(super) fn rows(report: &Report) -> Vec<Row> {
+fn devices(report: &Report) -> Vec<Device> {
     let has_nodes = report.devices.iter().any(|device| device.node > 0);
-    let row = |device: &crate::report::DeviceReport| Row {
+    let devices = report.devices.iter().map(|device| Device {
         node: device.node,
         node_name: if has_nodes { device.node_name.clone() } else { String::new() },
-        device: device.device,
-    };
-    report.devices.iter().map(row).collect()
+        id: device.device,
+    });
+    devices.collect()
 }
 
-fn planned(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
+fn planned(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Gantt {
     let bars = plan.tasks.iter().map(|planned| {
         let name = report.task_name(planned.task);
         let strategy = technique_on(&planned.technique, planned.gpus);
@@ -95,7 +89,7 @@ fn planned(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
             ready_s: None,
         }
     });
-    let bound = Mark {
+    let bound = (plan.lower_bound_s > 0.0).then(|| Mark {
         at_s: plan.lower_bound_s,
         label: "lower bound".to_owned(),
         tip: format!(
@@ -103,22 +97,23 @@ fn planned(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
             duration(plan.lower_bound_s)
         ),
         class: "bound",
-    };
+    });
     Gantt {
         title: format!("The plan of {}", count(plan.num_tasks(), "task")),
-        rows: rows(report),
+        devices: devices(report),
         bars: bars.collect(),
-        marks: vec![bound],
-        from_s: 0.0,
+        marks: bound.into_iter().collect(),
+        from_s,
         to_s,
     }
 }
 
-fn realised(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
+fn realised(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Gantt {
     let shown = report.attempts.iter().filter(|attempt| {
         attempt.purpose == AttemptPurpose::Train || attempt.launched_s >= plan.at_s
     });
-    let replans = report.plans.iter().skip(1).map(|replan| Mark {
+    let others = report.plans.iter().filter(|other| other.at_s > plan.at_s);
+    let replans = others.map(|replan| Mark {
         at_s: replan.at_s - plan.at_s,
         label: String::new(),
         tip: format!(
@@ -136,10 +131,10 @@ fn realised(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
     };
     Gantt {
         title: "What ran on each device over time".to_owned(),
-        rows: rows(report),
+        devices: devices(report),
         bars: shown.map(|attempt| attempt_bar(report, attempt, plan.at_s)).collect(),
         marks: replans.chain([end]).collect(),
-        from_s: 0.0,
+        from_s,
         to_s,
     }
 }
@@ -152,7 +147,7 @@ fn attempt_bar(report: &Report, attempt: &AttemptReport, zero_s: f64) -> Bar {
     let how = attempt.how.as_deref().unwrap_or("running");
     let class = match (attempt.purpose, how) {
         (AttemptPurpose::Trial, _) => "trial",
-        (AttemptPurpose::Train, "failed" | "killed" | "lost") => "failed",
+        (AttemptPurpose::Train, "failed" | "killed" | "lost" | "abandoned") => "failed",
         (AttemptPurpose::Train, _) => "",
     };
     let steps = match (attempt.purpose, attempt.from_step) {

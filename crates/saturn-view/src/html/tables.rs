@@ -1,37 +1,60 @@
-//! The report's tables: tasks, plans, failures.
+//! The report's tables: tasks, plans, devices that are not used, failures.
+
+use maud::{Markup, html};
+use saturn_engine::PlanSource;
 
 use super::losses::spark;
-use super::{concat, escape};
-use crate::report::{Report, TaskReport, TaskReportStatus};
-use crate::units::{clock, duration, number, percent, signed_percent};
+use super::{not_shown, since, task_class};
+use crate::report::{PlanReport, Report, TaskReport, TaskReportStatus};
+use crate::units::{duration, number, percent, signed_percent};
 use crate::words::{plan_status, technique_on};
 
 /// Errors of an estimate beyond this are marked.
 const NOTABLE_ERROR: f64 = 0.15;
+/// Rows of each table.
+const MAX_TASKS: usize = 1000;
+const MAX_PLANS: usize = 100;
+const MAX_FAILURES: usize = 50;
+const MAX_DEVICES: usize = 100;
 
 /// Tasks, planned and realised.
-pub(super) fn tasks(report: &Report) -> String {
-    let zero_s = report.plans.first().map_or(0.0, |plan| plan.at_s);
-    let rows = report.tasks.iter().enumerate().map(|(index, task)| task_row(index, task, zero_s));
-    format!(
-        "<div class=\"scroll\"><table><thead><tr><th>task</th><th>status</th><th>loss</th>\
-         <th class=\"n\">final</th><th class=\"n\">steps</th><th>strategy</th><th class=\"n\">start</th>\
-         <th class=\"n\">end</th><th class=\"n\">planned</th><th class=\"n\">realised</th>\
-         <th class=\"n\" title=\"for how much of the realised time training stood still for checkpoints; what \
-         is written while training goes on doesn't count\">saving</th>\
-         <th class=\"n\" title=\"realised over planned time, less one; only for tasks that trained in one \
-         attempt as first planned\">estimate error</th><th class=\"n\">attempts</th></tr></thead>\
-         <tbody>{}</tbody></table></div>",
-        concat(rows),
-    )
+pub(super) fn tasks(report: &Report) -> Markup {
+    let zero_s = report.reference_plan().map_or(0.0, |plan| plan.at_s);
+    html! {
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th { "task" } th { "status" } th { "loss" } th.n { "final" }
+                        th.n { "steps" } th { "strategy" } th.n { "start" } th.n { "end" }
+                        th.n { "planned" } th.n { "realised" }
+                        th.n title="for how much of the realised time training stood still for checkpoints; \
+                                    what is written while training goes on doesn't count" { "saving" }
+                        th.n title="realised over planned time, less one; only for tasks that trained in one \
+                                    attempt as first planned" { "estimate error" }
+                        th.n { "attempts" }
+                    }
+                }
+                tbody {
+                    @for (index, task) in report.tasks.iter().enumerate().take(MAX_TASKS) {
+                        (task_row(index, task, zero_s))
+                    }
+                }
+            }
+        }
+        (not_shown(report.tasks.len().saturating_sub(MAX_TASKS), "task"))
+    }
 }
 
-fn task_row(index: usize, task: &TaskReport, zero_s: f64) -> String {
+fn task_row(index: usize, task: &TaskReport, zero_s: f64) -> Markup {
     let (class, status) = match task.status {
         TaskReportStatus::Done => ("good", "done"),
         TaskReportStatus::Failed => ("bad", "failed"),
+        TaskReportStatus::Cancelled => ("dim", "cancelled"),
         TaskReportStatus::Running => ("warn", "running"),
+        TaskReportStatus::Paused => ("warn", "paused"),
         TaskReportStatus::Waiting => ("", "waiting"),
+        TaskReportStatus::Measuring => ("", "measuring"),
     };
     let steps = match task.steps {
         Some(steps) if steps != task.step => format!("{} / {steps}", task.step),
@@ -41,91 +64,147 @@ fn task_row(index: usize, task: &TaskReport, zero_s: f64) -> String {
         (Some(technique), Some(gpus)) => technique_on(technique, gpus),
         _ => "–".to_owned(),
     };
-    let since =
-        |seconds: Option<f64>| seconds.map_or("–".to_owned(), |at_s| clock(at_s - zero_s));
+    let at = |seconds: Option<f64>| seconds.map_or("–".to_owned(), |at_s| since(at_s - zero_s));
     let taken = |seconds: Option<f64>| seconds.map_or("–".to_owned(), duration);
     let error = task.estimate_error.map_or("–".to_owned(), signed_percent);
     let is_notable = task.estimate_error.is_some_and(|error| error.abs() > NOTABLE_ERROR);
-    format!(
-        "<tr data-task=\"{index}\"><td class=\"task\"><i class=\"dot t{index}\"></i>{}</td>\
-         <td class=\"{class}\">{status}</td><td>{}</td><td class=\"n\"><b>{}</b></td>\
-         <td class=\"n\">{steps}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-         <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n {}\">{error}</td>\
-         <td class=\"n\">{}</td></tr>",
-        escape(&task.name),
-        spark(index, &task.losses),
-        task.final_loss.map_or("–".to_owned(), number),
-        escape(&strategy),
-        since(task.start_s),
-        since(task.end_s),
-        taken(task.planned_s),
-        taken(task.realised_s),
-        taken(task.realised_s.map(|_| task.blocked_s)),
-        if is_notable { "warn" } else { "" },
-        task.attempts,
-    )
+    html! {
+        tr data-task=(index) {
+            td.task { i.dot.(task_class(index)) {} (task.name) }
+            td class=(class) title=[task.error.as_ref()] { (status) }
+            td { (spark(index, &task.losses)) }
+            td.n { b { (task.final_loss.map_or("–".to_owned(), number)) } }
+            td.n { (steps) }
+            td { (strategy) }
+            td.n { (at(task.start_s)) }
+            td.n { (at(task.end_s)) }
+            td.n { (taken(task.planned_s)) }
+            td.n { (taken(task.realised_s)) }
+            td.n { (taken(task.realised_s.map(|_| task.blocked_s))) }
+            td.n.warn[is_notable] { (error) }
+            td.n { (task.attempts) }
+        }
+    }
 }
 
 /// The plans that were in force, and what current practice would take; empty without one.
-pub(super) fn plans(report: &Report) -> String {
-    let Some(first) = report.plans.first() else { return String::new() };
-    let rows = report.plans.iter().map(|plan| {
-        let at_s = plan.at_s - first.at_s;
-        format!(
-            "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td><td class=\"n\">{}</td></tr>",
-            clock(at_s),
-            plan.tasks.len(),
-            duration(plan.makespan_s),
-            clock(at_s + plan.makespan_s),
-            duration(plan.lower_bound_s),
-            percent(plan.gap),
-            plan_status(plan.status),
-            duration(plan.solve_s),
-        )
-    });
-    let current_practice = first.current_practice_s.map(|seconds| {
-        format!(
-            "<p>Current practice, all devices for one task at a time and its best technique, would take \
-             <b>{}</b> by the same profile: {:.2} × the first plan{}.</p>",
-            duration(seconds),
-            seconds / first.makespan_s.max(1e-9),
-            report.totals.makespan_s.map_or(String::new(), |makespan_s| format!(
-                ", {:.2} × what was realised",
-                seconds / makespan_s.max(1e-9)
-            )),
-        )
-    });
-    format!(
-        "{}<div class=\"scroll\"><table class=\"slim\"><thead><tr><th class=\"n\">adopted at</th><th class=\"n\">tasks</th>\
-         <th class=\"n\">makespan</th><th class=\"n\">end</th><th class=\"n\">lower bound</th>\
-         <th class=\"n\">gap</th><th>status</th><th class=\"n\">solved in</th></tr></thead>\
-         <tbody>{}</tbody></table></div>",
-        current_practice.unwrap_or_default(),
-        concat(rows),
-    )
+pub(super) fn plans(report: &Report) -> Markup {
+    let Some(reference) = report.reference_plan() else { return Markup::default() };
+    let num_skipped = report.plans.len().saturating_sub(MAX_PLANS);
+    let shown = &report.plans[num_skipped..];
+    html! {
+        @if let Some(seconds) = reference.current_practice_s {
+            p {
+                "Current practice, all devices for one task at a time and its best technique, would \
+                 take " b { (duration(seconds)) } " by the same profile: "
+                (format!("{:.2}", seconds / reference.makespan_s.max(1e-9))) " × the plan"
+                @if let Some(makespan_s) = report.totals.makespan_s {
+                    ", " (format!("{:.2}", seconds / makespan_s.max(1e-9))) " × what was realised"
+                }
+                "."
+            }
+        }
+        @if num_skipped > 0 {
+            p.note { "The last " (shown.len()) " of " (report.plans.len()) "; report.json has all." }
+        }
+        div.scroll {
+            table.slim {
+                thead {
+                    tr {
+                        th.n { "adopted at" } th.n { "places" } th.n { "makespan" }
+                        th.n title="by what was in force before, where that had a place for every task" {
+                            "instead of"
+                        }
+                        th.n { "end" } th.n { "lower bound" } th.n { "gap" } th { "status" }
+                        th { "by" } th.n { "solved in" }
+                    }
+                }
+                tbody {
+                    @for plan in shown { (plan_row(plan, reference.at_s)) }
+                }
+            }
+        }
+    }
+}
+
+fn plan_row(plan: &PlanReport, zero_s: f64) -> Markup {
+    let has_bound = plan.lower_bound_s > 0.0;
+    let dash = || "–".to_owned();
+    let num_places = plan.tasks.len();
+    let (by, why) = match &plan.source {
+        PlanSource::Solver => ("the solver", None),
+        PlanSource::Extended { reason } => ("extension", reason.as_ref()),
+    };
+    html! {
+        tr {
+            td.n { (since(plan.at_s - zero_s)) }
+            td.n { (if num_places > 0 { num_places.to_string() } else { dash() }) }
+            td.n { (duration(plan.makespan_s)) }
+            td.n { (plan.instead_of_s.map_or_else(dash, duration)) }
+            td.n { (since(plan.at_s + plan.makespan_s - zero_s)) }
+            td.n { (if has_bound { duration(plan.lower_bound_s) } else { dash() }) }
+            td.n { (if has_bound { percent(plan.gap) } else { dash() }) }
+            td { (if has_bound { plan_status(plan.status) } else { "nothing proven" }) }
+            td title=[why] { (by) }
+            td.n { (if has_bound { duration(plan.solve_s) } else { dash() }) }
+        }
+    }
+}
+
+/// Devices that are set aside or gone, and why; empty where there are none.
+pub(super) fn unused_devices(report: &Report) -> Markup {
+    let unused = || report.devices.iter().filter(|one| !one.is_there || one.set_aside.is_some());
+    let num_unused = unused().count();
+    if num_unused == 0 {
+        return Markup::default();
+    }
+    html! {
+        div.scroll {
+            table.slim {
+                thead { tr { th { "node" } th.n { "device" } th { "type" } th { "why" } } }
+                tbody {
+                    @for device in unused().take(MAX_DEVICES) {
+                        tr {
+                            td { (device.node_name) }
+                            td.n { (device.device) }
+                            td { (device.gpu_type) }
+                            td.why {
+                                @match &device.set_aside {
+                                    Some(why) if device.is_there => { (why) },
+                                    _ => "it is not there any more",
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        (not_shown(num_unused.saturating_sub(MAX_DEVICES), "device"))
+    }
 }
 
 /// Tasks that were given up, with the workers' own tracebacks; empty without any.
-pub(super) fn failures(report: &Report) -> String {
-    let failed = report.tasks.iter().enumerate().filter_map(|(index, task)| {
-        let error = task.error.as_ref()?;
-        let traceback = if task.traceback.trim().is_empty() {
-            String::new()
-        } else {
-            format!("<pre>{}</pre>", escape(task.traceback.trim()))
-        };
-        Some(format!(
-            "<article data-task=\"{index}\"><h3><i class=\"dot t{index}\"></i>{}</h3><p class=\"bad\">{}</p>\
-             {traceback}<p class=\"note\">Logs of its attempts: {}/attempts/</p></article>",
-            escape(&task.name),
-            escape(error),
-            escape(&task.dir),
-        ))
-    });
-    let failed = concat(failed);
-    if failed.is_empty() {
-        return failed;
+pub(super) fn failures(report: &Report) -> Markup {
+    let failed = || {
+        let tasks = report.tasks.iter().enumerate();
+        tasks.filter(|(_, task)| task.status == TaskReportStatus::Failed)
+    };
+    let num_failed = failed().count();
+    if num_failed == 0 {
+        return Markup::default();
     }
-    format!("<section class=\"failures\"><h2>Failures</h2>{failed}</section>\n")
+    html! {
+        section.failures {
+            h2 { "Failures" }
+            @for (index, task) in failed().take(MAX_FAILURES) {
+                article data-task=(index) {
+                    h3 { i.dot.(task_class(index)) {} (task.name) }
+                    p.bad { (task.error.as_deref().unwrap_or_default()) }
+                    @if !task.traceback.trim().is_empty() { pre { (task.traceback.trim()) } }
+                    p.note { "Logs of its attempts: " (task.dir) "/attempts/" }
+                }
+            }
+            (not_shown(num_failed.saturating_sub(MAX_FAILURES), "task"))
+        }
+    }
 }

@@ -1,104 +1,124 @@
 //! The report's trials: when each ran, what was measured, and why the others can't run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use maud::{Markup, html};
 use saturn_core::TrialOutcome;
 
-use super::{concat, escape, schedule};
+use super::{not_shown, schedule, task_class};
 use crate::report::{Report, TrialReport};
 use crate::units::{bytes, step_time};
 use crate::words::technique_on;
 
+/// Rows of each table.
+const MAX_ROWS: usize = 200;
+/// Tasks that a row names.
+const MAX_ALIKE: usize = 40;
+
 /// Chart, table of measurements, reasons; empty without trials.
-pub(super) fn section(report: &Report) -> String {
+pub(super) fn body(report: &Report) -> Markup {
     if report.trials.is_empty() {
-        return String::new();
+        return Markup::default();
     }
-    concat([schedule::trials(report), measurements(report), reasons(report)])
+    html! { (schedule::trials(report)) (measurements(report)) (reasons(report)) }
 }
 
-/// A strategy as the table's columns are ordered: by technique as registered, then device count.
-fn columns(report: &Report) -> Vec<(usize, u32)> {
-    let columns: BTreeSet<(usize, u32)> =
-        report.trials.iter().map(|trial| (technique_index(report, trial), trial.gpus)).collect();
-    columns.into_iter().collect()
-}
+/// A strategy on a type of device, as the table's columns are ordered: by type, then technique as
+/// registered, then device count.
+type Column<'a> = (&'a str, usize, u32);
 
-fn technique_index(report: &Report, trial: &TrialReport) -> usize {
+fn column<'a>(report: &Report, trial: &'a TrialReport) -> Column<'a> {
     let position = report.techniques.iter().position(|name| *name == trial.technique);
-    position.unwrap_or(report.techniques.len())
+    (&trial.gpu_type, position.unwrap_or(report.techniques.len()), trial.gpus)
 }
 
-fn measurements(report: &Report) -> String {
-    let columns = columns(report);
-    let headings = columns.iter().map(|(technique, gpus)| {
+fn measurements(report: &Report) -> Markup {
+    let mut rows: BTreeMap<usize, BTreeMap<Column<'_>, &TrialReport>> = BTreeMap::new();
+    for trial in &report.trials {
+        rows.entry(trial.task).or_default().insert(column(report, trial), trial);
+    }
+    let columns: BTreeSet<Column<'_>> = rows.values().flat_map(BTreeMap::keys).copied().collect();
+    let types: BTreeSet<&str> = columns.iter().map(|(gpu_type, ..)| *gpu_type).collect();
+    let heading = |(gpu_type, technique, gpus): &Column<'_>| {
         let name = report.techniques.get(*technique).map_or("?", String::as_str);
-        format!("<th class=\"n\">{}</th>", escape(&technique_on(name, *gpus)))
-    });
-    let measured: BTreeSet<usize> = report.trials.iter().map(|trial| trial.task).collect();
-    let rows = measured.into_iter().map(|task| row(report, task, &columns));
-    format!(
-        "<p class=\"note\">Seconds a step and peak memory of each task under each strategy; the fastest is \
-         bold. A task speaks for all that perform alike by construction.</p><div class=\"scroll\"><table>\
-         <thead><tr><th>task</th>{}</tr></thead><tbody>{}</tbody></table></div>",
-        concat(headings),
-        concat(rows),
-    )
+        let on = if types.len() > 1 { format!(" on {gpu_type}") } else { String::new() };
+        technique_on(name, *gpus) + &on
+    };
+    html! {
+        p.note {
+            "Seconds a step and peak memory of each task under each strategy; the fastest is bold. A task \
+             speaks for all that perform alike by construction."
+        }
+        div.scroll {
+            table {
+                thead { tr { th { "task" } @for column in &columns { th.n { (heading(column)) } } } }
+                tbody {
+                    @for (task, trials) in rows.iter().take(MAX_ROWS) {
+                        (row(report, *task, trials, &columns))
+                    }
+                }
+            }
+        }
+        (not_shown(rows.len().saturating_sub(MAX_ROWS), "task"))
+    }
 }
 
-fn row(report: &Report, task: usize, columns: &[(usize, u32)]) -> String {
-    let trials: Vec<&TrialReport> =
-        report.trials.iter().filter(|trial| trial.task == task).collect();
+fn row(
+    report: &Report,
+    task: usize,
+    trials: &BTreeMap<Column<'_>, &TrialReport>,
+    columns: &BTreeSet<Column<'_>>,
+) -> Markup {
     let fastest_s = trials
-        .iter()
+        .values()
         .filter_map(|trial| match trial.result {
             Some(TrialOutcome::Measured { step_s, .. }) => Some(step_s),
             _ => None,
         })
         .fold(f64::INFINITY, f64::min);
-    let cells = columns.iter().map(|column| {
-        let trial = trials.iter().find(|one| (technique_index(report, one), one.gpus) == *column);
-        trial.map_or_else(|| "<td class=\"n\"></td>".to_owned(), |trial| cell(trial, fastest_s))
-    });
-    let speaks_for = trials.first().map_or(&[][..], |trial| trial.speaks_for.as_slice());
-    let others: Vec<&str> = speaks_for
-        .iter()
-        .filter(|other| **other != task)
-        .filter_map(|other| report.tasks.get(*other))
-        .map(|other| other.name.as_str())
-        .collect();
-    let others = if others.is_empty() {
-        String::new()
-    } else {
-        format!(
-            "<div class=\"note\" title=\"{names}\">also for {names}</div>",
-            names = escape(&others.join(", "))
-        )
-    };
-    format!(
-        "<tr data-task=\"{task}\"><td class=\"task\"><i class=\"dot t{task}\"></i>{}{others}</td>{}</tr>",
-        escape(report.task_name(task)),
-        concat(cells),
-    )
+    let speaks_for = trials.values().next().map_or(&[][..], |trial| trial.speaks_for.as_slice());
+    let others = speaks_for.iter().filter(|other| **other != task);
+    let mut others: Vec<&str> = others.map(|other| report.task_name(*other)).collect();
+    let num_more = others.len().saturating_sub(MAX_ALIKE);
+    others.truncate(MAX_ALIKE);
+    let mut others = others.join(", ");
+    if num_more > 0 {
+        others = format!("{others} and {num_more} more");
+    }
+    html! {
+        tr data-task=(task) {
+            td.task {
+                i.dot.(task_class(task)) {}
+                (report.task_name(task))
+                @if !others.is_empty() { div.note title=(others) { "also for " (others) } }
+            }
+            @for column in columns {
+                @match trials.get(column) {
+                    Some(trial) => (cell(trial, fastest_s)),
+                    None => td.n {},
+                }
+            }
+        }
+    }
 }
 
-fn cell(trial: &TrialReport, fastest_s: f64) -> String {
+fn cell(trial: &TrialReport, fastest_s: f64) -> Markup {
     let reused = if trial.reused { " · known" } else { "" };
     match &trial.result {
         Some(TrialOutcome::Measured { step_s, peak_memory_bytes, .. }) => {
-            let time = step_time(*step_s);
             let is_fastest = (*step_s - fastest_s).abs() < f64::EPSILON;
-            let time = if is_fastest { format!("<b>{time}</b>") } else { time };
-            format!(
-                "<td class=\"n\">{time}<div class=\"note\">{}{reused}</div></td>",
-                bytes(*peak_memory_bytes)
-            )
+            html! {
+                td.n {
+                    @if is_fastest { b { (step_time(*step_s)) } } @else { (step_time(*step_s)) }
+                    div.note { (bytes(*peak_memory_bytes)) (reused) }
+                }
+            }
         }
         Some(outcome) => {
             let (class, word, why) = cannot_run(outcome);
-            format!("<td class=\"n {class}\" title=\"{}\">{word}{reused}</td>", escape(why))
+            html! { td.n.(class) title=(why) { (word) (reused) } }
         }
-        None => "<td class=\"n\">not tried</td>".to_owned(),
+        None => html! { td.n { "not tried" } },
     }
 }
 
@@ -113,7 +133,7 @@ fn cannot_run(outcome: &TrialOutcome) -> (&'static str, &'static str, &str) {
 }
 
 /// Why strategies can't run, each task's equal reasons together.
-fn reasons(report: &Report) -> String {
+fn reasons(report: &Report) -> Markup {
     let mut reasons: Vec<(usize, &TrialOutcome, Vec<String>)> = Vec::new();
     for trial in &report.trials {
         let Some(outcome) = &trial.result else { continue };
@@ -121,34 +141,56 @@ fn reasons(report: &Report) -> String {
             continue;
         }
         let strategy = technique_on(&trial.technique, trial.gpus);
-        match reasons.iter_mut().find(|(task, known, _)| *task == trial.task && *known == outcome) {
+        // A task's trials stand together.
+        let of_task = reasons.iter_mut().rev().take_while(|(task, ..)| *task == trial.task);
+        match of_task.into_iter().find(|(_, known, _)| *known == outcome) {
             Some((_, _, strategies)) => strategies.push(strategy),
             None => reasons.push((trial.task, outcome, vec![strategy])),
         }
     }
     if reasons.is_empty() {
-        return String::new();
+        return Markup::default();
     }
-    let items = reasons.into_iter().map(|(task, outcome, strategies)| {
-        let (class, word, why) = cannot_run(outcome);
-        let traceback = match outcome {
-            TrialOutcome::Failed { traceback, .. } if !traceback.trim().is_empty() => format!(
-                "<details><summary>traceback</summary><pre>{}</pre></details>",
-                escape(traceback.trim())
-            ),
-            _ => String::new(),
-        };
-        format!(
-            "<tr data-task=\"{task}\"><td class=\"task\"><i class=\"dot t{task}\"></i>{}</td><td>{}</td>\
-             <td class=\"{class}\">{word}</td><td class=\"why\">{}{traceback}</td></tr>",
-            escape(report.task_name(task)),
-            escape(&strategies.join(", ")),
-            escape(why),
-        )
-    });
-    format!(
-        "<h3>What can't run, and why</h3><div class=\"scroll\"><table><thead><tr><th>task</th>\
-         <th>strategies</th><th>outcome</th><th>reason</th></tr></thead><tbody>{}</tbody></table></div>",
-        concat(items)
-    )
+    html! {
+        h3 { "What can't run, and why" }
+        div.scroll {
+            table {
+                thead {
+                    tr { th { "task" } th { "strategies" } th { "outcome" } th { "reason" } }
+                }
+                tbody {
+                    @for (task, outcome, strategies) in reasons.iter().take(MAX_ROWS) {
+                        (reason_row(report, *task, outcome, strategies))
+                    }
+                }
+            }
+        }
+        (not_shown(reasons.len().saturating_sub(MAX_ROWS), "reason"))
+    }
+}
+
+fn reason_row(
+    report: &Report,
+    task: usize,
+    outcome: &TrialOutcome,
+    strategies: &[String],
+) -> Markup {
+    let (class, word, why) = cannot_run(outcome);
+    let traceback = match outcome {
+        TrialOutcome::Failed { traceback, .. } => traceback.trim(),
+        _ => "",
+    };
+    html! {
+        tr data-task=(task) {
+            td.task { i.dot.(task_class(task)) {} (report.task_name(task)) }
+            td { (strategies.join(", ")) }
+            td class=(class) { (word) }
+            td.why {
+                (why)
+                @if !traceback.is_empty() {
+                    details { summary { "traceback" } pre { (traceback) } }
+                }
+            }
+        }
+    }
 }

@@ -1,144 +1,164 @@
-//! A report from a run's state.
+//! A report from a run's state and history.
 
-use std::collections::BTreeSet;
-
-use saturn_core::TrialOutcome;
 use saturn_engine::{
-    Attempt, AttemptEnd, AttemptId, Purpose, RunEnd, RunPlan, State, TaskEnd, TaskId, TaskStatus,
+    AttemptEnd, AttemptId, NodeId, Purpose, RunEnd, RunPlan, Stage, State, TaskEnd, TaskId,
+    TaskStatus,
 };
 
 use super::{
     AttemptPurpose, AttemptReport, DeviceReport, LossPoint, PlanReport, PlannedReport, Report,
-    RunStatus, TaskReport, TaskReportStatus, Totals, TrialReport, VERSION, thin,
+    RunStatus, TaskReport, TaskReportStatus, Totals, TrialReport, VERSION,
 };
-use crate::outcome::{estimate_error, realised_makespan_s, task_counts, training_s};
-use crate::words::gang_devices;
+use crate::history::{History, PastAttempt};
+use crate::outcome::{
+    TaskCounts, TrialCounts, estimate_error, realised_makespan_s, reference_plan, training_s,
+};
 
 impl Report {
     /// Reports on the run called `name`. `losses` holds each task's loss by step, in the order of
     /// the tasks (see [`super::read_metrics`]); tasks beyond its end have none.
-    pub fn build(state: &State, name: &str, losses: &[Vec<LossPoint>]) -> Self {
+    pub fn build(
+        state: &State,
+        history: &History,
+        name: &str,
+        mut losses: Vec<Vec<LossPoint>>,
+    ) -> Self {
         let config = &state.config;
+        losses.resize(state.tasks.len(), Vec::new());
         Self {
             version: VERSION,
             name: name.to_owned(),
             mode: config.mode,
-            status: match state.ended {
-                Some(RunEnd::Complete) => RunStatus::Complete,
-                Some(RunEnd::Interrupted) => RunStatus::Interrupted,
-                None => RunStatus::Unfinished,
-            },
+            status: RunStatus::of(state),
             device_kind: config.device_kind,
             device_memory_bytes: config.device_memory_bytes,
-            devices: devices(state),
+            devices: devices(state, history),
             techniques: config.techniques.iter().map(|one| one.name.clone()).collect(),
             now_s: state.now_s,
-            totals: totals(state),
-            plans: state.plans.iter().map(plan).collect(),
+            totals: totals(state, history),
+            plans: history.plans.iter().map(plan).collect(),
             tasks: state
                 .task_ids()
-                .map(|id| task(state, id, losses.get(id.0).map_or(&[][..], Vec::as_slice)))
+                .zip(losses)
+                .map(|(id, losses)| task(state, history, id, losses))
                 .collect(),
             trials: trials(state),
-            attempts: state.attempts.iter().map(|(id, one)| attempt(*id, one)).collect(),
+            attempts: history.attempts.iter().map(|(id, one)| attempt(state, *id, one)).collect(),
         }
     }
 }
 
-/// The pool's devices and every device that an attempt or a plan held: a run resumed on a smaller
-/// pool still shows where it was.
-fn devices(state: &State) -> Vec<DeviceReport> {
-    let nodes = &state.config.cluster.nodes;
-    let present =
-        nodes.iter().enumerate().flat_map(|(node, spec)| (0..spec.gpus).map(move |id| (node, id)));
-    let held = state.attempts.values().flat_map(|attempt| gang_devices(&attempt.gang));
-    let planned = state.plans.iter().flat_map(|plan| &plan.tasks);
-    let planned = planned.flat_map(|planned| gang_devices(&planned.gang));
-    let all: BTreeSet<(usize, u32)> = present.chain(held).chain(planned).collect();
-    let report = |(node, device): (usize, u32)| DeviceReport {
-        node,
-        node_name: nodes.get(node).map_or_else(|| format!("n{node}"), |spec| spec.name.clone()),
-        device,
-    };
-    all.into_iter().map(report).collect()
+impl RunStatus {
+    /// How a run stands.
+    pub fn of(state: &State) -> Self {
+        match state.ended {
+            Some(RunEnd::Complete) => Self::Complete,
+            Some(RunEnd::Interrupted) => Self::Interrupted,
+            None => Self::Unfinished,
+        }
+    }
 }
 
-fn totals(state: &State) -> Totals {
-    let counts = task_counts(state);
-    let first = state.plans.first();
-    let makespan_s = realised_makespan_s(state);
-    let held_s: f64 = state
+/// Every device that was ever in the pool: a run resumed on a smaller one still shows where it was.
+fn devices(state: &State, history: &History) -> Vec<DeviceReport> {
+    let nodes = state.cluster.nodes.iter().zip(&state.nodes).enumerate();
+    let of_node =
+        |(node, (spec, now)): (usize, (&saturn_core::Node, &saturn_engine::NodeState))| {
+            // It may have come back with fewer than it had.
+            let num_devices = history.most_devices(NodeId(node)).max(spec.gpus);
+            let (is_there, states) = (now.is_there, now.devices.clone());
+            let (node_name, gpu_type) = (spec.name.clone(), spec.gpu_type.clone());
+            (0..num_devices).map(move |device| {
+                let state = states.get(device as usize);
+                DeviceReport {
+                    node,
+                    node_name: node_name.clone(),
+                    device,
+                    gpu_type: gpu_type.clone(),
+                    is_there: is_there && state.is_some(),
+                    set_aside: state.and_then(|state| state.set_aside.clone()),
+                }
+            })
+        };
+    nodes.flat_map(of_node).collect()
+}
+
+fn totals(state: &State, history: &History) -> Totals {
+    let counts = TaskCounts::of(state);
+    let trials = TrialCounts::of(state);
+    let reference = reference_plan(history);
+    let makespan_s = realised_makespan_s(history);
+    let held_s: f64 = history
         .attempts
         .values()
         .filter(|attempt| attempt.purpose == Purpose::Train)
         .filter_map(|attempt| {
-            let (_, end_s) = attempt.ended.as_ref()?;
-            Some((end_s - attempt.launched_s) * f64::from(attempt.strategy.gpus))
+            let from_s = attempt.launched_s.max(reference?.at_s);
+            let held_s = attempt.ended.as_ref()?.at_s - from_s;
+            Some(held_s.max(0.0) * f64::from(attempt.strategy.gpus))
         })
         .sum();
-    let num_devices = f64::from(state.config.cluster.num_gpus());
-    let known = || state.trials.iter().filter_map(|slot| slot.outcome.as_ref());
     Totals {
         tasks: counts.all,
         done: counts.done,
         failed: counts.failed,
+        cancelled: counts.cancelled,
+        reference_plan: history.reference_plan(),
         makespan_s,
-        planned_makespan_s: first.map(|plan| plan.makespan_s),
-        lower_bound_s: first.map(|plan| plan.lower_bound_s),
-        current_practice_s: first.and_then(|plan| plan.current_practice_s),
+        planned_makespan_s: reference.map(|plan| plan.makespan_s),
+        lower_bound_s: reference.map(|plan| plan.lower_bound_s).filter(|bound_s| *bound_s > 0.0),
+        current_practice_s: reference.and_then(|plan| plan.current_practice_s),
         device_use: makespan_s
-            .map(|makespan_s| held_s / (makespan_s * num_devices))
-            .filter(|share| share.is_finite()),
-        trials_s: first.map_or(state.now_s, |plan| plan.at_s),
-        trials: known().count(),
-        trials_measured: known()
-            .filter(|outcome| matches!(outcome, TrialOutcome::Measured { .. }))
-            .count(),
+            .map(|makespan_s| held_s / (makespan_s * state.num_devices() as f64))
+            .filter(|share| share.is_finite() && *share <= 1.0 + 1e-9),
+        trials_s: history.plans.first().map_or(state.now_s, |plan| plan.at_s),
+        trials: trials.known(),
+        trials_measured: trials.measured,
     }
 }
 
 fn plan(plan: &RunPlan) -> PlanReport {
-    let tasks = plan.tasks.iter().map(|planned| PlannedReport {
-        task: planned.task.0,
-        technique: planned.strategy.technique.clone(),
-        gpus: planned.strategy.gpus,
-        gang: planned.gang.clone(),
-        share: planned.share,
-        until_step: planned.until_step,
-        start_s: planned.start_s,
-        end_s: planned.end_s,
+    let tasks = plan.places.iter().map(|place| PlannedReport {
+        task: place.task.0,
+        technique: place.strategy.technique.clone(),
+        gpus: place.strategy.gpus,
+        gang: place.gang.clone(),
+        share: place.share,
+        until_step: place.until_step,
+        start_s: place.start_s,
+        end_s: place.end_s,
     });
     PlanReport {
         at_s: plan.at_s,
+        source: plan.source.clone(),
         status: plan.status,
         makespan_s: plan.makespan_s,
         lower_bound_s: plan.lower_bound_s,
         gap: plan.gap(),
         solve_s: plan.solve_s,
         current_practice_s: plan.current_practice_s,
+        instead_of_s: plan.instead_of_s,
         tasks: tasks.collect(),
     }
 }
 
-fn task(state: &State, id: TaskId, losses: &[LossPoint]) -> TaskReport {
+fn task(state: &State, history: &History, id: TaskId, losses: Vec<LossPoint>) -> TaskReport {
     let task = state.task(id);
-    let attempts: Vec<&Attempt> = state.training_attempts(id).map(|(_, one)| one).collect();
+    let attempts: Vec<&PastAttempt> = history.training(id).map(|(_, one)| one).collect();
     let last = attempts.last();
-    let planned_s = state.plans.first().and_then(|plan| {
-        let lengths = plan.places_of(id).map(|planned| planned.end_s - planned.start_s);
-        lengths.reduce(|sum, length| sum + length)
-    });
-    let (status, error, traceback) = match &task.status {
-        TaskStatus::Waiting => (TaskReportStatus::Waiting, None, ""),
-        TaskStatus::Running(_) => (TaskReportStatus::Running, None, ""),
-        TaskStatus::Ended(TaskEnd::Done { .. }) => (TaskReportStatus::Done, None, ""),
+    let place = history.task(id).and_then(|task| task.first_place.as_ref());
+    let (error, traceback) = match &task.status {
         TaskStatus::Ended(TaskEnd::Failed { error, traceback }) => {
-            (TaskReportStatus::Failed, Some(error.clone()), traceback.as_str())
+            (Some(error.clone()), traceback.clone())
         }
+        TaskStatus::Ended(TaskEnd::Cancelled { reason }) => (Some(reason.clone()), String::new()),
+        _ => (None, String::new()),
     };
     TaskReport {
         name: state.name(id).to_owned(),
-        status,
+        status: status(state.stage(id)),
+        added_s: task.added_s,
+        wishes: task.spec.wishes.clone(),
         final_loss: task.loss.or_else(|| losses.last().map(|point| point.1)),
         step: task.step,
         steps: task.steps,
@@ -146,49 +166,70 @@ fn task(state: &State, id: TaskId, losses: &[LossPoint]) -> TaskReport {
         gpus: last.map(|attempt| attempt.strategy.gpus),
         knobs: last.map(|attempt| attempt.strategy.knobs.clone()).unwrap_or_default(),
         start_s: attempts.first().map(|attempt| attempt.launched_s),
-        end_s: last.and_then(|attempt| attempt.ended.as_ref()).map(|(_, end_s)| *end_s),
-        planned_s,
-        realised_s: last.map(|_| training_s(state, id)),
+        end_s: last.and_then(|attempt| attempt.ended.as_ref()).map(|ended| ended.at_s),
+        planned_s: place.map(|place| place.end_s - place.start_s),
+        realised_s: last.map(|_| training_s(state, history, id)),
         blocked_s: task.blocked_s,
-        estimate_error: estimate_error(state, id),
+        estimate_error: estimate_error(state, history, id),
         attempts: attempts.len(),
         error,
-        traceback: traceback.to_owned(),
-        dir: state.config.tasks[id.0].dir.clone(),
-        losses: thin(losses),
+        traceback,
+        dir: task.spec.dir.clone(),
+        losses,
+    }
+}
+
+fn status(stage: Stage) -> TaskReportStatus {
+    match stage {
+        Stage::Measuring => TaskReportStatus::Measuring,
+        Stage::Waiting => TaskReportStatus::Waiting,
+        Stage::Running => TaskReportStatus::Running,
+        Stage::Paused => TaskReportStatus::Paused,
+        Stage::Done => TaskReportStatus::Done,
+        Stage::Failed => TaskReportStatus::Failed,
+        Stage::Cancelled => TaskReportStatus::Cancelled,
     }
 }
 
 fn trials(state: &State) -> Vec<TrialReport> {
-    let trials = state.trials.iter().map(|slot| TrialReport {
-        task: slot.task.0,
-        speaks_for: state.tasks_like(slot.task).map(|task| task.0).collect(),
-        technique: slot.strategy.technique.clone(),
-        gpus: slot.strategy.gpus,
-        knobs: slot.strategy.knobs.clone(),
-        reused: slot.reused,
-        result: slot.outcome.clone(),
-    });
-    trials.collect()
+    let of_group = |group: &saturn_engine::Group| {
+        let speaks_for: Vec<usize> = group.tasks.iter().map(|task| task.0).collect();
+        let Some(first) = speaks_for.first().copied() else { return Vec::new() };
+        let trials = group.trials.iter().rev().map(|(key, trial)| TrialReport {
+            task: first,
+            speaks_for: speaks_for.clone(),
+            technique: trial.strategy.technique.clone(),
+            gpus: trial.strategy.gpus,
+            gpu_type: key.gpu_type.clone(),
+            knobs: trial.strategy.knobs.clone(),
+            reused: trial.reused,
+            result: trial.outcome.clone(),
+        });
+        trials.collect()
+    };
+    state.groups.iter().flat_map(of_group).collect()
 }
 
-fn attempt(id: AttemptId, attempt: &Attempt) -> AttemptReport {
-    let how = attempt.ended.as_ref().map(|(end, _)| match end {
+fn attempt(state: &State, id: AttemptId, attempt: &PastAttempt) -> AttemptReport {
+    let how = attempt.ended.as_ref().map(|ended| match ended.end {
         AttemptEnd::Finished => "finished",
         AttemptEnd::Stopped => "stopped",
         AttemptEnd::Killed => "killed",
         AttemptEnd::Lost => "lost",
+        AttemptEnd::Abandoned => "abandoned",
         AttemptEnd::Failed { .. } => "failed",
     });
-    let error = attempt.ended.as_ref().and_then(|(end, _)| match end {
+    let error = attempt.ended.as_ref().and_then(|ended| match &ended.end {
         AttemptEnd::Failed { failure } => Some(failure.error.clone()),
         _ => None,
     });
+    let from_step = attempt.started.map(|(step, _)| step);
+    let live_step = state.attempts.get(&id).map(|live| live.step);
     AttemptReport {
         attempt: id.0,
         task: attempt.task.0,
         purpose: match attempt.purpose {
-            Purpose::Trial(_) => AttemptPurpose::Trial,
+            Purpose::Trial => AttemptPurpose::Trial,
             Purpose::Train => AttemptPurpose::Train,
         },
         technique: attempt.strategy.technique.clone(),
@@ -196,10 +237,10 @@ fn attempt(id: AttemptId, attempt: &Attempt) -> AttemptReport {
         gang: attempt.gang.clone(),
         launched_s: attempt.launched_s,
         started_s: attempt.started.map(|(_, at_s)| at_s),
-        ended_s: attempt.ended.as_ref().map(|(_, at_s)| *at_s),
+        ended_s: attempt.ended.as_ref().map(|ended| ended.at_s),
         how: how.map(str::to_owned),
-        from_step: attempt.started.map(|(step, _)| step),
-        step: attempt.step,
+        from_step,
+        step: attempt.ended.as_ref().map_or(live_step.unwrap_or(0), |ended| ended.step),
         error,
     }
 }

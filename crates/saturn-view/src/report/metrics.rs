@@ -1,13 +1,13 @@
 //! What workers wrote of their losses, read and thinned for drawing.
 
-use std::collections::BTreeMap;
+use std::io::{self, BufRead};
 
 use serde::Deserialize;
 
 /// Finished steps, and the loss of the last of them.
 pub type LossPoint = (u64, f64);
 
-/// The most points that a report keeps of one task.
+/// The most points that are kept of one task.
 pub const MAX_POINTS: usize = 400;
 
 #[derive(Deserialize)]
@@ -16,80 +16,158 @@ struct Line {
     loss: f64,
 }
 
-/// Reads a `metrics.jsonl`: one `{"step": …, "loss": …}` a line.
+/// Reads a `metrics.jsonl`: one `{"step": …, "loss": …}` a line. At most [`MAX_POINTS`] points are
+/// kept, however long it is: the first, the last, and between them the least and the greatest loss of
+/// each stretch, so that spikes stay visible.
 ///
-/// A step that was trained again after a failure occurs more than once: the last one counts. Lines
-/// that say nothing are passed over: a torn last line of a killed worker, a loss that is not a
-/// number.
-pub fn read_metrics(text: &str) -> Vec<LossPoint> {
-    let mut by_step = BTreeMap::new();
-    for line in text.lines() {
-        if let Ok(Line { step, loss }) = serde_json::from_str(line)
+/// Where a step was trained again after a failure, what was written of it and of later steps before
+/// counts no more. Lines that say nothing are passed over: a torn last line of a killed worker, a
+/// loss that is not a number.
+pub fn read_metrics(mut from: impl BufRead) -> io::Result<Vec<LossPoint>> {
+    let mut curve = Curve::default();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if from.read_until(b'\n', &mut line)? == 0 {
+            return Ok(curve.points());
+        }
+        if let Ok(Line { step, loss }) = serde_json::from_slice(&line)
             && loss.is_finite()
         {
-            by_step.insert(step, loss);
+            curve.push((step, loss));
         }
     }
-    by_step.into_iter().collect()
 }
 
-/// At most [`MAX_POINTS`] of `points`, which are by step: the first, the last, and between them the
-/// least and the greatest loss of each stretch, so that spikes stay visible.
-pub fn thin(points: &[LossPoint]) -> Vec<LossPoint> {
-    let (Some(first), Some(last)) = (points.first(), points.last()) else { return Vec::new() };
-    if points.len() <= MAX_POINTS {
-        return points.to_vec();
-    }
-    let inner = &points[1..points.len() - 1];
-    let stretch = inner.len().div_ceil((MAX_POINTS - 2) / 2);
-    let mut thinned = vec![*first];
-    for part in inner.chunks(stretch) {
-        let by_loss = |left: &&LossPoint, right: &&LossPoint| left.1.total_cmp(&right.1);
-        let lowest = part.iter().min_by(by_loss);
-        let highest = part.iter().max_by(by_loss);
-        if let (Some(lowest), Some(highest)) = (lowest, highest) {
-            let (early, late) =
-                if lowest.0 <= highest.0 { (lowest, highest) } else { (highest, lowest) };
-            thinned.push(*early);
-            if early.0 != late.0 {
-                thinned.push(*late);
+/// A curve of bounded size.
+#[derive(Default)]
+struct Curve {
+    first: Option<LossPoint>,
+    last: Option<LossPoint>,
+    /// Steps that a stretch is long, as a power of two.
+    log_stretch: u32,
+    stretches: Vec<Stretch>,
+}
+
+/// What is kept of neighbouring steps.
+#[derive(Clone, Copy)]
+struct Stretch {
+    index: u64,
+    low: LossPoint,
+    high: LossPoint,
+}
+
+impl Curve {
+    /// The most stretches; the first and the last point come on top.
+    const MAX_STRETCHES: usize = (MAX_POINTS - 2) / 2;
+
+    fn push(&mut self, point: LossPoint) {
+        if self.last.is_some_and(|last| point.0 <= last.0) {
+            self.go_back_to(point.0);
+        }
+        self.first.get_or_insert(point);
+        self.last = Some(point);
+        let index = point.0 >> self.log_stretch;
+        match self.stretches.last_mut() {
+            Some(stretch) if stretch.index == index => stretch.take_in(point),
+            _ => self.stretches.push(Stretch { index, low: point, high: point }),
+        }
+        while self.stretches.len() > Self::MAX_STRETCHES {
+            self.log_stretch += 1;
+            let mut merged: Vec<Stretch> = Vec::new();
+            for mut stretch in std::mem::take(&mut self.stretches) {
+                stretch.index >>= 1;
+                match merged.last_mut() {
+                    Some(last) if last.index == stretch.index => {
+                        last.take_in(stretch.low);
+                        last.take_in(stretch.high);
+                    }
+                    _ => merged.push(stretch),
+                }
             }
+            self.stretches = merged;
         }
     }
-    thinned.push(*last);
-    thinned
+
+    /// Forgets this step and all later ones.
+    fn go_back_to(&mut self, step: u64) {
+        self.first = self.first.filter(|first| first.0 < step);
+        self.stretches.retain_mut(|stretch| {
+            let kept = [stretch.low, stretch.high].into_iter().filter(|point| point.0 < step);
+            let kept: Vec<LossPoint> = kept.collect();
+            let (Some(low), Some(high)) = (kept.first(), kept.last()) else { return false };
+            (stretch.low, stretch.high) = (*low, *high);
+            true
+        });
+    }
+
+    fn points(self) -> Vec<LossPoint> {
+        let stretches = self.stretches.iter().flat_map(|stretch| [stretch.low, stretch.high]);
+        let mut points: Vec<LossPoint> =
+            self.first.into_iter().chain(stretches).chain(self.last).collect();
+        points.sort_by_key(|point| point.0);
+        points.dedup_by_key(|point| point.0);
+        points
+    }
+}
+
+impl Stretch {
+    fn take_in(&mut self, point: LossPoint) {
+        if point.1 < self.low.1 {
+            self.low = point;
+        }
+        if point.1 > self.high.1 {
+            self.high = point;
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_last_word_on_a_step_counts() {
-        let text = "{\"step\":1,\"loss\":3.0,\"t\":1.5}\n{\"step\":2,\"loss\":2.0,\"t\":1.6}\n\
-                    {\"step\":2,\"loss\":2.5}\n{\"step\":3,\"loss\":NaN}\n\n{\"step\":4,\"lo";
-        assert_eq!(read_metrics(text), [(1, 3.0), (2, 2.5)]);
-        assert_eq!(read_metrics(""), []);
+    fn read(points: impl IntoIterator<Item = LossPoint>) -> Vec<LossPoint> {
+        let lines = points
+            .into_iter()
+            .map(|(step, loss)| format!("{{\"step\": {step}, \"loss\": {loss}, \"t\": 1.5}}\n"));
+        read_metrics(lines.collect::<String>().as_bytes()).unwrap()
     }
 
     #[test]
-    fn thinning_keeps_ends_and_spikes() {
-        let mut points: Vec<LossPoint> =
-            (1..=10_000).map(|step| (step, 100.0 / step as f64)).collect();
-        points[5000].1 = 77.0;
-        let thinned = thin(&points);
-        assert!(thinned.len() <= MAX_POINTS, "{}", thinned.len());
-        assert_eq!(thinned.first(), points.first());
-        assert_eq!(thinned.last(), points.last());
-        assert!(thinned.contains(&(5001, 77.0)));
-        assert!(thinned.is_sorted_by(|left, right| left.0 < right.0));
+    fn lines_that_say_nothing_are_passed_over() {
+        let text = b"{\"step\":1,\"loss\":3.0,\"t\":1.5}\n\xff\xfe\n{\"step\":3,\"loss\":NaN}\n\n\
+                     {\"step\":4,\"loss\":2.5}\n{\"step\":5,\"lo";
+        assert_eq!(read_metrics(&text[..]).unwrap(), [(1, 3.0), (4, 2.5)]);
+        assert_eq!(read_metrics(&b""[..]).unwrap(), []);
+    }
+
+    #[test]
+    fn what_was_trained_again_counts_once() {
+        let once = (1..=10).map(|step| (step, 10.0));
+        let again = (6..=8).map(|step| (step, 5.0));
+        let mut expected: Vec<LossPoint> = (1..=5).map(|step| (step, 10.0)).collect();
+        expected.extend((6..=8).map(|step| (step, 5.0)));
+        assert_eq!(read(once.chain(again)), expected);
+        assert_eq!(read([(3, 1.0), (1, 2.0)]), [(1, 2.0)]);
+    }
+
+    #[test]
+    fn long_curves_keep_ends_and_spikes_evenly() {
+        let points = (1..=100_000)
+            .map(|step| (step, if step == 50_001 { 77.0 } else { 1.0 + 1.0 / f64::from(step) }));
+        let thinned = read(points.map(|(step, loss)| (u64::try_from(step).unwrap(), loss)));
+        assert!(thinned.len() <= MAX_POINTS && thinned.len() > MAX_POINTS / 4, "{}", thinned.len());
+        assert_eq!(thinned[0].0, 1);
+        assert_eq!(thinned[thinned.len() - 1].0, 100_000);
+        assert!(thinned.contains(&(50_001, 77.0)));
+        assert!(
+            thinned.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[1].0 - pair[0].0 <= 1024)
+        );
     }
 
     #[test]
     fn short_curves_are_kept_whole() {
-        let points: Vec<LossPoint> = (1..=400).map(|step| (step, 1.0)).collect();
-        assert_eq!(thin(&points), points);
-        assert_eq!(thin(&points[..1]), [(1, 1.0)]);
-        assert_eq!(thin(&[]), []);
+        let points: Vec<LossPoint> = (1..=198).map(|step| (step, 1.0 / step as f64)).collect();
+        assert_eq!(read(points.clone()), points);
     }
 }

@@ -1,10 +1,12 @@
 //! What is said of plans: the first in full, later ones by what they change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use saturn_engine::{PlannedTask, RunPlan, State, TaskId};
+use saturn_core::names::escape_terminal;
+use saturn_engine::{Place, PlanSource, RunPlan, State, TaskId};
 
 use super::{INDENT, Transcript, more};
+use crate::history::History;
 use crate::plan_table::{current_practice_claim, run_plan_claim, run_plan_lines};
 use crate::units::{count, duration, signed_percent};
 use crate::words;
@@ -13,8 +15,14 @@ use crate::words;
 const MAX_CHANGES: usize = 8;
 
 impl Transcript {
-    pub(super) fn planned(&mut self, state: &State, plan: &RunPlan, now_s: f64) -> Vec<String> {
-        let before = state.plans.iter().rev().nth(1);
+    pub(super) fn planned(
+        &mut self,
+        state: &State,
+        history: &History,
+        plan: &RunPlan,
+        now_s: f64,
+    ) -> Vec<String> {
+        let before = history.plans.iter().rev().nth(1);
         match before {
             Some(before) if !self.show_plan => self.replanned(state, before, plan, now_s),
             _ => self.first_plan(state, plan, now_s),
@@ -25,6 +33,7 @@ impl Transcript {
         self.show_plan = false;
         let claim = format!("{}, {}", tasks_and_switches(plan), run_plan_claim(plan));
         let mut lines = vec![self.line(now_s, &self.paint.bold("plan"), &self.paint.bold(&claim))];
+        lines.extend(why_extended(plan).map(|why| more(&why)));
         if let Some(current_practice_s) = plan.current_practice_s {
             lines.push(more(&current_practice_claim(current_practice_s, plan.makespan_s)));
         }
@@ -43,22 +52,26 @@ impl Transcript {
         plan: &RunPlan,
         now_s: f64,
     ) -> Vec<String> {
-        let end_s = plan.at_s + plan.makespan_s;
-        let instead = match self.expected_end_s {
-            Some(expected_s) if expected_s > now_s && expected_s.is_finite() => format!(
+        let instead = match plan.instead_of_s {
+            Some(instead_s) if instead_s > 0.0 => format!(
                 " instead of {} ({})",
-                duration(expected_s - now_s),
-                signed_percent((end_s - expected_s) / (expected_s - now_s)),
+                duration(instead_s),
+                signed_percent(plan.makespan_s / instead_s - 1.0),
             ),
             _ => String::new(),
         };
+        let what = match plan.source {
+            PlanSource::Solver => "new plan for",
+            PlanSource::Extended { .. } => "plan extended to",
+        };
         let text = format!(
-            "new plan for {}: {} more{instead}; {}",
+            "{what} {}: {} more{instead}; {}",
             tasks_and_switches(plan),
-            duration(end_s - now_s),
+            duration(plan.makespan_s),
             run_plan_claim(plan),
         );
         let mut lines = vec![self.line(now_s, &self.paint.bold("re-plan"), &text)];
+        lines.extend(why_extended(plan).map(|why| more(&why)));
         let changes = self.changes(state, before, plan);
         let num_more = changes.len().saturating_sub(MAX_CHANGES);
         lines.extend(changes.iter().take(MAX_CHANGES).map(|change| more(change)));
@@ -70,20 +83,22 @@ impl Transcript {
 
     /// Tasks whose strategy or place differs between two plans.
     fn changes(&self, state: &State, before: &RunPlan, plan: &RunPlan) -> Vec<String> {
-        let cluster = &state.config.cluster;
-        let mut changes = Vec::new();
-        let places = |plan: &RunPlan, task: TaskId| -> Vec<String> {
-            let place = |planned: &PlannedTask| {
-                let strategy = words::strategy(&planned.strategy);
-                format!("{strategy} on {}", words::devices(cluster, &planned.gang))
+        let (was, now) = (by_task(before), by_task(plan));
+        let words = |places: &[&Place]| {
+            let place = |place: &&Place| {
+                let strategy = words::strategy(&place.strategy);
+                format!("{strategy} on {}", words::devices(&state.cluster, &place.gang))
             };
-            plan.places_of(task).map(place).collect()
+            places.iter().map(place).collect::<Vec<_>>()
         };
-        let tasks: BTreeSet<TaskId> = plan.tasks.iter().map(|planned| planned.task).collect();
-        for task in tasks {
-            let (was, now) = (places(before, task), places(plan, task));
+        let mut changes = Vec::new();
+        let mut told: BTreeSet<TaskId> = BTreeSet::new();
+        for place in &plan.places {
+            let task = place.task;
+            let (Some(was), Some(now)) = (was.get(&task), now.get(&task)) else { continue };
+            let (was, now) = (words(was), words(now));
             // What is left of the old plan may be all there is of the new one.
-            if !was.is_empty() && !was.ends_with(&now) {
+            if told.insert(task) && !was.ends_with(&now) {
                 let name = self.name(state, task);
                 changes.push(format!("{name}  {} → {}", was.join(", "), now.join(", ")));
             }
@@ -98,6 +113,37 @@ impl Transcript {
             duration(best_s),
         );
         self.line(now_s, "re-plan", &text)
+    }
+
+    pub(super) fn not_solved(&self, state: &State, reason: &str, now_s: f64) -> String {
+        let meanwhile = if state.plan.is_some() {
+            "the plan in force goes on"
+        } else {
+            "tasks are placed one by one"
+        };
+        let text = format!("no plan from the solver, {meanwhile}: {}", words::first_line(reason));
+        self.line(now_s, &self.paint.warn("re-plan"), &text)
+    }
+}
+
+/// The places of each task, in the plan's order.
+fn by_task(plan: &RunPlan) -> BTreeMap<TaskId, Vec<&Place>> {
+    let mut places: BTreeMap<TaskId, Vec<&Place>> = BTreeMap::new();
+    for place in &plan.places {
+        places.entry(place.task).or_default().push(place);
+    }
+    places
+}
+
+/// Why a plan is not the solver's; `None` where it is, or nothing more is to be said.
+fn why_extended(plan: &RunPlan) -> Option<String> {
+    match &plan.source {
+        PlanSource::Solver => None,
+        PlanSource::Extended { reason } => {
+            let reason = reason.as_ref().map(|reason| format!(": {}", escape_terminal(reason)));
+            let reason = reason.unwrap_or_default();
+            Some(format!("what had no place is put behind what has one, task by task{reason}"))
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! What is said of training attempts and of how tasks end.
 
-use saturn_core::Strategy;
+use saturn_core::StrategyKey;
 use saturn_core::names::escape_terminal;
-use saturn_engine::{AttemptEnd, AttemptId, Purpose, State, StopReason, TaskEnd, TaskId, forecast};
+use saturn_engine::{AttemptEnd, AttemptId, Purpose, State, StopReason, TaskEnd, TaskId};
 
 use super::{Transcript, more};
+use crate::history::{History, PastAttempt};
 use crate::outcome::{planned_s, training_s};
 use crate::text::pad;
 use crate::units::{count, duration, number, signed_percent};
@@ -27,16 +28,18 @@ impl Transcript {
             (from, Some(steps)) => format!("from step {from} of {steps}"),
             (from, None) => format!("from step {from}"),
         };
-        let expected = forecast(state, now_s).tasks.get(&launched.task).copied();
-        let expected = expected
-            .filter(|(_, end_s)| *end_s > now_s)
-            .map(|(_, end_s)| format!(", expected to take {}", duration(end_s - now_s)))
-            .unwrap_or_default();
+        let until = launched.until_step.map(|step| format!(" to step {step}")).unwrap_or_default();
+        let expected_s = state.time_left_s(launched, launched.until_step, now_s);
+        let expected = if task.steps.is_some() && expected_s > 0.0 {
+            format!(", expected to take {}", duration(expected_s))
+        } else {
+            String::new()
+        };
         let text = format!(
-            "{}  {}  {}, {steps}{expected}",
+            "{}  {}  {}, {steps}{until}{expected}",
             self.name(state, launched.task),
             pad(&words::strategy(&launched.strategy), Self::strategy_width(state)),
-            words::on_devices(&state.config.cluster, &launched.gang),
+            words::on_devices(&state.cluster, &launched.gang),
         );
         vec![self.line(now_s, "start", &text)]
     }
@@ -44,43 +47,43 @@ impl Transcript {
     pub(super) fn ended(
         &mut self,
         state: &State,
-        attempt: AttemptId,
+        history: &History,
+        id: AttemptId,
         end: &AttemptEnd,
         step: u64,
         now_s: f64,
     ) -> Vec<String> {
-        let Some(ended) = state.attempts.get(&attempt) else { return Vec::new() };
-        if ended.purpose != Purpose::Train {
+        let Some(ended) = history.attempts.get(&id) else { return Vec::new() };
+        if ended.purpose != Purpose::Train && *end != AttemptEnd::Abandoned {
             return Vec::new();
         }
         let name = self.name(state, ended.task);
         match end {
             AttemptEnd::Finished => Vec::new(),
             AttemptEnd::Stopped => {
-                let why = match ended.stopping {
-                    Some(StopReason::Replan) => ", to go on as the new plan says",
-                    Some(StopReason::Interrupt) => "",
-                    Some(StopReason::Switch) | None => ", to be switched as planned",
-                };
-                vec![self.line(
-                    now_s,
-                    "stop",
-                    &format!("{name}  at the checkpoint of step {step}{why}"),
-                )]
+                let why = why_stopped(ended);
+                let text = format!("{name}  at the checkpoint of step {step}{why}");
+                vec![self.line(now_s, "stop", &text)]
             }
             AttemptEnd::Killed => {
                 let text = format!("{name}  killed; the checkpoint of step {step} stays");
                 vec![self.line(now_s, &self.paint.warn("stop"), &text)]
             }
             AttemptEnd::Lost => {
-                let text = format!(
-                    "{name}  its processes went away with the last run; goes on from step {step}"
-                );
+                let text = format!("{name}  its processes have gone; goes on from step {step}");
                 vec![self.line(now_s, &self.paint.warn("lost"), &text)]
+            }
+            AttemptEnd::Abandoned => {
+                let text = format!(
+                    "{name}  attempt {id}: its processes were killed and live on; {} not used until \
+                     they are gone",
+                    words::on_devices(&state.cluster, &ended.gang),
+                );
+                vec![self.line(now_s, &self.paint.bad("abandon"), &text)]
             }
             AttemptEnd::Failed { failure } => {
                 let text = format!(
-                    "{name}  attempt {attempt} ({}), rank {}: {}: {}",
+                    "{name}  attempt {id} ({}), rank {}: {}: {}",
                     words::strategy(&ended.strategy),
                     failure.rank,
                     words::failure_kind(failure.kind),
@@ -88,8 +91,8 @@ impl Transcript {
                 );
                 let mut lines = vec![self.line(now_s, &self.paint.bad("failed"), &text)];
                 lines.extend(self.traceback(state, ended.task, &failure.traceback));
-                let dir = &state.config.tasks[ended.task.0].dir;
-                let log = format!("log: {dir}/attempts/{attempt}/rank-{}.log", failure.rank);
+                let dir = &state.task(ended.task).spec.dir;
+                let log = format!("log: {dir}/attempts/{id}/rank-{}.log", failure.rank);
                 lines.push(more(&self.paint.dim(&escape_terminal(&log))));
                 lines
             }
@@ -101,16 +104,21 @@ impl Transcript {
         state: &State,
         task: TaskId,
         not_before_s: f64,
+        counts: bool,
         now_s: f64,
     ) -> String {
         let wait_s = not_before_s - now_s;
         let when = if wait_s > 0.0 { format!("in {}", duration(wait_s)) } else { "now".to_owned() };
+        let counted = if counts {
+            let most = state.config.policy.max_failures;
+            format!("failure {} of at most {most} in a row", state.task(task).failures)
+        } else {
+            "not counted against it".to_owned()
+        };
         let text = format!(
-            "{}  tries again {when}, from step {} (failure {} of at most {} in a row)",
+            "{}  tries again {when}, from step {} ({counted})",
             self.name(state, task),
             state.task(task).checkpoint_step,
-            state.task(task).failures,
-            state.config.policy.max_failures,
         );
         self.line(now_s, &self.paint.warn("retry"), &text)
     }
@@ -119,14 +127,14 @@ impl Transcript {
         &self,
         state: &State,
         task: TaskId,
-        strategy: &Strategy,
+        key: &StrategyKey,
         reason: &str,
         now_s: f64,
     ) -> String {
         let text = format!(
             "{}  not under {} again: {}",
             self.name(state, task),
-            words::strategy(strategy),
+            words::technique_on(&key.technique, key.gpus),
             first_line(reason),
         );
         self.line(now_s, &self.paint.warn("exclude"), &text)
@@ -135,6 +143,7 @@ impl Transcript {
     pub(super) fn task_ended(
         &mut self,
         state: &State,
+        history: &History,
         task: TaskId,
         end: &TaskEnd,
         now_s: f64,
@@ -142,8 +151,8 @@ impl Transcript {
         let name = self.name(state, task);
         match end {
             TaskEnd::Done { loss } => {
-                let took_s = training_s(state, task);
-                let planned = planned_s(state, task)
+                let took_s = training_s(state, history, task);
+                let planned = planned_s(history, task)
                     .map(|planned_s| {
                         format!(
                             " (planned {}, {})",
@@ -172,7 +181,22 @@ impl Transcript {
                 lines.extend(self.traceback(state, task, traceback));
                 lines
             }
+            TaskEnd::Cancelled { reason } => {
+                let text = format!("{name}  {}", first_line(reason));
+                vec![self.line(now_s, &self.paint.warn("cancel"), &text)]
+            }
         }
+    }
+}
+
+/// What is to come of an attempt that stopped at a checkpoint.
+fn why_stopped(ended: &PastAttempt) -> &'static str {
+    match ended.stopping {
+        Some((StopReason::Replan, _)) => ", to go on as the new plan says",
+        Some((StopReason::Interrupt, _)) => "",
+        Some((StopReason::Pause, _)) => ", paused",
+        Some((StopReason::SetAside, _)) => ", to go on on other devices",
+        Some((StopReason::Switch, _)) | None => ", to be switched as planned",
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use saturn_engine::State;
-use saturn_view::{Console, Paint, Results, Transcript};
+use saturn_engine::{Observer, State};
+use saturn_view::{Console, History, Paint, Results, Transcript};
 
 use crate::scripted::{self, Script};
 
@@ -67,8 +67,9 @@ fn a_second_interrupt_says_that_it_stops_at_once() {
     let mut script = Script::new();
     let record = saturn_engine::Record::Interrupted { at_once: true };
     script.tell(3.0, record.clone());
-    let lines = Transcript::new(Paint::PLAIN, 80).record(&script.state, &record, 3.0);
-    assert_eq!(lines, ["   0:03  stop     stopping at once"]);
+    let lines =
+        Transcript::new(Paint::PLAIN, 80).record(&script.state, &History::default(), &record, 3.0);
+    assert_eq!(lines, ["   0:03  stop     stopping at once; Ctrl-C again to wait for nothing"]);
 }
 
 #[test]
@@ -82,5 +83,7 @@ fn a_search_sums_up_its_trials() {
         report: None,
         profile: Some("saturn_runs/a/profile.json".to_owned()),
     };
-    insta::assert_snapshot!(saturn_view::summary(&script.state, &results, Paint::PLAIN).join("\n"));
+    insta::assert_snapshot!(
+        saturn_view::summary(&script.state, &script.history, &results, Paint::PLAIN).join("\n")
+    );
 }

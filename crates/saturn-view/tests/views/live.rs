@@ -6,7 +6,7 @@ use saturn_view::live::{counter, region};
 use crate::scripted::Script;
 
 fn shown(script: &Script, now_s: f64, columns: usize, rows: usize) -> String {
-    region(&script.state, now_s, columns, rows, Paint::PLAIN).join("\n")
+    region(&script.state, &script.history, now_s, (columns, rows), Paint::PLAIN).join("\n")
 }
 
 fn training() -> Script {
@@ -21,7 +21,7 @@ fn training() -> Script {
 fn before_the_first_worker_has_started() {
     let script = Script::new();
     insta::assert_snapshot!(shown(&script, 3.2, 100, 20));
-    assert_eq!(counter(&script.state, 3.2), None);
+    assert_eq!(counter(&script.state, &script.history, 3.2), None);
 }
 
 #[test]
@@ -29,13 +29,19 @@ fn while_trials_run() {
     let mut script = Script::new();
     script.some_trials(7);
     insta::assert_snapshot!(shown(&script, 9.0, 110, 20));
-    insta::assert_snapshot!("trials_counter", counter(&script.state, 9.0).unwrap());
+    insta::assert_snapshot!(
+        "trials_counter",
+        counter(&script.state, &script.history, 9.0).unwrap()
+    );
 }
 
 #[test]
 fn while_tasks_train() {
-    insta::assert_snapshot!(shown(&training(), 30.0, 110, 20));
-    insta::assert_snapshot!("training_counter", counter(&training().state, 30.0).unwrap());
+    let script = training();
+    insta::assert_snapshot!(shown(&script, 30.0, 110, 20));
+    insta::assert_snapshot!("on_a_narrow_terminal", shown(&script, 30.0, 80, 20));
+    let line = counter(&script.state, &script.history, 30.0).unwrap();
+    insta::assert_snapshot!("training_counter", line);
 }
 
 #[test]
@@ -48,7 +54,10 @@ fn while_tasks_stop() {
 #[test]
 fn nothing_wraps_and_nothing_scrolls_away() {
     for (columns, rows) in [(30, 3), (50, 4), (80, 24), (1, 1)] {
-        let lines = region(&training().state, 30.0, columns, rows, Paint::COLOUR);
+        let lines = {
+            let script = training();
+            region(&script.state, &script.history, 30.0, (columns, rows), Paint::COLOUR)
+        };
         assert!(lines.len() <= rows.max(3), "{} of {rows}", lines.len());
         assert!(lines.iter().all(|line| saturn_view::text::width(line) < columns.max(2)));
     }

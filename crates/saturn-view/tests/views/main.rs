@@ -3,10 +3,16 @@
 #[cfg(test)]
 mod console;
 #[cfg(test)]
+mod explain;
+#[cfg(test)]
 mod live;
+#[cfg(test)]
+mod open_world;
 #[cfg(test)]
 mod plans;
 #[cfg(test)]
 mod report;
 #[cfg(test)]
 mod scripted;
+#[cfg(test)]
+mod status;

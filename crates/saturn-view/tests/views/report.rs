@@ -1,8 +1,10 @@
 //! A run's report: as a file, and as a page.
 
+use saturn_core::Node;
+use saturn_engine::{NodeId, Purpose, Record};
 use saturn_view::{LossPoint, Report, render_html};
 
-use crate::scripted::Script;
+use crate::scripted::{self, Script};
 
 /// Losses that fall from `high` to `low` over `steps`, with the noise of batches.
 pub(crate) fn losses(steps: u64, high: f64, low: f64) -> Vec<LossPoint> {
@@ -21,14 +23,14 @@ fn whole_run() -> Report {
     script.plan();
     script.first_training();
     script.rest();
-    let losses = [
+    let losses = vec![
         losses(400, 5.6, 2.1),
         losses(400, 5.6, 1.9),
         losses(300, 2.3, 0.05),
         losses(150, 2.3, 0.14),
         Vec::new(),
     ];
-    Report::build(&script.state, "sweep <i>&</i>", &losses)
+    Report::build(&script.state, &script.history, "sweep <i>&</i>", losses)
 }
 
 /// The report without its curves, which say nothing to a reader of a snapshot.
@@ -66,19 +68,50 @@ fn a_page_fetches_nothing_and_obeys_no_name() {
         assert!(!page.contains(fetch), "{fetch}");
     }
     assert!(page.contains("default-src 'none'"));
+    assert!(!page.contains("script-src 'unsafe-inline'") && !page.contains(" onclick="));
     assert_eq!(page.matches("<script").count(), 1);
     assert!(page.contains("sweep &lt;i&gt;&amp;&lt;/i&gt;"));
     assert!(!page.contains("<b64>") && !page.contains("<data>"));
     assert!(!page.contains('\u{1b}'));
 }
 
+/// Ten thousand devices and tasks must not make a page that no browser opens.
+#[test]
+fn a_large_run_has_a_page_of_bearable_size() {
+    let nodes: Vec<Node> = (0..1250).map(|node| Node::new(format!("n{node}"), 8, "cpu")).collect();
+    let tasks: Vec<_> =
+        (0..10_000).map(|task| scripted::task(&format!("task-{task}"), 100, "alike")).collect();
+    let mut script = Script::of(scripted::config(), &nodes, &tasks);
+    for task in 0..10_000 {
+        let (node, device) = (task / 8, u32::try_from(task % 8).unwrap());
+        let gang = crate::open_world::on(node, &[device]);
+        let one = scripted::strategy("ddp", 1);
+        let attempt = script.launch_on(1.0, task, Purpose::Train, one, gang);
+        script.tell(2.0, Record::Started { attempt, step: 0, setup_s: 1.0 });
+    }
+    let curves = vec![losses(400, 5.0, 1.0); 10_000];
+    let report = Report::build(&script.state, &script.history, "large", curves);
+    let page = render_html(&report);
+    assert!(page.len() < 8_000_000, "{}", page.len());
+    assert!(page.contains("and 9000 more tasks"), "the rest is counted");
+    let text = saturn_view::summary(
+        &script.state,
+        &script.history,
+        &saturn_view::Results::default(),
+        saturn_view::Paint::PLAIN,
+    );
+    assert!(text.len() < 40);
+}
+
 #[test]
 fn a_run_without_a_plan_has_a_page_too() {
     let mut script = Script::new();
-    let page = render_html(&Report::build(&script.state, "just begun", &[]));
+    let page =
+        render_html(&Report::build(&script.state, &script.history, "just begun", Vec::new()));
     assert!(page.contains("unfinished"));
     script.trials();
-    let page = render_html(&Report::build(&script.state, "trials only", &[]));
+    let page =
+        render_html(&Report::build(&script.state, &script.history, "trials only", Vec::new()));
     assert!(page.contains("out of memory"));
 }
 
@@ -88,11 +121,13 @@ fn a_run_resumed_on_fewer_devices_shows_those_it_had() {
     script.trials();
     script.plan();
     script.first_training();
-    let mut cluster = script.state.config.cluster.clone();
-    cluster.nodes[0].gpus = 1;
-    script.tell(40.0, saturn_engine::Record::Resumed { cluster, device_memory_bytes: None });
-    let report = Report::build(&script.state, "shrunk", &[]);
+    let (node, spec) = (NodeId(0), Node::new("n0", 1, "cpu"));
+    script.tell(40.0, Record::Resumed { device_memory_bytes: None });
+    script.tell(40.0, Record::NodeLeft { node, reason: "it has other devices now".to_owned() });
+    script.tell(40.0, Record::NodeJoined { node, spec });
+    let report = Report::build(&script.state, &script.history, "shrunk", Vec::new());
     assert_eq!(report.devices.len(), 2);
+    assert!(report.devices[0].is_there && !report.devices[1].is_there);
     assert!(render_html(&report).contains("gpt-b8-lr3e-3"));
 }
 

@@ -4,12 +4,13 @@
 
 use std::num::NonZeroU64;
 
-use saturn_core::{Cluster, Gang, Knobs, Node, Placement, PlanStatus, Strategy, TrialOutcome};
+use saturn_core::{Gang, Knobs, Node, Placement, PlanStatus, Strategy, TrialOutcome};
 use saturn_engine::{
-    AttemptEnd, AttemptId, DeviceKind, FailureKind, Level, Mode, PlannedTask, Policy, Purpose,
-    RankFailure, Record, RunConfig, RunEnd, RunPlan, State, StopReason, TaskEnd, TaskId, TaskSpec,
-    TechniqueRef,
+    AttemptEnd, AttemptId, DeviceKind, FailureKind, Level, Mode, NodeId, Place, PlanSource, Policy,
+    Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan, State, StopReason, TaskEnd, TaskId,
+    TaskSpec, TechniqueRef, TrialKey, Wishes,
 };
+use saturn_view::History;
 
 pub(crate) const TRACEBACK: &str = "Traceback (most recent call last):\n  File \"sweep.py\", line 12, in \
                              get_dataloader\n\traise ValueError(\"no <data> \u{1b}[31mhere\")\n\
@@ -23,7 +24,7 @@ pub(crate) fn gang(devices: &[u32]) -> Gang {
     vec![Placement { node: 0, devices: devices.to_vec() }]
 }
 
-fn task(name: &str, steps: u64, key: &str) -> TaskSpec {
+pub(crate) fn task(name: &str, steps: u64, key: &str) -> TaskSpec {
     TaskSpec {
         name: name.to_owned(),
         dir: format!("tasks/{name}"),
@@ -33,6 +34,7 @@ fn task(name: &str, steps: u64, key: &str) -> TaskSpec {
         gpu_range: None,
         profile_key: key.to_owned(),
         measured: Vec::new(),
+        wishes: Wishes::default(),
     }
 }
 
@@ -46,38 +48,65 @@ pub(crate) fn config() -> RunConfig {
     RunConfig {
         mode: Mode::Orchestrate,
         device_kind: DeviceKind::Cpu,
-        cluster: Cluster { nodes: vec![Node::new("n0", 2, "cpu")] },
         device_memory_bytes: None,
         techniques: vec![technique("ddp"), technique("fsdp")],
-        tasks: vec![
-            task("gpt-b8-lr1e-3", 400, "gpt-b8"),
-            task("gpt-b8-lr3e-3", 400, "gpt-b8"),
-            task("vit-b32", 300, "vit-b32"),
-            task("vit <b64>", 150, "vit-b64"),
-            task("broken", 100, "broken"),
-        ],
         policy: Policy::default(),
     }
 }
 
-/// A state, and the records applied to it so far with their times.
+fn tasks() -> [TaskSpec; 5] {
+    [
+        task("gpt-b8-lr1e-3", 400, "gpt-b8"),
+        task("gpt-b8-lr3e-3", 400, "gpt-b8"),
+        task("vit-b32", 300, "vit-b32"),
+        task("vit <b64>", 150, "vit-b64"),
+        task("broken", 100, "broken"),
+    ]
+}
+
+/// A state and a history, and the records taken into them so far with their times.
 pub(crate) struct Script {
     pub(crate) state: State,
+    pub(crate) history: History,
     pub(crate) told: Vec<(Record, f64)>,
     next_attempt: u64,
 }
 
 impl Script {
-    pub(crate) fn new() -> Self {
-        let config = config();
-        let mut script =
-            Self { state: State::new(config.clone()), told: Vec::new(), next_attempt: 1 };
+    /// A run that has begun, with nodes and tasks.
+    pub(crate) fn of(config: RunConfig, nodes: &[Node], tasks: &[TaskSpec]) -> Self {
+        let mut script = Self {
+            state: State::new(config.clone()),
+            history: History::default(),
+            told: Vec::new(),
+            next_attempt: 1,
+        };
         script.tell(0.0, Record::Began { config });
+        for (node, spec) in nodes.iter().enumerate() {
+            script.tell(0.0, Record::NodeJoined { node: NodeId(node), spec: spec.clone() });
+        }
+        for spec in tasks {
+            script.add(0.0, spec.clone());
+        }
         script
+    }
+
+    /// Five tasks and nothing more, on two CPU slots.
+    pub(crate) fn new() -> Self {
+        let mut script = Self::of(config(), &[Node::new("n0", 2, "cpu")], &tasks());
+        script.tell(0.0, Record::Closed);
+        script
+    }
+
+    pub(crate) fn add(&mut self, now_s: f64, spec: TaskSpec) -> TaskId {
+        let task = TaskId(self.state.tasks.len());
+        self.tell(now_s, Record::TaskAdded { task, spec });
+        task
     }
 
     pub(crate) fn tell(&mut self, now_s: f64, record: Record) {
         self.state.apply(&record, now_s);
+        self.history.record(&self.state, &record, now_s);
         self.told.push((record, now_s));
     }
 
@@ -89,36 +118,49 @@ impl Script {
         strategy: Strategy,
         devices: &[u32],
     ) -> AttemptId {
+        self.launch_on(now_s, task, purpose, strategy, gang(devices))
+    }
+
+    pub(crate) fn launch_on(
+        &mut self,
+        now_s: f64,
+        task: usize,
+        purpose: Purpose,
+        strategy: Strategy,
+        gang: Gang,
+    ) -> AttemptId {
         let attempt = AttemptId(self.next_attempt);
         self.next_attempt += 1;
-        let gang = gang(devices);
         let (task, until_step) = (TaskId(task), None);
         let launched = Record::Launched { attempt, task, purpose, strategy, gang, until_step };
         self.tell(now_s, launched);
         attempt
     }
 
-    fn trial(
-        &mut self,
-        from_s: f64,
-        to_s: f64,
-        slot: usize,
-        devices: &[u32],
-        outcome: TrialOutcome,
-    ) {
-        let trial = self.state.trials[slot].clone();
-        let strategy = trial.strategy;
-        let attempt =
-            self.launch(from_s, trial.task.0, Purpose::Trial(slot), strategy.clone(), devices);
-        self.tell(to_s, Record::Tried { trial: slot, strategy, outcome });
-        self.tell(to_s, Record::Ended { attempt, end: AttemptEnd::Finished, step: 0 });
+    /// All trials that are open, by group, wide ones first.
+    fn open_trials(&self) -> Vec<(usize, TrialKey)> {
+        let mut open: Vec<(usize, TrialKey)> = self.state.open_trials().collect();
+        open.sort_by_key(|(group, key)| (*group, std::cmp::Reverse(key.strategy.gpus)));
+        open
+    }
+
+    fn launch_trial(&mut self, now_s: f64, group: usize, key: &TrialKey) -> AttemptId {
+        let strategy = self.state.groups[group].trials[key].strategy.clone();
+        let devices: Vec<u32> = (0..strategy.gpus).collect();
+        let task = self.state.groups[group].tasks[0];
+        let mut nodes = self.state.present_nodes();
+        let node = nodes.find(|node| self.state.gpu_type(*node) == key.gpu_type).unwrap().0;
+        drop(nodes);
+        let gang = vec![Placement { node, devices }];
+        self.launch_on(now_s, task.0, Purpose::Trial, strategy, gang)
     }
 
     /// All trials, from 1 s to 17 s, and the task that can't run given up.
     pub(crate) fn trials(&mut self) {
-        self.some_trials(self.state.trials.len());
+        self.some_trials(usize::MAX);
         let end = TaskEnd::Failed {
-            error: "no strategy can run it: ValueError: no <data> \u{1b}[31mhere".to_owned(),
+            error: "no technique can run it; ddp×1: ValueError: no <data> \u{1b}[31mhere"
+                .to_owned(),
             traceback: TRACEBACK.to_owned(),
         };
         self.tell(17.0, Record::TaskEnded { task: TaskId(4), end });
@@ -126,64 +168,73 @@ impl Script {
 
     /// The first `number` trials, one a second; if more are left, the next has been launched.
     pub(crate) fn some_trials(&mut self, number: usize) {
-        for slot in 0..number {
-            let from_s = 1.0 + slot as f64;
-            let trial = &self.state.trials[slot];
-            let speed = f64::from(trial.strategy.gpus).sqrt();
-            let name = self.state.name(trial.task).to_owned();
-            let outcome = match (name.as_str(), trial.strategy.technique.as_str()) {
-                ("broken", _) => TrialOutcome::Failed {
-                    error: "ValueError: no <data> \u{1b}[31mhere".to_owned(),
-                    traceback: TRACEBACK.to_owned(),
-                },
-                ("vit-b32", "fsdp") if trial.strategy.gpus == 2 => {
-                    TrialOutcome::NotApplicable { reason: "no layer to wrap".to_owned() }
-                }
-                ("vit <b64>", "fsdp") if trial.strategy.gpus == 1 => TrialOutcome::OutOfMemory {
-                    detail: "DefaultCPUAllocator: can't allocate memory: you tried to allocate \
-                             4096 bytes"
-                        .to_owned(),
-                },
-                (name, technique) => TrialOutcome::Measured {
-                    step_s: if name.starts_with("gpt") { 0.05 } else { 0.03 } / speed
-                        * if technique == "fsdp" { 1.2 } else { 1.0 },
-                    setup_s: 0.5,
-                    checkpoint_s: Some(0.4),
-                    peak_memory_bytes: 412_000_000,
-                    timed_steps: 3,
-                    batches_per_epoch: Some(56),
-                },
-            };
-            let devices: Vec<u32> = (0..trial.strategy.gpus).collect();
-            self.trial(from_s, from_s + 0.9, slot, &devices, outcome);
+        let mut from_s = self.state.now_s.floor() + 1.0;
+        for (group, key) in self.open_trials().into_iter().take(number) {
+            self.trial(from_s, group, &key);
+            from_s += 1.0;
         }
-        if let Some(next) = self.state.trials.get(number).cloned() {
-            let from_s = 1.0 + number as f64;
-            let devices: Vec<u32> = (0..next.strategy.gpus).collect();
-            self.launch(from_s, next.task.0, Purpose::Trial(number), next.strategy, &devices);
+        if let Some((group, key)) = self.open_trials().first() {
+            self.launch_trial(from_s, *group, key);
         }
+    }
+
+    fn trial(&mut self, from_s: f64, group: usize, key: &TrialKey) {
+        let name = self.state.groups[group].key.clone();
+        let strategy = self.state.groups[group].trials[key].strategy.clone();
+        let speed = f64::from(strategy.gpus).sqrt();
+        let outcome = match (name.as_str(), strategy.technique.as_str()) {
+            ("broken", _) => TrialOutcome::Failed {
+                error: "ValueError: no <data> \u{1b}[31mhere".to_owned(),
+                traceback: TRACEBACK.to_owned(),
+            },
+            ("vit-b32", "fsdp") if strategy.gpus == 2 => {
+                TrialOutcome::NotApplicable { reason: "no layer to wrap".to_owned() }
+            }
+            ("vit-b64", "fsdp") if strategy.gpus == 1 => TrialOutcome::OutOfMemory {
+                detail: "DefaultCPUAllocator: can't allocate memory: you tried to allocate \
+                         4096 bytes"
+                    .to_owned(),
+            },
+            (name, technique) => TrialOutcome::Measured {
+                step_s: if name.starts_with("gpt") { 0.05 } else { 0.03 } / speed
+                    * if key.gpu_type == "H100" { 0.6 } else { 1.0 }
+                    * if technique == "fsdp" { 1.2 } else { 1.0 },
+                setup_s: 0.5,
+                checkpoint_s: Some(0.4),
+                peak_memory_bytes: 412_000_000,
+                timed_steps: 3,
+                batches_per_epoch: Some(56),
+            },
+        };
+        let attempt = self.launch_trial(from_s, group, key);
+        let to_s = from_s + 0.9;
+        let gpu_type = key.gpu_type.clone();
+        self.tell(to_s, Record::Tried { group: name, gpu_type, strategy, outcome });
+        let end = AttemptEnd::Finished;
+        self.tell(to_s, Record::Ended { attempt, end, step: 0, step_s: None });
     }
 
     /// The first plan, at 17.4 s.
     pub(crate) fn plan(&mut self) {
-        let place =
-            |task: usize, technique: &str, devices: &[u32], start: f64, end: f64| PlannedTask {
-                task: TaskId(task),
-                strategy: strategy(technique, u32::try_from(devices.len()).unwrap()),
-                gang: gang(devices),
-                share: saturn_core::WHOLE,
-                until_step: None,
-                start_s: 17.4 + start,
-                end_s: 17.4 + end,
-            };
+        let place = |task: usize, technique: &str, devices: &[u32], start: f64, end: f64| Place {
+            task: TaskId(task),
+            strategy: strategy(technique, u32::try_from(devices.len()).unwrap()),
+            gang: gang(devices),
+            share: saturn_core::WHOLE,
+            until_step: None,
+            start_s: 17.4 + start,
+            end_s: 17.4 + end,
+        };
         let plan = RunPlan {
             at_s: 17.4,
+            source: PlanSource::Solver,
             status: PlanStatus::Feasible,
             makespan_s: 30.0,
             lower_bound_s: 29.1,
             solve_s: 0.4,
             current_practice_s: Some(41.2),
-            tasks: vec![
+            instead_of_s: None,
+            places: vec![
                 place(0, "ddp", &[0], 0.0, 20.5),
                 place(1, "ddp", &[1], 0.0, 20.5),
                 place(2, "ddp", &[0], 20.5, 30.0),
@@ -200,7 +251,7 @@ impl Script {
         self.tell(17.9, Record::Started { attempt: first, step: 0, setup_s: 0.5 });
         self.tell(17.9, Record::Started { attempt: second, step: 0, setup_s: 0.5 });
         let text = "the loader is iterable: resuming reads 0 batches again".to_owned();
-        self.tell(18.0, Record::Noted { task: TaskId(0), text });
+        self.tell(18.0, Record::Noted { task: Some(TaskId(0)), text });
         self.tell(
             23.0,
             Record::Checkpointed { attempt: second, step: 100, save_s: 0.5, blocked_s: 0.5 },
@@ -213,9 +264,14 @@ impl Script {
         };
         self.tell(
             24.0,
-            Record::Ended { attempt: second, end: AttemptEnd::Failed { failure }, step: 100 },
+            Record::Ended {
+                attempt: second,
+                end: AttemptEnd::Failed { failure },
+                step: 100,
+                step_s: None,
+            },
         );
-        self.tell(24.0, Record::Retrying { task: TaskId(1), not_before_s: 25.0 });
+        self.tell(24.0, Record::Retrying { task: TaskId(1), not_before_s: 25.0, counts: true });
         let again = self.launch(25.0, 1, Purpose::Train, strategy("ddp", 1), &[1]);
         self.tell(25.5, Record::Started { attempt: again, step: 100, setup_s: 0.5 });
         self.tell(29.0, Record::PlanKept { time_left_s: 22.0, best_s: 21.4 });
@@ -232,27 +288,22 @@ impl Script {
         step_s: f64,
         now_s: f64,
     ) {
-        let live = self.state.attempts.get_mut(&attempt).unwrap();
-        live.step = step;
-        live.step_s = Some(step_s);
-        live.heard_s = now_s;
-        let task = live.task;
-        self.state.tasks[task.0].step = step;
-        self.state.tasks[task.0].loss = Some(loss);
+        self.state.observe(attempt, step, Some(loss), Some(step_s), now_s);
     }
 
     /// From 30 s to the end: the first task ends, a re-plan moves the second, all others train.
     pub(crate) fn rest(&mut self) {
         let (first, again) = (AttemptId(self.next_attempt - 3), AttemptId(self.next_attempt - 1));
         self.end(first, 400, 2.104, 38.1);
-        let mut plan = self.state.plans[0].clone();
+        let mut plan = self.history.plans[0].clone();
         plan.at_s = 38.2;
         plan.makespan_s = 15.2;
         plan.lower_bound_s = 15.2;
         plan.status = PlanStatus::Optimal;
         plan.current_practice_s = None;
-        plan.tasks = vec![
-            PlannedTask {
+        plan.instead_of_s = Some(17.1);
+        plan.places = vec![
+            Place {
                 task: TaskId(1),
                 strategy: strategy("ddp", 2),
                 gang: gang(&[0, 1]),
@@ -261,12 +312,15 @@ impl Script {
                 start_s: 38.2,
                 end_s: 44.0,
             },
-            PlannedTask { start_s: 44.0, end_s: 53.4, ..self.state.plans[0].tasks[2].clone() },
-            PlannedTask { start_s: 44.0, end_s: 49.0, ..self.state.plans[0].tasks[3].clone() },
+            Place { start_s: 44.0, end_s: 53.4, ..self.history.plans[0].places[2].clone() },
+            Place { start_s: 44.0, end_s: 49.0, ..self.history.plans[0].places[3].clone() },
         ];
         self.tell(38.2, Record::Planned { plan });
         self.tell(38.2, Record::Stopping { attempt: again, reason: StopReason::Replan });
-        self.tell(38.5, Record::Ended { attempt: again, end: AttemptEnd::Stopped, step: 340 });
+        self.tell(
+            38.5,
+            Record::Ended { attempt: again, end: AttemptEnd::Stopped, step: 340, step_s: None },
+        );
         let moved = self.launch(38.5, 1, Purpose::Train, strategy("ddp", 2), &[0, 1]);
         self.tell(39.1, Record::Started { attempt: moved, step: 340, setup_s: 0.6 });
         self.end(moved, 400, 1.987, 42.0);
@@ -279,16 +333,17 @@ impl Script {
         self.tell(51.4, Record::RunEnded { end: RunEnd::Complete });
     }
 
-    fn end(&mut self, attempt: AttemptId, step: u64, loss: f64, now_s: f64) {
+    pub(crate) fn end(&mut self, attempt: AttemptId, step: u64, loss: f64, now_s: f64) {
         let task = self.state.attempts[&attempt].task;
-        self.tell(now_s, Record::Ended { attempt, end: AttemptEnd::Finished, step });
+        let end = AttemptEnd::Finished;
+        self.tell(now_s, Record::Ended { attempt, end, step, step_s: None });
         self.tell(now_s, Record::TaskEnded { task, end: TaskEnd::Done { loss: Some(loss) } });
     }
 
     /// At 30 s the person asks to stop.
     pub(crate) fn ask_to_stop(&mut self) {
         self.tell(30.0, Record::Interrupted { at_once: false });
-        let live: Vec<AttemptId> = self.state.live_attempts().map(|(id, _)| id).collect();
+        let live: Vec<AttemptId> = self.state.attempts.keys().copied().collect();
         for attempt in live {
             self.tell(30.0, Record::Stopping { attempt, reason: StopReason::Interrupt });
         }
@@ -297,10 +352,11 @@ impl Script {
     /// The same, and everything stops at checkpoints.
     pub(crate) fn interrupt(&mut self) {
         self.ask_to_stop();
-        let live: Vec<AttemptId> = self.state.live_attempts().map(|(id, _)| id).collect();
+        let live: Vec<AttemptId> = self.state.attempts.keys().copied().collect();
         for attempt in live {
             let step = self.state.attempts[&attempt].step;
-            self.tell(30.4, Record::Ended { attempt, end: AttemptEnd::Stopped, step });
+            let end = AttemptEnd::Stopped;
+            self.tell(30.4, Record::Ended { attempt, end, step, step_s: None });
         }
         self.tell(30.4, Record::RunEnded { end: RunEnd::Interrupted });
     }

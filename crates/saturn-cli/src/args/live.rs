@@ -1,0 +1,138 @@
+//! Arguments of what is asked of runs. RUN is a directory, or a name in `saturn_runs`.
+
+use std::path::PathBuf;
+
+/// What a command's help says of its exit codes.
+const COMMAND_CODES: &str = "Exit codes: 0 done, 2 refused, or no process drives the run, 5 the \
+                             machine failed.";
+const QUESTION_CODES: &str = "Exit codes: 0 told, 2 no such run or task, 5 the machine failed.";
+
+/// `saturn runs`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit codes: 0 listed, 2 no such directory, 5 the machine failed.")]
+pub(crate) struct RunsArgs {
+    /// Where runs are.
+    #[arg(default_value = crate::find::RUNS_DIR)]
+    pub(crate) dir: PathBuf,
+    /// Print the list as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `saturn status`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = QUESTION_CODES)]
+pub(crate) struct StatusArgs {
+    /// Run directory, or a run's name in `saturn_runs`; the newest there by default.
+    pub(crate) run: Option<PathBuf>,
+    /// Show it again and again until no process drives the run any more.
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+    /// Print it as JSON; with `--watch` on a line each time.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `saturn explain`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = QUESTION_CODES)]
+pub(crate) struct ExplainArgs {
+    /// Run directory, or a run's name in `saturn_runs`; the newest there by default.
+    pub(crate) run: Option<PathBuf>,
+    /// Name of the task; without it, the run as a whole is explained.
+    pub(crate) task: Option<String>,
+    /// Print it as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `saturn logs`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = QUESTION_CODES)]
+pub(crate) struct LogsArgs {
+    /// Run directory, or a run's name in `saturn_runs`.
+    pub(crate) run: PathBuf,
+    /// Name of the task.
+    pub(crate) task: String,
+    /// Go on printing, through every move of the task, until it has ended.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Only what this rank wrote.
+    #[arg(long, value_name = "N")]
+    pub(crate) rank: Option<u32>,
+    /// Of this attempt; by default of the newest that trains, or else of the newest trial.
+    #[arg(long, value_name = "N", conflicts_with = "follow")]
+    pub(crate) attempt: Option<u64>,
+    /// Print each line as JSON, with its attempt and rank.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `saturn cancel`, `pause` and `unpause`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = COMMAND_CODES)]
+pub(crate) struct TaskArgs {
+    /// Run directory, or a run's name in `saturn_runs`.
+    pub(crate) run: PathBuf,
+    /// Name of the task.
+    pub(crate) task: String,
+    /// Print the answer as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `saturn priority`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = COMMAND_CODES)]
+pub(crate) struct PriorityArgs {
+    /// Run directory, or a run's name in `saturn_runs`.
+    pub(crate) run: PathBuf,
+    /// Name of the task.
+    pub(crate) task: String,
+    /// The higher, the sooner it ends; 0 is what tasks have by default.
+    #[arg(value_name = "N", allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+    /// Print the answer as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `saturn take-back`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = COMMAND_CODES)]
+pub(crate) struct TakeBackArgs {
+    /// Run directory, or a run's name in `saturn_runs`.
+    pub(crate) run: PathBuf,
+    /// Name of the node.
+    pub(crate) node: String,
+    /// Numbers of its devices; all that were set aside by default.
+    pub(crate) devices: Vec<u32>,
+    /// Print the answer as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `saturn close`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = COMMAND_CODES)]
+pub(crate) struct CloseArgs {
+    /// Run directory, or a run's name in `saturn_runs`.
+    pub(crate) run: PathBuf,
+    /// Print the answer as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `saturn stop`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = COMMAND_CODES)]
+pub(crate) struct StopArgs {
+    /// Run directory, or a run's name in `saturn_runs`.
+    pub(crate) run: PathBuf,
+    /// Stop at once: what was trained since the last checkpoints is trained again.
+    #[arg(long)]
+    pub(crate) at_once: bool,
+    /// Print the answer as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,128 @@
+//! The command line.
+
+mod live;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Parser, Subcommand};
+use saturn_solver::{Backend, Objective};
+
+pub(crate) use self::live::{
+    CloseArgs, ExplainArgs, LogsArgs, PriorityArgs, RunsArgs, StatusArgs, StopArgs, TakeBackArgs,
+    TaskArgs,
+};
+use crate::size::Size;
+
+/// Trains many large models on one pool of GPUs: measures, plans, runs and re-plans them together.
+#[derive(Debug, Parser)]
+#[command(name = "saturn", version, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Plan a workload: choose a technique, devices and a start for each task.
+    Plan(PlanArgs),
+    /// Go on with a run that was interrupted or that died.
+    Resume(ResumeArgs),
+    /// Write a run's report anew, also while it is in progress.
+    Report(ReportArgs),
+    /// List runs: which are in progress, how far they are, how to go on.
+    Runs(RunsArgs),
+    /// Show where a run and its tasks stand, and when each is expected to end.
+    Status(StatusArgs),
+    /// Say why a task, or the run, is where it is.
+    Explain(ExplainArgs),
+    /// Print what a task's workers wrote.
+    Logs(LogsArgs),
+    /// End a task that is not wanted any more, and those that come after it.
+    Cancel(TaskArgs),
+    /// Stop a task at a checkpoint until it is unpaused; others use its devices.
+    Pause(TaskArgs),
+    /// Take a paused task up again, from its checkpoint.
+    Unpause(TaskArgs),
+    /// Have a task end sooner than others, or later.
+    Priority(PriorityArgs),
+    /// Use devices again that were set aside.
+    TakeBack(TakeBackArgs),
+    /// Say that no more tasks will come: the run ends when all of its own have.
+    Close(CloseArgs),
+    /// Stop a run at checkpoints; `saturn resume` goes on with it.
+    Stop(StopArgs),
+}
+
+/// `saturn plan`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 a plan, 2 bad input, 3 infeasible, 4 timed out without a plan."
+)]
+pub(crate) struct PlanArgs {
+    /// Planning problem (JSON); `-` reads standard input.
+    pub(crate) file: PathBuf,
+    /// Seconds that the solve may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true)]
+    pub(crate) time_limit: f64,
+    /// What to make small.
+    #[arg(long, default_value_t, value_parser = one_of::<Objective>(Objective::ALL.iter().map(|one| one.name())))]
+    pub(crate) objective: Objective,
+    /// How to solve.
+    #[arg(long, default_value_t, value_parser = one_of::<Backend>(Backend::ALL.iter().map(|one| one.name())))]
+    pub(crate) solver: Backend,
+    /// Seed: the same one gives the same plan within the same number of iterations.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// How often a task that states a `switch_cost_s` may change its strategy or place in mid-run.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) max_switches: usize,
+    /// Print the plan as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also draw the plan on a page that opens without a network.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// `saturn resume`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 all tasks done, 1 a task failed, 2 no such run, 5 the machine \
+                  failed, 130 stopped again."
+)]
+pub(crate) struct ResumeArgs {
+    /// Run directory, or a run's name in `saturn_runs`.
+    pub(crate) run: PathBuf,
+    /// What each device may hold from here on, such as 600MB or 2GiB; `none` lifts the limit.
+    /// Without it, what it could hold before.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) device_memory: Option<Size>,
+    /// Go on although the machine is not what the run was on: what is not known for its devices is
+    /// measured anew.
+    #[arg(long)]
+    pub(crate) allow_other_hardware: bool,
+    /// Print the report as JSON at the end.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `saturn report`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit codes: 0 written, 2 no such run, 5 the machine failed.")]
+pub(crate) struct ReportArgs {
+    /// Run directory, or a run's name in `saturn_runs`.
+    pub(crate) run: PathBuf,
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Accepts the names of an option's values, and lists them in help.
+fn one_of<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}

@@ -1,0 +1,155 @@
+//! `saturn logs`.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use saturn_core::names::escape_terminal;
+use saturn_runtime::{RuntimeError, control};
+use serde_json::json;
+
+use super::run_failed;
+use crate::args::LogsArgs;
+use crate::exit::{Exit, fail, print_data, print_json};
+use crate::find::{self, Found};
+use crate::log_files::{AttemptLogs, Logs, attempts, newest};
+use crate::waiting::pause;
+
+/// How often logs are looked at for what is new.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Looks between two questions whether the task has ended: each may read a journal.
+const LOOKS_A_QUESTION: u32 = 5;
+
+pub(crate) fn run(args: &LogsArgs) -> Exit {
+    let run = match find::run(&args.run) {
+        Ok(run) => run,
+        Err(exit) => return exit,
+    };
+    let task = match Task::of(&run, &args.task) {
+        Ok(Some(task)) => task,
+        Ok(None) => {
+            let hint = format!("those that there are: saturn status {}", run.shown);
+            let message = format!("there is no task `{}`; {hint}", args.task);
+            return fail(Exit::BadInput, escape_terminal(&message));
+        }
+        Err(error) => return run_failed(&error),
+    };
+    let printed = if args.follow { follow(&run, task, args) } else { once(&run, &task, args) };
+    printed.unwrap_or_else(|error| {
+        fail(Exit::Machine, format!("failed to read the logs of `{}`: {error}", args.task))
+    })
+}
+
+/// Where a task's logs are, and whether any may still come.
+struct Task {
+    directory: PathBuf,
+    is_over: bool,
+}
+
+impl Task {
+    fn of(run: &Found, name: &str) -> Result<Option<Self>, RuntimeError> {
+        let is_driven = control::driver_of(&run.path).is_some();
+        let (state, _) = saturn_runtime::read(&run.path)?;
+        Ok(state.task_named(name).map(|id| Self {
+            directory: run.path.join(&state.task(id).spec.dir),
+            is_over: !is_driven || state.has_ended(id),
+        }))
+    }
+}
+
+fn once(run: &Found, task: &Task, args: &LogsArgs) -> io::Result<Exit> {
+    let mut all = attempts(&task.directory)?;
+    let chosen = match args.attempt {
+        Some(number) => {
+            let listed: Vec<String> = all.iter().map(|one| one.number.to_string()).collect();
+            let Some(at) = all.iter().position(|one| one.number == number) else {
+                let known = if listed.is_empty() { "none".to_owned() } else { listed.join(", ") };
+                let message = format!("`{}` has no attempt {number}; it has {known}", args.task);
+                return Ok(fail(Exit::BadInput, escape_terminal(&message)));
+            };
+            Some(all.swap_remove(at))
+        }
+        None => newest(all),
+    };
+    let Some(chosen) = chosen else {
+        say_nothing_yet(run, args);
+        return Ok(Exit::Ok);
+    };
+    let mut logs = begin(chosen, args);
+    print(&mut logs, true, args)?;
+    if let Some(rank) = args.rank
+        && logs.num_ranks() == 0
+    {
+        let message = format!("attempt {} has no log of a rank {rank}", logs.attempt.number);
+        return Ok(fail(Exit::BadInput, message));
+    }
+    Ok(Exit::Ok)
+}
+
+/// Prints what comes until the task has ended, from one attempt to the next.
+fn follow(run: &Found, mut task: Task, args: &LogsArgs) -> io::Result<Exit> {
+    let mut current = newest(attempts(&task.directory)?).map(|attempt| begin(attempt, args));
+    if current.is_none() {
+        say_nothing_yet(run, args);
+    }
+    for look in 0_u32.. {
+        let later = attempts(&task.directory)?.into_iter().filter(|attempt| {
+            let is_later = current.as_ref().is_none_or(|logs| attempt.number > logs.attempt.number);
+            is_later && (attempt.is_training || current.is_none())
+        });
+        for attempt in later.collect::<Vec<_>>() {
+            if let Some(logs) = &mut current {
+                print(logs, true, args)?;
+            }
+            current = Some(begin(attempt, args));
+        }
+        if let Some(logs) = &mut current {
+            print(logs, task.is_over, args)?;
+        }
+        if task.is_over {
+            break;
+        }
+        pause(LOOK_EVERY);
+        if look % LOOKS_A_QUESTION == 0 {
+            task = match Task::of(run, &args.task) {
+                Ok(Some(task)) => task,
+                // The journal has been taken away from under us: so has the task.
+                Ok(None) => break,
+                Err(error) => return Ok(run_failed(&error)),
+            };
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn say_nothing_yet(run: &Found, args: &LogsArgs) {
+    let task = saturn_view::words::shell_quoted(&args.task);
+    let message = format!(
+        "`{}` has not been launched yet; why: saturn explain {} {task}",
+        args.task, run.shown
+    );
+    eprintln!("{}", escape_terminal(&message));
+}
+
+fn begin(attempt: AttemptLogs, args: &LogsArgs) -> Logs {
+    let what = if attempt.is_training { "attempt" } else { "trial" };
+    let title = format!("==> {what} {}: {}", attempt.number, attempt.strategy);
+    eprintln!("{}", escape_terminal(&title));
+    Logs::of(attempt, args.rank)
+}
+
+fn print(logs: &mut Logs, all: bool, args: &LogsArgs) -> io::Result<()> {
+    let lines = logs.take(all)?;
+    let has_several = logs.num_ranks() > 1;
+    for (rank, line) in lines {
+        if args.json {
+            let attempt = logs.attempt.number;
+            print_json(&json!({"version": 1, "attempt": attempt, "rank": rank, "line": line}));
+        } else if has_several {
+            print_data(&format!("rank {rank} | {line}\n"));
+        } else {
+            print_data(&format!("{line}\n"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! `saturn pause`.
+
+use saturn_engine::Command;
+use saturn_view::words::shell_quoted;
+
+use crate::args::TaskArgs;
+use crate::exit::Exit;
+use crate::tell::{Told, tell};
+
+pub(crate) fn run(args: &TaskArgs) -> Exit {
+    tell(&args.run, args.json, |run| Told {
+        command: Command::Pause { task: args.task.clone() },
+        done: format!("`{}` is paused: if it trains, it stops at a checkpoint", args.task),
+        next: format!("to take it up again: saturn unpause {run} {}", shell_quoted(&args.task)),
+    })
+}

@@ -1,0 +1,207 @@
+//! `saturn runs`.
+
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use saturn_core::names::escape_terminal;
+use saturn_engine::{RunEnd, Stage, State};
+use saturn_runtime::control;
+use saturn_view::text;
+use saturn_view::units::duration;
+use saturn_view::words::shell_quoted;
+use serde_json::json;
+
+use crate::args::RunsArgs;
+use crate::exit::{Exit, fail, print_data, print_json};
+use crate::find::{self, RUNS_DIR};
+
+/// A run as it is listed.
+#[derive(Debug, PartialEq)]
+struct Listed {
+    name: String,
+    standing: Standing,
+    /// When it began, seconds of Unix time.
+    begun_unix_s: u64,
+    tasks: Tasks,
+    /// The command that goes on with it, or tells more.
+    next: String,
+}
+
+/// How a run stands.
+#[derive(Debug, PartialEq)]
+enum Standing {
+    /// This process drives it.
+    Running(i32),
+    /// A person stopped it.
+    Interrupted,
+    /// The process that drove it is gone.
+    Died,
+    Complete,
+    /// Its journal can't be read, and why.
+    Damaged(String),
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Tasks {
+    all: usize,
+    done: usize,
+    failed: usize,
+    cancelled: usize,
+}
+
+pub(crate) fn run(args: &RunsArgs) -> Exit {
+    let paths = match find::all_in(&args.dir) {
+        Ok(paths) => paths,
+        // The place where runs go by default need not be there yet.
+        Err(_) if args.dir == Path::new(RUNS_DIR) => Vec::new(),
+        Err(error) => {
+            let message = format!("failed to read `{}`: {error}", args.dir.display());
+            return fail(Exit::BadInput, message);
+        }
+    };
+    let runs: Vec<Listed> = paths.iter().map(|path| listed(path)).collect();
+    if args.json {
+        let runs: Vec<serde_json::Value> = runs.iter().map(Listed::to_json).collect();
+        print_json(&json!({"version": 1, "runs": runs}));
+    } else if runs.is_empty() {
+        eprintln!("no run in `{}`", args.dir.display());
+    } else {
+        print_data(&table(&runs, now_unix_s()));
+    }
+    Exit::Ok
+}
+
+fn listed(path: &Path) -> Listed {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    // Asked first: a run that ends meanwhile is then found complete.
+    let driver = control::driver_of(path);
+    let (standing, tasks) = match saturn_runtime::read(path) {
+        Ok((state, _)) => (standing(&state, driver), Tasks::of(&state)),
+        Err(error) => (Standing::Damaged(saturn_runtime::with_causes(&error)), Tasks::default()),
+    };
+    let is_by_name = path.parent() == Some(Path::new(RUNS_DIR));
+    let shown = if is_by_name { name.clone() } else { path.to_string_lossy().into_owned() };
+    let verb = match standing {
+        Standing::Interrupted | Standing::Died => "resume",
+        Standing::Running(_) => "status",
+        Standing::Complete | Standing::Damaged(_) => "report",
+    };
+    Listed {
+        name,
+        standing,
+        begun_unix_s: unix_s(find::begun(path)),
+        tasks,
+        next: format!("saturn {verb} {}", shell_quoted(&shown)),
+    }
+}
+
+fn standing(state: &State, driver: Option<i32>) -> Standing {
+    match (state.ended, driver) {
+        (Some(RunEnd::Complete), _) => Standing::Complete,
+        (_, Some(pid)) => Standing::Running(pid),
+        (Some(RunEnd::Interrupted), None) => Standing::Interrupted,
+        (None, None) => Standing::Died,
+    }
+}
+
+impl Standing {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Running(_) => "running",
+            Self::Interrupted => "interrupted",
+            Self::Died => "died",
+            Self::Complete => "complete",
+            Self::Damaged(_) => "damaged",
+        }
+    }
+}
+
+impl Tasks {
+    fn of(state: &State) -> Self {
+        let number =
+            |stage: Stage| state.task_ids().filter(|task| state.stage(*task) == stage).count();
+        Self {
+            all: state.tasks.len(),
+            done: number(Stage::Done),
+            failed: number(Stage::Failed),
+            cancelled: number(Stage::Cancelled),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{} of {} done", self.done, self.all);
+        for (number, word) in [(self.failed, "failed"), (self.cancelled, "cancelled")] {
+            if number > 0 {
+                text.push_str(&format!(", {number} {word}"));
+            }
+        }
+        text
+    }
+}
+
+impl Listed {
+    fn to_json(&self) -> serde_json::Value {
+        let pid = match &self.standing {
+            Standing::Running(pid) => Some(*pid),
+            _ => None,
+        };
+        let error = match &self.standing {
+            Standing::Damaged(error) => Some(error),
+            _ => None,
+        };
+        json!({
+            "name": self.name, "state": self.standing.word(), "pid": pid, "error": error,
+            "begun_unix_s": self.begun_unix_s, "tasks": self.tasks.all, "done": self.tasks.done,
+            "failed": self.tasks.failed, "cancelled": self.tasks.cancelled, "next": self.next,
+        })
+    }
+}
+
+fn table(runs: &[Listed], now_unix_s: u64) -> String {
+    let rows: Vec<[String; 4]> = runs
+        .iter()
+        .map(|run| {
+            let (state, tasks) = match &run.standing {
+                Standing::Running(pid) => (format!("running by pid {pid}"), run.tasks.text()),
+                Standing::Damaged(_) => ("damaged".to_owned(), String::new()),
+                other => (other.word().to_owned(), run.tasks.text()),
+            };
+            let age_s = now_unix_s.saturating_sub(run.begun_unix_s);
+            let begun = format!("{} ago", duration(age_s as f64));
+            [escape_terminal(&run.name), state, tasks, begun]
+        })
+        .collect();
+    let mut widths = [0; 4];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(text::width(cell));
+        }
+    }
+    let mut lines = String::new();
+    for (row, run) in rows.iter().zip(runs) {
+        let cells = row.iter().zip(widths);
+        let line: Vec<String> = cells.map(|(cell, width)| text::pad(cell, width)).collect();
+        lines.push_str(line.join("  ").trim_end());
+        lines.push('\n');
+        // What to do stands below: commands can't be cut to a column.
+        let more = match &run.standing {
+            Standing::Interrupted | Standing::Died => format!("to go on: {}", run.next),
+            Standing::Damaged(error) => error.clone(),
+            Standing::Running(_) | Standing::Complete => continue,
+        };
+        lines.push_str(&format!("  {}\n", escape_terminal(&more)));
+    }
+    lines
+}
+
+fn unix_s(time: std::time::SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long ago a run began is a matter of the present"
+)]
+fn now_unix_s() -> u64 {
+    unix_s(std::time::SystemTime::now())
+}

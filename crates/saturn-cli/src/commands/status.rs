@@ -1,0 +1,78 @@
+//! `saturn status`.
+
+use std::time::Duration;
+
+use saturn_runtime::control;
+use saturn_view::status_text;
+
+use super::run_failed;
+use crate::args::StatusArgs;
+use crate::exit::{Exit, print_data, print_json};
+use crate::find::{self, Found};
+use crate::screen::Screen;
+use crate::waiting::pause;
+
+/// How often the status is shown anew.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(args: &StatusArgs) -> Exit {
+    let run = match find::run_or_newest(args.run.as_deref()) {
+        Ok(run) => run,
+        Err(exit) => return exit,
+    };
+    loop {
+        // Asked first: then what is shown last is how the run has ended.
+        let is_over = !args.watch || control::driver_of(&run.path).is_none();
+        let exit = show(&run, args);
+        if is_over || exit != Exit::Ok {
+            return exit;
+        }
+        pause(WATCH_EVERY);
+    }
+}
+
+fn show(run: &Found, args: &StatusArgs) -> Exit {
+    let status = match saturn_runtime::status(&run.path) {
+        Ok(status) => status,
+        Err(error) => return run_failed(&error),
+    };
+    if args.json {
+        match serde_json::to_value(&status) {
+            Ok(value) => print_json(&value),
+            Err(error) => return crate::exit::fail(Exit::Machine, error),
+        }
+        return Exit::Ok;
+    }
+    let screen = Screen::stdout();
+    let (columns, rows) = screen.size();
+    let text = status_text(&status, columns, screen.paint);
+    if args.watch && screen.is_live {
+        print_data(&format!("\x1b[H\x1b[J{}", cut(&text, rows)));
+    } else {
+        let gap = if args.watch { "\n\n" } else { "\n" };
+        print_data(&format!("{}{gap}", text.trim_end()));
+    }
+    Exit::Ok
+}
+
+/// As much of a text as a screen of so many rows holds.
+fn cut(text: &str, rows: usize) -> String {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    let room = rows.saturating_sub(1).max(1);
+    if lines.len() <= room {
+        return lines.join("\n") + "\n";
+    }
+    let shown = room.saturating_sub(1);
+    format!("{}\n… and {} more lines\n", lines[..shown].join("\n"), lines.len() - shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_screen_can_not_hold_is_counted() {
+        assert_eq!(cut("a\nb\nc\n", 4), "a\nb\nc\n");
+        assert_eq!(cut("a\nb\nc\nd", 4), "a\nb\n… and 2 more lines\n");
+    }
+}

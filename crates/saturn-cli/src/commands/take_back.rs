@@ -1,0 +1,15 @@
+//! `saturn take-back`.
+
+use saturn_engine::Command;
+
+use crate::args::TakeBackArgs;
+use crate::exit::Exit;
+use crate::tell::{Told, tell};
+
+pub(crate) fn run(args: &TakeBackArgs) -> Exit {
+    tell(&args.run, args.json, |run| Told {
+        command: Command::TakeBack { node: args.node.clone(), devices: args.devices.clone() },
+        done: format!("devices of `{}` are used again", args.node),
+        next: format!("by whom: saturn status {run}"),
+    })
+}

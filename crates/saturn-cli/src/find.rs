@@ -1,0 +1,91 @@
+//! Which run is meant: a directory, the name of one in `saturn_runs`, or the newest there.
+
+use std::cmp::Reverse;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use saturn_view::words::shell_quoted;
+
+use crate::exit::{Exit, fail};
+
+/// Where runs are unless they were told otherwise.
+pub(crate) const RUNS_DIR: &str = "saturn_runs";
+/// Names that a message lists.
+const MAX_LISTED: usize = 8;
+
+/// A run that is there.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Its directory.
+    pub(crate) path: PathBuf,
+    /// What to call it in a command, as a shell reads it back.
+    pub(crate) shown: String,
+}
+
+/// The run of that path or name; says what is wrong where there is none.
+pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
+    let candidates = [named.to_owned(), Path::new(RUNS_DIR).join(named)];
+    let shown = shell_quoted(&named.to_string_lossy());
+    if let Some(path) = candidates.into_iter().find(|path| is_run(path)) {
+        return Ok(Found { path, shown });
+    }
+    let names = listed(&all_in(Path::new(RUNS_DIR)).unwrap_or_default());
+    let hint = if names.is_empty() {
+        format!("there is none in `{RUNS_DIR}` either")
+    } else {
+        format!("those in `{RUNS_DIR}` are {names}")
+    };
+    Err(fail(
+        Exit::BadInput,
+        format!("no run at `{}`: it has no journal.db; {hint}", named.display()),
+    ))
+}
+
+/// The run of that path or name, or the newest; then it says which that is.
+pub(crate) fn run_or_newest(named: Option<&Path>) -> Result<Found, Exit> {
+    if let Some(named) = named {
+        return run(named);
+    }
+    let Some(path) = all_in(Path::new(RUNS_DIR)).unwrap_or_default().into_iter().next() else {
+        let message = format!("there is no run in `{RUNS_DIR}`; name the directory of one");
+        return Err(fail(Exit::BadInput, message));
+    };
+    let shown = shell_quoted(&path.file_name().unwrap_or_default().to_string_lossy());
+    eprintln!("the newest run: {shown}");
+    Ok(Found { path, shown })
+}
+
+/// All runs of a directory, the newest first.
+pub(crate) fn all_in(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut found: Vec<(Reverse<SystemTime>, PathBuf)> = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if is_run(&path) {
+            found.push((Reverse(begun(&path)), path));
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// When a run began, as far as the file system tells.
+pub(crate) fn begun(run: &Path) -> SystemTime {
+    let journal = run.join("journal.db").metadata();
+    journal.and_then(|of| of.created().or_else(|_| of.modified())).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+fn is_run(path: &Path) -> bool {
+    path.join("journal.db").is_file()
+}
+
+fn listed(runs: &[PathBuf]) -> String {
+    let names = runs.iter().filter_map(|path| path.file_name());
+    let mut names: Vec<String> =
+        names.map(|name| format!("`{}`", name.to_string_lossy())).collect();
+    if names.len() > MAX_LISTED {
+        let rest = names.len() - MAX_LISTED;
+        names.truncate(MAX_LISTED);
+        names.push(format!("and {rest} more"));
+    }
+    names.join(", ")
+}

@@ -1,0 +1,51 @@
+//! Telling a run in progress what to do, and the person what came of it.
+
+use std::path::Path;
+
+use saturn_core::names::escape_terminal;
+use saturn_engine::Command;
+use saturn_runtime::control::{ControlError, Request, ask};
+use serde_json::json;
+
+use crate::exit::{Exit, fail, print_json};
+use crate::find;
+
+/// A command, and what the person is told where it is done.
+pub(crate) struct Told {
+    pub(crate) command: Command,
+    /// What it does.
+    pub(crate) done: String,
+    /// What to do next: the exact command.
+    pub(crate) next: String,
+}
+
+/// Hands a command to the process that drives a run, and tells what came of it. `what` is given the
+/// run's name as a shell reads it back. With `json` the answer is printed as data.
+pub(crate) fn tell(named: &Path, json: bool, what: impl FnOnce(&str) -> Told) -> Exit {
+    let run = match find::run(named) {
+        Ok(run) => run,
+        Err(exit) => return exit,
+    };
+    let Told { command, done, next } = what(&run.shown);
+    let (exit, error) = match ask(&run.path, &Request::Command(command)) {
+        Ok(reply) if reply.ok => (Exit::Ok, None),
+        Ok(reply) => (Exit::BadInput, Some(reply.error.unwrap_or_else(|| "refused".to_owned()))),
+        Err(error @ ControlError::NotDriven { .. }) => {
+            let hint = format!("how it stands: saturn status {}", run.shown);
+            (Exit::BadInput, Some(format!("{error}; {hint}")))
+        }
+        Err(error @ ControlError::NoAnswer { .. }) => {
+            (Exit::Machine, Some(saturn_runtime::with_causes(&error)))
+        }
+    };
+    if json {
+        let run = run.path.to_string_lossy();
+        print_json(&json!({"version": 1, "run": run, "ok": error.is_none(), "error": error}));
+    }
+    match error {
+        Some(error) => return fail(exit, escape_terminal(&error)),
+        None if json => {}
+        None => eprintln!("{}; {}", escape_terminal(&done), escape_terminal(&next)),
+    }
+    exit
+}

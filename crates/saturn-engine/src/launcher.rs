@@ -1,0 +1,138 @@
+//! The seam to machines: who starts, stops and kills gangs, and tells what became of them.
+//!
+//! What the engine decides names attempts, tasks and devices; a launcher turns that into processes
+//! and keeps their ids, paths and sockets to itself. The local machine's launcher is the runtime's;
+//! a virtual cluster is the simulator's.
+
+use saturn_core::{Node, Strategy};
+
+use crate::config::{TaskSpec, TechniqueRef};
+use crate::event::{Action, Event, FailureKind};
+use crate::ids::{AttemptId, NodeId, TaskId};
+use crate::record::{AttemptEnd, Purpose};
+use crate::state::State;
+
+/// A gang to start: everything that a launcher must know, so that it need not know the run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LaunchOrder {
+    /// Number of the attempt.
+    pub attempt: AttemptId,
+    /// Which task.
+    pub task: TaskId,
+    /// What it is.
+    pub spec: TaskSpec,
+    /// Trial or training.
+    pub purpose: Purpose,
+    /// Technique, device count and knobs.
+    pub strategy: Strategy,
+    /// The technique, as a worker finds it.
+    pub technique: TechniqueRef,
+    /// How many ranks the gang has.
+    pub num_ranks: u32,
+    /// Where.
+    pub parts: Vec<GangPart>,
+    /// Steps that the task has in all; `None` in a trial.
+    pub steps: Option<u64>,
+    /// Finished steps at which it is to stop at a checkpoint, where that is before the last.
+    pub until_step: Option<u64>,
+    /// What each device may hold, bytes; `None` for no limit but its own.
+    pub device_memory_bytes: Option<u64>,
+    /// Steps of a trial that are not timed.
+    pub warmup_steps: u32,
+    /// Steps of a trial that are.
+    pub timed_steps: u32,
+    /// Time between two checkpoints, seconds.
+    pub checkpoint_every_s: f64,
+}
+
+/// The devices of a gang on one node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GangPart {
+    /// The node.
+    pub node: Node,
+    /// Numbers of its devices.
+    pub devices: Vec<u32>,
+}
+
+/// Why a gang could not be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaunchError {
+    /// What kind of failure it is.
+    pub kind: FailureKind,
+    /// One line.
+    pub error: String,
+}
+
+impl LaunchOrder {
+    /// The order for [`Action::Launch`]; `None` for every other action. It fails where the run has
+    /// no technique of that name.
+    pub fn of(state: &State, action: &Action) -> Option<Result<Self, LaunchError>> {
+        let Action::Launch { attempt, task, purpose, strategy, gang, steps, until_step } = action
+        else {
+            return None;
+        };
+        let config = &state.config;
+        let Some(technique) = config.technique(&strategy.technique) else {
+            let error = format!("technique `{}` is not in the run", strategy.technique);
+            return Some(Err(LaunchError { kind: FailureKind::NotApplicable, error }));
+        };
+        let parts = gang.iter().map(|placement| GangPart {
+            node: state.cluster.nodes[NodeId(placement.node).0].clone(),
+            devices: placement.devices.clone(),
+        });
+        Some(Ok(Self {
+            attempt: *attempt,
+            task: *task,
+            spec: state.task(*task).spec.clone(),
+            purpose: *purpose,
+            strategy: strategy.clone(),
+            technique: technique.clone(),
+            num_ranks: config.num_ranks(strategy),
+            parts: parts.collect(),
+            steps: *steps,
+            until_step: *until_step,
+            device_memory_bytes: config.device_memory_bytes,
+            warmup_steps: config.policy.warmup_steps,
+            timed_steps: config.policy.timed_steps,
+            checkpoint_every_s: config.policy.checkpoint_every_s,
+        }))
+    }
+}
+
+/// What a launcher has to tell.
+#[derive(Debug, Clone, PartialEq)]
+pub enum News {
+    /// Something for the engine: a report, an exit, a launch that failed after all, a node.
+    Event(Event),
+    /// A word for the person watching, about the machine.
+    Note(String),
+}
+
+/// Whoever starts gangs. None of its calls waits for a process.
+pub trait Launcher {
+    /// Whether what is launched now starts now. While it is false at the beginning of a run, the
+    /// run's clock stands still.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    /// Starts all processes of a gang, or none. It may still fail later, by [`Event::LaunchFailed`].
+    fn launch(&mut self, order: LaunchOrder) -> Result<(), LaunchError>;
+
+    /// Asks all ranks to stop together at a checkpoint.
+    fn stop(&mut self, attempt: AttemptId);
+
+    /// Tells all ranks at which finished step to stop at a checkpoint; `None` for the task's last.
+    fn until(&mut self, attempt: AttemptId, step: Option<u64>);
+
+    /// Kills all processes of a gang, those too that are yet to come.
+    fn kill(&mut self, attempt: AttemptId);
+
+    /// The end of an attempt is on record: what only its end needed may go.
+    fn ended(&mut self, attempt: AttemptId, end: &AttemptEnd) {
+        let _ = (attempt, end);
+    }
+
+    /// The next thing to tell, if there is one.
+    fn poll(&mut self) -> Option<News>;
+}

@@ -1,0 +1,205 @@
+//! Records in any order, sensible or not, are folded without a panic: a damaged journal is an error
+//! for its reader, never a crash.
+
+use std::num::NonZeroU64;
+
+use proptest::prelude::*;
+use saturn_core::{Gang, Knobs, Node, Placement, PlanStatus, Strategy as Way, TrialOutcome};
+use saturn_engine::{
+    AttemptEnd, AttemptId, Command, DeviceKind, Engine, Event, FailureKind, Level, Mode, NodeId,
+    Place, PlanSource, Policy, Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan,
+    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes, forecast,
+};
+
+fn config() -> RunConfig {
+    let technique =
+        TechniqueRef { name: "ddp".into(), level: Level::Managed, import: None, pickle: None };
+    RunConfig {
+        mode: Mode::Orchestrate,
+        device_kind: DeviceKind::Cpu,
+        device_memory_bytes: None,
+        techniques: vec![technique],
+        policy: Policy::default(),
+    }
+}
+
+fn way(gpus: u32) -> Way {
+    Way { technique: "ddp".into(), gpus, knobs: Knobs::new() }
+}
+
+fn gang() -> impl Strategy<Value = Gang> {
+    (0..3usize, prop::collection::vec(0..4u32, 0..3))
+        .prop_map(|(node, devices)| vec![Placement { node, devices }])
+}
+
+fn task() -> impl Strategy<Value = TaskId> {
+    (0..4usize).prop_map(TaskId)
+}
+
+fn attempt() -> impl Strategy<Value = AttemptId> {
+    (0..6u64).prop_map(AttemptId)
+}
+
+fn wishes() -> impl Strategy<Value = Wishes> {
+    (-3..3i32, prop::option::of(0.0..9.0f64), 0.0..9.0f64, prop::collection::vec(task(), 0..3))
+        .prop_map(|(priority, deadline_s, release_s, after)| Wishes {
+            priority,
+            deadline_s,
+            release_s,
+            after,
+        })
+}
+
+fn spec() -> impl Strategy<Value = TaskSpec> {
+    (0..9u8, 0..3u8, prop::option::of(0..99u64), wishes()).prop_map(|(name, key, steps, wishes)| {
+        TaskSpec {
+            name: format!("t{name}"),
+            dir: format!("tasks/t{name}"),
+            steps,
+            epochs: Some(2),
+            batches_a_step: NonZeroU64::MIN,
+            gpu_range: None,
+            profile_key: format!("k{key}"),
+            measured: Vec::new(),
+            wishes,
+        }
+    })
+}
+
+fn outcome() -> impl Strategy<Value = TrialOutcome> {
+    prop_oneof![
+        (0.001..2.0f64, 0.0..2.0f64).prop_map(|(step_s, setup_s)| TrialOutcome::Measured {
+            step_s,
+            setup_s,
+            checkpoint_s: Some(0.1),
+            peak_memory_bytes: 1,
+            timed_steps: 3,
+            batches_per_epoch: Some(10),
+        }),
+        Just(TrialOutcome::OutOfMemory { detail: String::new() }),
+    ]
+}
+
+fn end() -> impl Strategy<Value = AttemptEnd> {
+    let failure = |kind| RankFailure { rank: 0, kind, error: "x".into(), traceback: String::new() };
+    prop_oneof![
+        Just(AttemptEnd::Finished),
+        Just(AttemptEnd::Stopped),
+        Just(AttemptEnd::Abandoned),
+        Just(AttemptEnd::Failed { failure: failure(FailureKind::Killed) }),
+        Just(AttemptEnd::Failed { failure: failure(FailureKind::Died) }),
+    ]
+}
+
+fn plan() -> impl Strategy<Value = RunPlan> {
+    let place = (task(), gang(), prop::option::of(0..50u64), 0.0..9.0f64).prop_map(
+        |(task, gang, until_step, start_s)| Place {
+            task,
+            strategy: way(1),
+            gang,
+            share: 1.0,
+            until_step,
+            start_s,
+            end_s: start_s + 1.0,
+        },
+    );
+    prop::collection::vec(place, 0..5).prop_map(|places| RunPlan {
+        at_s: 0.0,
+        source: PlanSource::Solver,
+        status: PlanStatus::Feasible,
+        makespan_s: 1.0,
+        lower_bound_s: 0.0,
+        solve_s: 0.1,
+        current_practice_s: None,
+        instead_of_s: None,
+        places,
+    })
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    let node = || (0..3usize).prop_map(NodeId);
+    prop_oneof![
+        (node(), 0..4u32).prop_map(|(node, gpus)| Record::NodeJoined {
+            node,
+            spec: Node::new(format!("n{}", node.0), gpus, "cpu"),
+        }),
+        node().prop_map(|node| Record::NodeLeft { node, reason: String::new() }),
+        (node(), prop::collection::vec(0..5u32, 0..3), prop::collection::vec(task(), 0..2))
+            .prop_map(|(node, devices, absolved)| Record::SetAside {
+                node,
+                devices,
+                reason: String::new(),
+                absolved,
+            }),
+        (task(), spec()).prop_map(|(task, spec)| Record::TaskAdded { task, spec }),
+        (task(), wishes()).prop_map(|(task, wishes)| Record::Wished { task, wishes }),
+        task().prop_map(|task| Record::Paused { task }),
+        task().prop_map(|task| Record::Unpaused { task }),
+        (attempt(), task(), any::<bool>(), gang()).prop_map(|(attempt, task, trains, gang)| {
+            Record::Launched {
+                attempt,
+                task,
+                purpose: if trains { Purpose::Train } else { Purpose::Trial },
+                strategy: way(1),
+                gang,
+                until_step: None,
+            }
+        }),
+        (attempt(), 0..50u64).prop_map(|(attempt, step)| Record::Started {
+            attempt,
+            step,
+            setup_s: 0.1,
+        }),
+        (attempt(), 0..50u64).prop_map(|(attempt, step)| Record::Checkpointed {
+            attempt,
+            step,
+            save_s: 0.1,
+            blocked_s: 0.1,
+        }),
+        (0..4u8, outcome()).prop_map(|(key, outcome)| Record::Tried {
+            group: format!("k{key}"),
+            gpu_type: "cpu".into(),
+            strategy: way(1),
+            outcome,
+        }),
+        plan().prop_map(|plan| Record::Planned { plan }),
+        attempt().prop_map(|attempt| Record::Stopping { attempt, reason: StopReason::Pause }),
+        (attempt(), prop::option::of(0..50u64))
+            .prop_map(|(attempt, step)| Record::Until { attempt, step }),
+        (attempt(), end(), 0..50u64).prop_map(|(attempt, end, step)| Record::Ended {
+            attempt,
+            end,
+            step,
+            step_s: None,
+        }),
+        task().prop_map(|task| Record::Excluded { task, key: way(1).key(), reason: String::new() }),
+        task().prop_map(|task| Record::TaskEnded { task, end: TaskEnd::Done { loss: None } }),
+        Just(Record::RunEnded { end: RunEnd::Interrupted }),
+        Just(Record::Resumed { device_memory_bytes: Some(3) }),
+        Just(Record::Closed),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_records_are_folded_and_the_run_goes_on(
+        records in prop::collection::vec(record(), 0..60),
+    ) {
+        let began = Record::Began { config: config() };
+        let all = std::iter::once(&began).chain(&records);
+        let timed = all.enumerate().map(|(index, record)| (record, index as f64));
+        let mut engine = Engine::restore(timed).expect("it begins");
+        let _ = forecast(engine.state(), 100.0);
+        let cluster = saturn_core::Cluster { nodes: vec![Node::new("n0", 2, "cpu")] };
+        engine.handle(Event::Resume { cluster, device_memory_bytes: None }, 100.0);
+        engine.handle(Event::Tick, 101.0);
+        engine.handle(Event::Command { command: Command::Stop { at_once: true } }, 102.0);
+    }
+
+    #[test]
+    fn a_record_is_read_back_as_it_was_written(record in record()) {
+        let text = serde_json::to_string(&record).expect("it is data");
+        let back: Record = serde_json::from_str(&text).expect("it was just written");
+        prop_assert_eq!(back, record);
+    }
+}

@@ -1,0 +1,66 @@
+//! Runs that another process drives, or that are over: commands to them, and what is known of them.
+
+use std::path::Path;
+
+use pyo3::prelude::*;
+use saturn_runtime::RuntimeError;
+use saturn_runtime::control::{self, ControlError, Request};
+use saturn_view::{Paint, Status};
+
+use crate::errors::{invalid_input, run_failed, to_python};
+
+/// Whether a process drives the run and takes commands.
+#[pyfunction]
+pub(crate) fn is_driven(py: Python<'_>, run_dir: &str) -> bool {
+    py.detach(|| control::driver_of(Path::new(run_dir)).is_some())
+}
+
+/// Hands a line to the process that drives the run; its reply, or `None` where there is no process.
+#[pyfunction]
+pub(crate) fn ask(py: Python<'_>, run_dir: &str, line: &str) -> PyResult<Option<String>> {
+    let request = Request::from_line(line).map_err(|reason| invalid_input(py, &reason))?;
+    match py.detach(|| control::ask(Path::new(run_dir), &request)) {
+        Ok(reply) => to_json(py, &reply).map(Some),
+        Err(ControlError::NotDriven { .. }) => Ok(None),
+        Err(error @ ControlError::NoAnswer { .. }) => Err(to_python(py, &error)),
+    }
+}
+
+/// Where the run and its tasks stand, as JSON.
+#[pyfunction]
+pub(crate) fn status(py: Python<'_>, run_dir: &str) -> PyResult<String> {
+    let status = py.detach(|| saturn_runtime::status(Path::new(run_dir)));
+    to_json(py, &known(py, status)?)
+}
+
+/// The JSON of `status` as a table for people.
+#[pyfunction]
+pub(crate) fn status_text(py: Python<'_>, status: &str, width: usize) -> PyResult<String> {
+    let status: Status =
+        serde_json::from_str(status).map_err(|error| invalid_input(py, &error.to_string()))?;
+    Ok(saturn_view::status_text(&status, width, Paint::PLAIN))
+}
+
+/// Why a task, or the run, is where it is, as JSON.
+#[pyfunction]
+#[pyo3(signature = (run_dir, task=None))]
+pub(crate) fn explain(py: Python<'_>, run_dir: &str, task: Option<&str>) -> PyResult<String> {
+    let explanation = py.detach(|| saturn_runtime::explain(Path::new(run_dir), task));
+    to_json(py, &known(py, explanation)?)
+}
+
+/// Writes the report of a run anew from its journal; the report as JSON.
+#[pyfunction]
+pub(crate) fn report(py: Python<'_>, run_dir: &str) -> PyResult<String> {
+    let report = py.detach(|| saturn_runtime::report(Path::new(run_dir)));
+    // The report itself is what was asked for: files that can't be written cost nothing here.
+    Ok(known(py, report)?.report.to_json())
+}
+
+fn known<T>(py: Python<'_>, found: Result<T, RuntimeError>) -> PyResult<T> {
+    found.map_err(|error| to_python(py, &error))
+}
+
+fn to_json(py: Python<'_>, value: &impl serde::Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(|error| run_failed(py, &error.to_string()))
+}

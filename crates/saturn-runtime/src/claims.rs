@@ -1,0 +1,160 @@
+//! Machine-wide locks on devices: two runs of a user never share one.
+//!
+//! A lock is an `flock` on a file of the device's own, in one directory for all of a user's runs on
+//! the machine, so it ends with the process that holds it, however that ends. The file says who
+//! holds it.
+//!
+//! The directory is `/tmp/saturn-<uid>`, or what `SATURN_LOCKS_DIR` names. It is not in
+//! `$XDG_RUNTIME_DIR`: not every process of a user has one (cron jobs, batch jobs), and it goes with
+//! the user's last login while a run goes on. While a run lives it holds a shared lock on the
+//! directory itself too: for systemd-tmpfiles, which clears old files from `/tmp`, that means to
+//! leave it alone.
+
+use std::fmt;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
+use serde::{Deserialize, Serialize};
+
+use crate::error::RuntimeError;
+
+/// Overrides where locks are.
+const VARIABLE: &str = "SATURN_LOCKS_DIR";
+
+/// Who holds a device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    pid: u32,
+    run: PathBuf,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} (run `{}`)", self.pid, self.run.display())
+    }
+}
+
+/// The devices that a run holds, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    directory: PathBuf,
+    me: Holder,
+    held: Vec<File>,
+}
+
+impl Claims {
+    /// Nothing held yet. `directory` is where locks are, where it is not the usual place.
+    pub(crate) fn new(directory: Option<&Path>, run: &Path) -> Result<Self, RuntimeError> {
+        let uid = geteuid().as_raw();
+        let directory = directory
+            .map(Path::to_owned)
+            .or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from))
+            .unwrap_or_else(|| std::env::temp_dir().join(format!("saturn-{uid}")));
+        let open = own_directory(&directory, uid)?;
+        open.try_lock_shared().map_err(|error| {
+            let error = match error {
+                TryLockError::Error(error) => error,
+                TryLockError::WouldBlock => std::io::ErrorKind::WouldBlock.into(),
+            };
+            RuntimeError::file("lock", &directory)(error)
+        })?;
+        let me = Holder { pid: std::process::id(), run: run.to_owned() };
+        Ok(Self { directory, me, held: vec![open] })
+    }
+
+    /// Takes the device of that name, or says who holds it.
+    pub(crate) fn claim(
+        &mut self,
+        device: &str,
+    ) -> Result<Result<(), Option<Holder>>, RuntimeError> {
+        let path = self.directory.join(format!("{device}.lock"));
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(RuntimeError::file("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                // It may be about to be written.
+                let _ = file.read_to_string(&mut text);
+                return Ok(Err(serde_json::from_str(&text).ok()));
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(RuntimeError::file("lock", &path)(error));
+            }
+        }
+        let me = serde_json::to_vec(&self.me).map_err(std::io::Error::other);
+        me.and_then(|me| {
+            file.set_len(0)?;
+            file.write_all(&me)
+        })
+        .map_err(RuntimeError::file("write", &path))?;
+        self.held.push(file);
+        Ok(Ok(()))
+    }
+}
+
+/// A directory of this user's own that no one else can write to.
+fn own_directory(path: &Path, uid: u32) -> Result<File, RuntimeError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(RuntimeError::file("create", path))?;
+    let wrong = |reason: &str| RuntimeError::LocksDirectory {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+    };
+    // Not followed: a link in /tmp is anyone's.
+    let metadata = path.symlink_metadata().map_err(RuntimeError::file("look at", path))?;
+    if !metadata.is_dir() {
+        return Err(wrong("it is not a directory"));
+    }
+    if metadata.uid() != uid {
+        return Err(wrong("it belongs to another user"));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(wrong("other users may write to it"));
+    }
+    File::open(path).map_err(RuntimeError::file("open", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_device_is_held_by_one_run_until_that_lets_go() {
+        let dir = TempDir::new().unwrap();
+        let locks = dir.path().join("locks");
+        let mut one = Claims::new(Some(&locks), Path::new("/runs/one")).unwrap();
+        let mut two = Claims::new(Some(&locks), Path::new("/runs/two")).unwrap();
+        assert_eq!(one.claim("core-0").unwrap(), Ok(()));
+        let holder = two.claim("core-0").unwrap().unwrap_err().unwrap();
+        assert_eq!(holder.to_string(), format!("process {} (run `/runs/one`)", std::process::id()));
+        assert_eq!(two.claim("core-1").unwrap(), Ok(()));
+        drop(one);
+        assert_eq!(two.claim("core-0").unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused() {
+        let dir = TempDir::new().unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+        let error = Claims::new(Some(dir.path()), Path::new("/run")).unwrap_err().to_string();
+        assert!(error.contains("other users may write to it"), "{error}");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/etc", &link).unwrap();
+        let error = Claims::new(Some(&link), Path::new("/run")).unwrap_err().to_string();
+        assert!(error.contains("it is not a directory"), "{error}");
+    }
+}

@@ -1,0 +1,120 @@
+//! The driver's side of the control socket: one thread accepts, one more for each client.
+//!
+//! No client delays the run: a command waits in the driver's queue, a question is answered by a
+//! follower, and whoever neither writes nor reads only holds a thread of its own for a while.
+
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::clock::pause;
+use crate::control::{Reply, Request, read_line, socket_of};
+use crate::error::RuntimeError;
+
+/// Clients that are served at once.
+const MAX_CLIENTS: usize = 32;
+/// How long a client may be silent, or leave an answer unread.
+const IDLE: Duration = Duration::from_secs(60);
+/// Wait after a connection that could not be accepted, for want of file descriptors.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
+
+/// Answers a request, however long that takes.
+pub(crate) type Answer = Arc<dyn Fn(Request) -> Reply + Send + Sync>;
+
+/// The listening socket. Gone, file and all, when dropped.
+#[derive(Debug)]
+pub(crate) struct ControlSocket {
+    /// Keeps the path of the socket valid.
+    directory: File,
+    is_closing: Arc<AtomicBool>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl ControlSocket {
+    /// Listens in a run directory that this process drives.
+    pub(crate) fn listen(run_dir: &Path, answer: Answer) -> Result<Self, RuntimeError> {
+        let path = run_dir.join("control.sock");
+        let directory = File::open(run_dir).map_err(RuntimeError::file("open", run_dir))?;
+        let short = socket_of(&directory);
+        // A driver that was killed left its own; no other process drives this run.
+        match std::fs::remove_file(&short) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(RuntimeError::file("replace", path)(error));
+            }
+            _ => {}
+        }
+        let listener =
+            UnixListener::bind(&short).map_err(RuntimeError::file("listen on", &path))?;
+        std::fs::set_permissions(&short, PermissionsExt::from_mode(0o600))
+            .map_err(RuntimeError::file("protect", &path))?;
+        let is_closing = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&is_closing);
+        let accepting = std::thread::spawn(move || accept(&listener, &flag, &answer));
+        Ok(Self { directory, is_closing, accepting: Some(accepting) })
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        self.is_closing.store(true, Ordering::Release);
+        let path = socket_of(&self.directory);
+        // Wakes the accepting thread.
+        let woken = UnixStream::connect(&path).is_ok();
+        if let Some(accepting) = self.accepting.take().filter(|_| woken) {
+            let _ = accepting.join();
+        }
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn accept(listener: &UnixListener, is_closing: &AtomicBool, answer: &Answer) {
+    let num_clients = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        if is_closing.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(mut stream) = stream else {
+            pause(AFTER_FAILURE);
+            continue;
+        };
+        if num_clients.fetch_add(1, Ordering::AcqRel) >= MAX_CLIENTS {
+            num_clients.fetch_sub(1, Ordering::AcqRel);
+            let error = format!("{MAX_CLIENTS} clients are asking this run already");
+            let _ = write(&mut stream, &Reply::refused(error));
+            continue;
+        }
+        let (answer, num_clients) = (Arc::clone(answer), Arc::clone(&num_clients));
+        std::thread::spawn(move || {
+            // A client that goes away, or stalls, has what it wants.
+            let _ = serve(stream, &answer);
+            num_clients.fetch_sub(1, Ordering::AcqRel);
+        });
+    }
+}
+
+fn serve(stream: UnixStream, answer: &Answer) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(IDLE))?;
+    stream.set_write_timeout(Some(IDLE))?;
+    let mut writer = stream.try_clone()?;
+    let mut reader = BufReader::new(stream);
+    while let Some(line) = read_line(&mut reader)? {
+        let reply = match Request::from_line(&line) {
+            Ok(request) => answer(request),
+            Err(error) => Reply::refused(error),
+        };
+        write(&mut writer, &reply)?;
+    }
+    Ok(())
+}
+
+fn write(stream: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}

@@ -1,0 +1,155 @@
+//! Reading a journal, whoever drives the run.
+//!
+//! A reader writes nothing, not even the files that `SQLite` keeps beside a database in use: it may
+//! look at a run whose directory it can't write to, or that lies on a disk mounted read-only.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags};
+use saturn_engine::Record;
+use saturn_engine::migrate::{VERSION, migrate_v1};
+use serde_json::Value;
+
+use crate::error::RuntimeError;
+use crate::request::LaunchSettings;
+
+/// How often a journal is opened anew because a driver took it up while it was read.
+const MAX_TRIES: usize = 5;
+
+/// All that a journal holds.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    /// The version that it is of. Whatever that is, the records are of the present one.
+    pub(super) version: i64,
+    /// In order, with the times at which they were made. The first is [`Record::Began`].
+    pub(crate) records: Vec<(Record, f64)>,
+    /// How the run's workers are launched.
+    pub(crate) settings: LaunchSettings,
+}
+
+impl Contents {
+    /// Reads the journal of a run that another process may drive.
+    pub(crate) fn read(path: &Path) -> Result<Self, RuntimeError> {
+        if !path.is_file() {
+            let run = path.parent().unwrap_or(path).to_owned();
+            return Err(RuntimeError::NoRun { path: run, reason: "it has no journal.db".into() });
+        }
+        let log = with_ending(path, "-wal");
+        for _ in 1..MAX_TRIES {
+            if log.exists() {
+                break;
+            }
+            // Complete in one file, and no one writes to it: as long as that stays so.
+            let contents = Self::of(path, &open(path, "immutable=1")?);
+            if !log.exists() {
+                return contents;
+            }
+        }
+        match open(path, "mode=ro&readonly_shm=1").and_then(|one| Self::of(path, &one)) {
+            // A driver that died left its log without an index. It is made anew, elsewhere.
+            Err(RuntimeError::Journal { .. }) => Self::of_copy(path, &log),
+            contents => contents,
+        }
+    }
+
+    fn of_copy(path: &Path, log: &Path) -> Result<Self, RuntimeError> {
+        let directory = tempfile::tempdir()
+            .map_err(RuntimeError::file("create a directory in", std::env::temp_dir()))?;
+        let copy = directory.path().join("journal.db");
+        std::fs::copy(path, &copy).map_err(RuntimeError::file("copy", path))?;
+        if log.exists() {
+            std::fs::copy(log, with_ending(&copy, "-wal"))
+                .map_err(RuntimeError::file("copy", log))?;
+        }
+        let connection = Connection::open(&copy)
+            .map_err(|source| RuntimeError::Journal { path: path.to_owned(), source })?;
+        Self::of(path, &connection)
+    }
+
+    /// Reads and checks what a connection is open to; errors name the journal at `path`.
+    pub(super) fn of(path: &Path, connection: &Connection) -> Result<Self, RuntimeError> {
+        let damaged = |reason: String| RuntimeError::Damaged { path: path.to_owned(), reason };
+        let failed = |source| RuntimeError::Journal { path: path.to_owned(), source };
+        // One view of the file from here on, whatever is appended meanwhile.
+        let snapshot = connection.unchecked_transaction().map_err(failed)?;
+        let version: i64 =
+            snapshot.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
+        if version == 0 {
+            let run = path.parent().unwrap_or(path).to_owned();
+            let reason = "its journal is empty: the run never began".to_owned();
+            return Err(RuntimeError::NoRun { path: run, reason });
+        }
+        if !(1..=VERSION).contains(&version) {
+            return Err(damaged(format!(
+                "its version is {version}; this program reads 1 to {VERSION}"
+            )));
+        }
+        let check: String =
+            snapshot.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
+        if check != "ok" {
+            return Err(damaged(check));
+        }
+        let rows: Vec<(f64, String)> = snapshot
+            .prepare("SELECT at_s, record FROM record ORDER BY seq")
+            .and_then(|mut rows| {
+                rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+            })
+            .map_err(failed)?;
+        let settings: String = snapshot
+            .query_row("SELECT launch FROM settings", [], |row| row.get(0))
+            .map_err(failed)?;
+        let settings = serde_json::from_str(&settings)
+            .map_err(|error| damaged(format!("settings: {error}")))?;
+        let records = if version == 1 {
+            let rows = rows.iter().enumerate().map(|(index, (at_s, row))| {
+                let value: Value = serde_json::from_str(row)
+                    .map_err(|error| damaged(format!("record {}: {error}", index + 1)))?;
+                Ok((value, *at_s))
+            });
+            let rows = rows.collect::<Result<Vec<_>, RuntimeError>>()?;
+            migrate_v1(rows).map_err(|error| damaged(error.to_string()))?
+        } else {
+            rows.iter()
+                .enumerate()
+                .map(|(index, (at_s, row))| match serde_json::from_str(row) {
+                    Ok(record) => Ok((record, *at_s)),
+                    Err(error) => Err(damaged(format!("record {}: {error}", index + 1))),
+                })
+                .collect::<Result<_, _>>()?
+        };
+        if !matches!(records.first(), Some((Record::Began { .. }, _))) {
+            return Err(damaged("it does not begin with the run's beginning".to_owned()));
+        }
+        Ok(Self { version, records, settings })
+    }
+}
+
+fn open(path: &Path, parameters: &str) -> Result<Connection, RuntimeError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let failed = |source| RuntimeError::Journal { path: path.to_owned(), source };
+    let connection = Connection::open_with_flags(uri(path, parameters), flags).map_err(failed)?;
+    connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(failed)?;
+    Ok(connection)
+}
+
+/// A path as a URI, with parameters.
+fn uri(path: &Path, parameters: &str) -> PathBuf {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+    let mut uri = b"file:".to_vec();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'%' | b'?' | b'#' => uri.extend(format!("%{byte:02x}").into_bytes()),
+            _ => uri.push(*byte),
+        }
+    }
+    uri.extend(format!("?{parameters}").into_bytes());
+    PathBuf::from(OsString::from_vec(uri))
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}

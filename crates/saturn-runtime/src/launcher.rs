@@ -1,0 +1,259 @@
+//! The local machine's launcher: gangs of Python processes, started by a parent that has imported
+//! what they need.
+//!
+//! - While the warm parent is starting, launches wait for it. One that dies is started again; where
+//!   that fails too, or forking it is not safe, ranks start cold.
+//! - An attempt is over when its ranks have ended, their last words are in, and nothing that escaped
+//!   them is left (`strays`).
+//! - The directory of an attempt that ended well is removed when a later one of its task has done
+//!   so too; those of failed attempts stay.
+
+mod files;
+mod gangs;
+mod input;
+mod parent;
+mod parents;
+mod protocol;
+mod ranks;
+mod strays;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use saturn_engine::{
+    AttemptEnd, AttemptId, Event, FailureKind, LaunchError, LaunchOrder, Launcher, News, Purpose,
+    RankReport, TaskId,
+};
+
+use self::files::{Place, last_words};
+use self::gangs::{Ended, Gangs};
+use self::input::{Input, MAX_WAITING, Sending};
+use self::parents::Parents;
+use self::ranks::RankSocket;
+use self::strays::Sweeper;
+use crate::bell::Bell;
+use crate::devices::Pool;
+use crate::disk::Disk;
+use crate::error::{RuntimeError, with_causes};
+use crate::request::LaunchSettings;
+use crate::run_dir::RunDir;
+
+/// Inputs that are taken in before ends are looked for.
+const MAX_INPUTS: usize = 64;
+/// How long processes of the run may take to end when it has.
+const END: Duration = Duration::from_secs(2);
+
+/// Processes on this machine.
+#[derive(Debug)]
+pub(crate) struct LocalLauncher {
+    place: Place,
+    gangs: Gangs,
+    parents: Parents,
+    sweeper: Sweeper,
+    /// Attempts whose end is not on record.
+    attempts: BTreeMap<AttemptId, Attempt>,
+    /// The directory of each task's newest training attempt that ended well.
+    newest: BTreeMap<TaskId, PathBuf>,
+    news: VecDeque<News>,
+    inputs: Receiver<Input>,
+    _socket: RankSocket,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    directory: PathBuf,
+    task: TaskId,
+    purpose: Purpose,
+}
+
+impl LocalLauncher {
+    /// Starts what starts ranks. What an earlier driver of the run left behind is ended first.
+    pub(crate) fn start(
+        run: &RunDir,
+        settings: LaunchSettings,
+        pool: Pool,
+        bell: Bell,
+        disk: Disk,
+    ) -> Result<Self, RuntimeError> {
+        let run_id = settings.run_id.clone();
+        let left = strays::end_all(&run_id, END);
+        if !left.is_empty() {
+            return Err(RuntimeError::WorkersAlive { path: run.path().to_owned(), pids: left });
+        }
+        let (sender, inputs) = sync_channel(MAX_WAITING);
+        let sending = Sending { inputs: sender, bell };
+        let socket = RankSocket::listen(sending.clone())?;
+        let sweeper = Sweeper::start(run_id.clone(), sending.clone());
+        let parents = Parents::start(run, settings, sending)?;
+        let place = Place {
+            run_dir: run.path().to_owned(),
+            run_id,
+            socket: socket.path().to_owned(),
+            pool,
+            disk,
+        };
+        Ok(Self {
+            place,
+            gangs: Gangs::default(),
+            parents,
+            sweeper,
+            attempts: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            news: VecDeque::new(),
+            inputs,
+            _socket: socket,
+        })
+    }
+
+    /// Ends every process. Those that live on come back.
+    pub(crate) fn end(self) -> Vec<i32> {
+        let Self { place, mut gangs, parents, inputs, .. } = self;
+        let ranks = gangs.kill_all();
+        // Who has more to say must not wait for ever.
+        drop(inputs);
+        drop(parents);
+        let mut left = strays::end_all(&place.run_id, END);
+        left.extend(ranks.into_iter().filter(|rank| strays::leads_a_group(*rank)));
+        left.sort_unstable();
+        left.dedup();
+        left
+    }
+
+    fn take_in(&mut self, input: Input) {
+        match input {
+            Input::Ready { parent, threads } => {
+                let notes = self.parents.ready(parent, threads);
+                self.tell_notes(notes);
+                self.launch_waiting();
+            }
+            Input::ParentGone { parent } => {
+                let notes = self.parents.gone(parent);
+                self.tell_notes(notes);
+                for (attempt, rank) in self.gangs.parent_gone(parent) {
+                    // They failed through no fault of their own.
+                    let report = RankReport::Failed {
+                        kind: FailureKind::Machine,
+                        error: "the process that started it ended unexpectedly".to_owned(),
+                        traceback: String::new(),
+                    };
+                    self.news.push_back(News::Event(Event::Reported { attempt, rank, report }));
+                }
+                self.launch_waiting();
+            }
+            Input::Started { key, pid } => self.gangs.started(key, pid),
+            Input::Exited { key, code } => self.gangs.exited(key, code),
+            Input::Connected { attempt, rank, stream } => {
+                self.gangs.connected(attempt, rank, stream);
+            }
+            Input::HungUp { attempt, rank } => self.gangs.hung_up(attempt, rank),
+            Input::Reported { attempt, rank, report } => {
+                self.news.push_back(News::Event(Event::Reported { attempt, rank, report }));
+            }
+            Input::Swept { attempt } => self.gangs.swept(attempt),
+        }
+    }
+
+    fn tell_notes(&mut self, notes: Vec<String>) {
+        self.news.extend(notes.into_iter().map(News::Note));
+    }
+
+    /// Starts the gangs that waited for a parent, if there is one now.
+    fn launch_waiting(&mut self) {
+        let Some(parent) = self.parents.serving() else { return };
+        for (attempt, launches) in self.parents.take_waiting() {
+            let num_ranks = u32::try_from(launches.len()).unwrap_or(u32::MAX);
+            self.gangs.expect(attempt, num_ranks, parent);
+            if let Err(error) = self.parents.launch(&launches) {
+                self.gangs.forget(attempt);
+                let LaunchError { kind, error } = error;
+                self.news.push_back(News::Event(Event::LaunchFailed { attempt, kind, error }));
+            }
+        }
+    }
+
+    fn look_for_ends(&mut self) {
+        let Ended { ranks, to_sweep, hung_parents } = self.gangs.take_ended();
+        for (attempt, ranks) in to_sweep {
+            self.sweeper.sweep(attempt, ranks);
+        }
+        for parent in hung_parents {
+            self.parents.kill(parent);
+        }
+        for (attempt, rank, code) in ranks {
+            let directory = self.attempts.get(&attempt).map(|attempt| &attempt.directory);
+            let last_words = directory.map(|path| last_words(path, rank)).unwrap_or_default();
+            let event = Event::RankExited { attempt, rank, code, last_words };
+            self.news.push_back(News::Event(event));
+        }
+    }
+}
+
+impl Launcher for LocalLauncher {
+    fn is_ready(&self) -> bool {
+        !self.parents.is_starting()
+    }
+
+    fn launch(&mut self, order: LaunchOrder) -> Result<(), LaunchError> {
+        let attempt = order.attempt;
+        let launches = self.place.write(&order).map_err(|error| LaunchError {
+            kind: if error.is_disk_full() { FailureKind::NoSpace } else { FailureKind::Machine },
+            error: with_causes(&error),
+        })?;
+        let directory = self.place.attempt_dir(&order);
+        let (task, purpose) = (order.task, order.purpose);
+        self.attempts.insert(attempt, Attempt { directory, task, purpose });
+        self.parents.wait(attempt, launches);
+        self.launch_waiting();
+        Ok(())
+    }
+
+    fn stop(&mut self, attempt: AttemptId) {
+        self.gangs.stop(attempt);
+    }
+
+    fn until(&mut self, attempt: AttemptId, step: Option<u64>) {
+        self.gangs.until(attempt, step);
+    }
+
+    fn kill(&mut self, attempt: AttemptId) {
+        if let Some(launches) = self.parents.forget(attempt) {
+            // It never came to have processes.
+            for launch in launches {
+                let (rank, code) = (launch.rank, -9);
+                let last_words = String::new();
+                let event = Event::RankExited { attempt, rank, code, last_words };
+                self.news.push_back(News::Event(event));
+            }
+        }
+        self.gangs.kill(attempt);
+    }
+
+    fn ended(&mut self, attempt: AttemptId, end: &AttemptEnd) {
+        let Some(Attempt { directory, task, purpose }) = self.attempts.remove(&attempt) else {
+            return;
+        };
+        match (end, purpose) {
+            // Its logs may be all that tells why.
+            (AttemptEnd::Failed { .. } | AttemptEnd::Abandoned | AttemptEnd::Lost, _) => {}
+            (_, Purpose::Trial) => self.sweeper.remove(directory),
+            (_, Purpose::Train) => {
+                if let Some(before) = self.newest.insert(task, directory) {
+                    self.sweeper.remove(before);
+                }
+            }
+        }
+    }
+
+    fn poll(&mut self) -> Option<News> {
+        if self.news.is_empty() {
+            for _ in 0..MAX_INPUTS {
+                let Ok(input) = self.inputs.try_recv() else { break };
+                self.take_in(input);
+            }
+            self.look_for_ends();
+        }
+        self.news.pop_front()
+    }
+}

@@ -1,0 +1,266 @@
+//! The table of live gangs: which processes and sockets belong to which rank.
+//!
+//! A rank's end is heard twice, through its parent (exit code) and its socket (hang-up), in any
+//! order. It is passed on once both are in, so that the rank's last words come first; or some time
+//! after the exit code, since a process that the rank left behind may hold the socket open. The end
+//! of a gang's last rank waits a little longer still: until nothing of the attempt is left that
+//! might hold its devices.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use saturn_engine::AttemptId;
+
+use super::protocol::{RankKey, ToRank};
+use crate::clock::{deadline, is_past};
+
+/// How long a rank's last words are waited for after its process has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long strays are waited for before the end of their gang is passed on all the same.
+const STRAYS: Duration = Duration::from_secs(2);
+/// How long a rank that is to die may be without a process before its parent counts as hung.
+const UNSTARTED: Duration = Duration::from_secs(5);
+/// How long a rank may leave its orders unread.
+const ORDERS: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+struct LiveRank {
+    /// The parent that starts it.
+    parent: u64,
+    /// Process id, and id of the process group that it leads.
+    pid: Option<i32>,
+    stream: Option<UnixStream>,
+    has_hung_up: bool,
+    /// Exit code, and until when last words are waited for.
+    exited: Option<(i32, Instant)>,
+    /// Its end was passed on.
+    is_told: bool,
+}
+
+#[derive(Debug, Default)]
+struct Gang {
+    ranks: BTreeMap<u32, LiveRank>,
+    stop_asked: bool,
+    /// The newest step to stop at that was asked for while it lives.
+    until: Option<Option<u64>>,
+    /// It is to die; ranks that have no process then have a hung parent.
+    kill_asked: Option<Instant>,
+    /// Ranks that their parent left behind: no one reaps them.
+    unreaped: Vec<i32>,
+    sweep: Sweep,
+}
+
+#[derive(Debug, Default)]
+enum Sweep {
+    #[default]
+    NotYet,
+    /// Under way; not waited for beyond this.
+    UntilAtMost(Instant),
+    Done,
+}
+
+/// All gangs some process of which lives, or whose end has not been passed on.
+#[derive(Debug, Default)]
+pub(crate) struct Gangs(BTreeMap<AttemptId, Gang>);
+
+/// What a look at the gangs finds.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    /// Ranks whose end is to be passed on now, with their exit codes.
+    pub(crate) ranks: Vec<(AttemptId, u32, i32)>,
+    /// Attempts without live ranks, of which strays are to be ended, and ranks that no one reaps.
+    pub(crate) to_sweep: Vec<(AttemptId, Vec<i32>)>,
+    /// Parents that start nothing.
+    pub(crate) hung_parents: Vec<u64>,
+}
+
+impl Gangs {
+    /// Notes a gang whose ranks this parent is about to start.
+    pub(crate) fn expect(&mut self, attempt: AttemptId, num_ranks: u32, parent: u64) {
+        let rank = || LiveRank {
+            parent,
+            pid: None,
+            stream: None,
+            has_hung_up: false,
+            exited: None,
+            is_told: false,
+        };
+        let ranks = (0..num_ranks).map(|number| (number, rank())).collect();
+        self.0.insert(attempt, Gang { ranks, ..Gang::default() });
+    }
+
+    /// Forgets a gang that could not be launched.
+    pub(crate) fn forget(&mut self, attempt: AttemptId) {
+        self.kill(attempt);
+        self.0.remove(&attempt);
+    }
+
+    pub(crate) fn started(&mut self, (attempt, rank): RankKey, pid: i32) {
+        let Some(gang) = self.0.get_mut(&attempt) else {
+            // Its gang was forgotten: it must not live on.
+            kill_rank(pid);
+            return;
+        };
+        if gang.kill_asked.is_some() {
+            kill_rank(pid);
+        }
+        if let Some(rank) = gang.ranks.get_mut(&rank) {
+            rank.pid = Some(pid);
+        }
+    }
+
+    pub(crate) fn connected(&mut self, attempt: AttemptId, rank: u32, stream: UnixStream) {
+        let Some(gang) = self.0.get_mut(&attempt) else { return };
+        let (stop_asked, until) = (gang.stop_asked, gang.until);
+        if let Some(rank) = gang.ranks.get_mut(&rank) {
+            // Where it can't be set, a rank that reads nothing would delay the run.
+            if stream.set_write_timeout(Some(ORDERS)).is_err() {
+                return;
+            }
+            let stream = rank.stream.insert(stream);
+            if let Some(step) = until {
+                order(stream, ToRank::Until { step });
+            }
+            if stop_asked {
+                order(stream, ToRank::Stop);
+            }
+        }
+    }
+
+    pub(crate) fn hung_up(&mut self, attempt: AttemptId, rank: u32) {
+        if let Some(rank) = self.rank((attempt, rank)) {
+            rank.has_hung_up = true;
+        }
+    }
+
+    pub(crate) fn exited(&mut self, key: RankKey, code: i32) {
+        if let Some(rank) = self.rank(key) {
+            // Whatever it left behind in its process group goes with it.
+            rank.pid.take().into_iter().for_each(kill_group);
+            rank.exited.get_or_insert((code, deadline(LAST_WORDS)));
+        }
+    }
+
+    /// Nothing of an attempt is left.
+    pub(crate) fn swept(&mut self, attempt: AttemptId) {
+        if let Some(gang) = self.0.get_mut(&attempt) {
+            gang.sweep = Sweep::Done;
+        }
+    }
+
+    /// A parent has ended: its ranks count as ended too. They come back.
+    pub(crate) fn parent_gone(&mut self, parent: u64) -> Vec<RankKey> {
+        let mut lost = Vec::new();
+        for (attempt, gang) in &mut self.0 {
+            for (number, rank) in &mut gang.ranks {
+                if rank.parent == parent && rank.exited.is_none() {
+                    gang.unreaped.extend(rank.pid);
+                    rank.exited = Some((1, deadline(LAST_WORDS)));
+                    lost.push((*attempt, *number));
+                }
+            }
+        }
+        lost
+    }
+
+    /// What has come to an end since the last look.
+    pub(crate) fn take_ended(&mut self) -> Ended {
+        let mut ended = Ended::default();
+        for (attempt, gang) in &mut self.0 {
+            if gang.kill_asked.is_some_and(is_past) {
+                let unstarted = |rank: &&LiveRank| rank.pid.is_none() && rank.exited.is_none();
+                ended
+                    .hung_parents
+                    .extend(gang.ranks.values().find(unstarted).map(|one| one.parent));
+            }
+            let all_exited = gang.ranks.values().all(|rank| rank.exited.is_some());
+            if all_exited && matches!(gang.sweep, Sweep::NotYet) {
+                gang.sweep = Sweep::UntilAtMost(deadline(STRAYS));
+                ended.to_sweep.push((*attempt, std::mem::take(&mut gang.unreaped)));
+            }
+            let is_swept = match gang.sweep {
+                Sweep::NotYet => false,
+                Sweep::UntilAtMost(until) => is_past(until),
+                Sweep::Done => true,
+            };
+            let mut untold = gang.ranks.values().filter(|rank| !rank.is_told).count();
+            for (number, rank) in gang.ranks.iter_mut().filter(|(_, rank)| !rank.is_told) {
+                let Some((code, until)) = rank.exited else { continue };
+                if (rank.has_hung_up || is_past(until)) && (untold > 1 || is_swept) {
+                    rank.is_told = true;
+                    untold -= 1;
+                    ended.ranks.push((*attempt, *number, code));
+                }
+            }
+        }
+        self.0.retain(|_, gang| gang.ranks.values().any(|rank| !rank.is_told));
+        ended
+    }
+
+    /// Asks all ranks of a gang to stop together at a checkpoint.
+    pub(crate) fn stop(&mut self, attempt: AttemptId) {
+        let Some(gang) = self.0.get_mut(&attempt) else { return };
+        gang.stop_asked = true;
+        gang.order(ToRank::Stop);
+    }
+
+    /// Tells all ranks of a gang where to stop.
+    pub(crate) fn until(&mut self, attempt: AttemptId, step: Option<u64>) {
+        let Some(gang) = self.0.get_mut(&attempt) else { return };
+        gang.until = Some(step);
+        gang.order(ToRank::Until { step });
+    }
+
+    /// Kills all processes of a gang, those too that are yet to be started.
+    pub(crate) fn kill(&mut self, attempt: AttemptId) {
+        let Some(gang) = self.0.get_mut(&attempt) else { return };
+        gang.kill_asked.get_or_insert_with(|| deadline(UNSTARTED));
+        gang.ranks.values().filter_map(|rank| rank.pid).for_each(kill_rank);
+    }
+
+    /// Kills everything. Processes that are there to be killed come back.
+    pub(crate) fn kill_all(&mut self) -> Vec<i32> {
+        let attempts: Vec<AttemptId> = self.0.keys().copied().collect();
+        attempts.into_iter().for_each(|attempt| self.kill(attempt));
+        let ranks = self.0.values().flat_map(|gang| gang.ranks.values());
+        ranks.filter_map(|rank| rank.pid).collect()
+    }
+
+    fn rank(&mut self, (attempt, rank): RankKey) -> Option<&mut LiveRank> {
+        self.0.get_mut(&attempt)?.ranks.get_mut(&rank)
+    }
+}
+
+impl Gang {
+    fn order(&mut self, what: ToRank) {
+        for stream in self.ranks.values_mut().filter_map(|rank| rank.stream.as_mut()) {
+            order(stream, what);
+        }
+    }
+}
+
+fn order(stream: &mut UnixStream, what: ToRank) {
+    // A rank that can't be written to is dying; its end will be noticed.
+    if let Ok(mut line) = serde_json::to_vec(&what) {
+        line.push(b'\n');
+        let _ = stream.write_all(&line);
+    }
+}
+
+/// Kills a rank that has not been reaped, and all of its process group.
+fn kill_rank(pid: i32) {
+    if killpg(Pid::from_raw(pid), Signal::SIGKILL).is_err() {
+        // It was forked just now and does not lead a group yet.
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}
+
+/// Kills what a rank that is gone left behind.
+fn kill_group(pid: i32) {
+    // Mostly there is nothing.
+    let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+}

@@ -1,0 +1,49 @@
+//! What the launcher's threads tell it.
+
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{SendError, SyncSender};
+
+use saturn_engine::{AttemptId, RankReport};
+
+use super::protocol::RankKey;
+use crate::bell::Bell;
+
+/// Inputs that wait to be taken; whoever has more to say waits.
+pub(crate) const MAX_WAITING: usize = 4096;
+
+/// Something that a thread has seen.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// A parent has imported everything.
+    Ready { parent: u64, threads: u32 },
+    /// A parent has ended, and every rank of its with it.
+    ParentGone { parent: u64 },
+    /// A rank has a process.
+    Started { key: RankKey, pid: i32 },
+    /// A rank's process has ended.
+    Exited { key: RankKey, code: i32 },
+    /// A rank has said hello.
+    Connected { attempt: AttemptId, rank: u32, stream: UnixStream },
+    /// A rank says something.
+    Reported { attempt: AttemptId, rank: u32, report: RankReport },
+    /// A rank has closed its connection.
+    HungUp { attempt: AttemptId, rank: u32 },
+    /// No process of an attempt is left.
+    Swept { attempt: AttemptId },
+}
+
+/// The way to the launcher.
+#[derive(Debug, Clone)]
+pub(crate) struct Sending {
+    pub(crate) inputs: SyncSender<Input>,
+    pub(crate) bell: Bell,
+}
+
+impl Sending {
+    /// Tells the launcher; an error where it is gone.
+    pub(crate) fn send(&self, input: Input) -> Result<(), SendError<Input>> {
+        self.inputs.send(input)?;
+        self.bell.ring();
+        Ok(())
+    }
+}

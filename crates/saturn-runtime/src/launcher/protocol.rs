@@ -1,0 +1,120 @@
+//! The lines that the runtime and its workers exchange: JSON, one value a line.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use saturn_core::Knobs;
+use saturn_engine::{AttemptId, DeviceKind, TechniqueRef};
+use serde::{Deserialize, Serialize};
+
+/// To a parent of ranks.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToParent<'a> {
+    /// Start a rank.
+    Launch(&'a RankLaunch),
+}
+
+/// A rank to start.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct RankLaunch {
+    #[serde(serialize_with = "as_key")]
+    pub(crate) key: RankKey,
+    pub(crate) spec: PathBuf,
+    pub(crate) rank: u32,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) log: PathBuf,
+}
+
+/// From a parent of ranks.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum FromParent {
+    /// It has imported everything.
+    Ready {
+        #[serde(rename = "ready")]
+        _ready: bool,
+        /// Threads that it has: forking is safe only with one.
+        threads: u32,
+    },
+    /// A rank was started.
+    Launched { launched: LaunchedRank },
+    /// A rank has ended and was reaped.
+    Exited { exited: ExitedRank },
+}
+
+/// A rank that was started.
+#[derive(Debug, Deserialize)]
+pub(crate) struct LaunchedRank {
+    pub(crate) key: String,
+    pub(crate) pid: i32,
+}
+
+/// A rank that has ended.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ExitedRank {
+    pub(crate) key: String,
+    pub(crate) code: i32,
+}
+
+/// A rank's first line on its socket; every later one is a [`saturn_engine::RankReport`].
+#[derive(Debug, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) attempt: AttemptId,
+    pub(crate) rank: u32,
+}
+
+/// To a rank, on its socket.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case", tag = "type")]
+pub(crate) enum ToRank {
+    /// Stop at a checkpoint.
+    Stop,
+    /// Stop at a checkpoint after so many finished steps, in place of what was said before; `None` for
+    /// the task's last.
+    Until { step: Option<u64> },
+}
+
+/// What a rank finds in its `spec.json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Spec<'a> {
+    pub(crate) version: u32,
+    /// `train` or `trial`.
+    pub(crate) kind: &'static str,
+    pub(crate) run_dir: &'a Path,
+    pub(crate) task: &'a str,
+    pub(crate) task_dir: PathBuf,
+    pub(crate) attempt: AttemptId,
+    pub(crate) technique: TechniqueRef,
+    pub(crate) gpus: u32,
+    /// `None` in a trial: the technique chooses.
+    pub(crate) knobs: Option<&'a Knobs>,
+    pub(crate) world_size: u32,
+    pub(crate) device_kind: DeviceKind,
+    pub(crate) devices: Vec<u32>,
+    /// What each device may hold; `None` for no limit but its own.
+    pub(crate) device_memory_bytes: Option<u64>,
+    /// CPU slots: the cores of each device.
+    pub(crate) cores: Option<Vec<Vec<usize>>>,
+    pub(crate) steps: Option<u64>,
+    /// Finished steps at which the gang stops at a checkpoint, where that is before the last.
+    pub(crate) stop_at_step: Option<u64>,
+    pub(crate) warmup_steps: u32,
+    pub(crate) timed_steps: u32,
+    pub(crate) checkpoint_every_s: f64,
+    pub(crate) rendezvous: PathBuf,
+    pub(crate) socket: &'a Path,
+}
+
+/// A rank of an attempt; `attempt/rank` in the lines of its parent.
+pub(crate) type RankKey = (AttemptId, u32);
+
+fn as_key<S: serde::Serializer>((attempt, rank): &RankKey, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{attempt}/{rank}"))
+}
+
+/// Reads a key.
+pub(crate) fn parse_rank_key(key: &str) -> Option<RankKey> {
+    let (attempt, rank) = key.split_once('/')?;
+    Some((AttemptId(attempt.parse().ok()?), rank.parse().ok()?))
+}

@@ -1,0 +1,162 @@
+//! Processes that have escaped: of an attempt, but below none of its ranks any more.
+//!
+//! Every process of an attempt inherits a mark in its environment, `SATURN_ATTEMPT_ID=run/attempt`,
+//! whatever session, process group or parent it takes. When an attempt has ended, whatever still
+//! carries its mark is killed, until nothing does. A parent of ranks ends most strays before that
+//! (it takes in orphans); the mark finds those of a parent that died.
+//!
+//! A mark is what a process was started with: one that forked without starting a program carries the
+//! mark of the program it forked from. Ranks of the warm parent are such; their own children are not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, geteuid};
+use saturn_engine::AttemptId;
+
+use super::input::{Input, Sending};
+use crate::clock::{deadline, is_past, pause};
+
+/// Time between two looks at what was killed.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// The variable that holds the mark.
+pub(crate) const VARIABLE: &str = "SATURN_ATTEMPT_ID";
+
+/// The mark of an attempt.
+pub(crate) fn mark(run_id: &str, attempt: AttemptId) -> String {
+    format!("{run_id}/{attempt}")
+}
+
+enum Chore {
+    /// End what is left of an attempt, and these of its ranks, which no one reaps.
+    Sweep { attempt: AttemptId, ranks: Vec<i32> },
+    /// Remove a directory.
+    Remove(PathBuf),
+}
+
+/// A thread that ends strays and removes directories: it may wait for either, the driver may not.
+#[derive(Debug)]
+pub(crate) struct Sweeper {
+    chores: Sender<Chore>,
+}
+
+impl Sweeper {
+    /// Starts it, for attempts of a run.
+    pub(crate) fn start(run_id: String, inputs: Sending) -> Self {
+        let (chores, received) = channel();
+        std::thread::spawn(move || work(&run_id, &received, &inputs));
+        Self { chores }
+    }
+
+    /// Ends what is left of an attempt, and says so when nothing is.
+    pub(crate) fn sweep(&self, attempt: AttemptId, ranks: Vec<i32>) {
+        let _ = self.chores.send(Chore::Sweep { attempt, ranks });
+    }
+
+    /// Removes a directory of this run's and all that is in it.
+    pub(crate) fn remove(&self, directory: PathBuf) {
+        let _ = self.chores.send(Chore::Remove(directory));
+    }
+}
+
+fn work(run_id: &str, chores: &Receiver<Chore>, inputs: &Sending) {
+    // Attempts of which something may be left, by mark.
+    let mut open: BTreeMap<String, (AttemptId, Vec<i32>)> = BTreeMap::new();
+    loop {
+        let next = if open.is_empty() {
+            chores.recv().map_err(|_| TryRecvError::Disconnected)
+        } else {
+            chores.try_recv()
+        };
+        match next {
+            Ok(Chore::Sweep { attempt, ranks }) => {
+                open.insert(mark(run_id, attempt), (attempt, ranks));
+            }
+            Ok(Chore::Remove(directory)) => {
+                // What can't be removed costs some space, no more.
+                let _ = std::fs::remove_dir_all(directory);
+                continue;
+            }
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => pause(AGAIN),
+        }
+        let found = kill_marked(&|mark| open.contains_key(mark));
+        let swept: Vec<String> = open
+            .iter_mut()
+            .filter_map(|(mark, (_, ranks))| {
+                ranks.retain(|rank| kill_leader(*rank));
+                (ranks.is_empty() && !found.contains_key(mark)).then(|| mark.clone())
+            })
+            .collect();
+        for mark in swept {
+            if let Some((attempt, _)) = open.remove(&mark)
+                && inputs.send(Input::Swept { attempt }).is_err()
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// Ends all processes of a run's attempts; those that still live after so long come back.
+pub(crate) fn end_all(run_id: &str, patience: Duration) -> Vec<i32> {
+    let until = deadline(patience);
+    loop {
+        let of_run = |mark: &str| mark.split_once('/').is_some_and(|(run, _)| run == run_id);
+        let left: BTreeSet<i32> = kill_marked(&of_run).into_values().flatten().collect();
+        if left.is_empty() || is_past(until) {
+            return left.into_iter().collect();
+        }
+        pause(AGAIN);
+    }
+}
+
+/// Kills the processes whose mark is wanted, and tells which there were, by mark.
+fn kill_marked(is_wanted: &dyn Fn(&str) -> bool) -> BTreeMap<String, Vec<i32>> {
+    let mut found: BTreeMap<String, Vec<i32>> = BTreeMap::new();
+    let (me, my_user) = (std::process::id(), geteuid().as_raw());
+    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok())
+        else {
+            continue;
+        };
+        let is_ours = process.metadata().is_ok_and(|metadata| metadata.uid() == my_user);
+        if !is_ours || pid.cast_unsigned() == me {
+            continue;
+        }
+        let Some(mark) = mark_of(&process.path()).filter(|mark| is_wanted(mark)) else { continue };
+        // It may have ended just now.
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        found.entry(mark).or_default().push(pid);
+    }
+    found
+}
+
+/// The mark in a process's environment; `None` too where it is a zombie, which holds nothing.
+fn mark_of(process: &Path) -> Option<String> {
+    let environment = std::fs::read(process.join("environ")).ok()?;
+    let prefix = format!("{VARIABLE}=");
+    environment
+        .split(|byte| *byte == 0)
+        .find_map(|variable| std::str::from_utf8(variable).ok()?.strip_prefix(&prefix))
+        .map(str::to_owned)
+}
+
+/// Kills the process group of a rank that no one reaps; whether its leader lives.
+fn kill_leader(pid: i32) -> bool {
+    leads_a_group(pid) && killpg(Pid::from_raw(pid), Signal::SIGKILL).is_ok()
+}
+
+/// Whether a process lives and leads a process group, as ranks do.
+pub(crate) fn leads_a_group(pid: i32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // `pid (name) state parent group …`; a name may hold anything.
+    let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
+    let is_zombie = fields.next() == Some("Z");
+    !is_zombie && fields.nth(1).and_then(|group| group.parse().ok()) == Some(pid)
+}

@@ -1,0 +1,172 @@
+//! What is told of a run: its status, why it is so, and its report files.
+//!
+//! All of it comes from the journal; while a process drives the run, that process is asked first,
+//! since it knows how far the live attempts have come.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use saturn_core::{Profile, Trial};
+use saturn_engine::{State, TaskId};
+use saturn_view::{Explanation, History, Report, Status};
+use serde_json::Value;
+
+use crate::control::{self, Query, Reply, Request};
+use crate::disk::Disk;
+use crate::error::{RuntimeError, with_causes};
+use crate::journal::Contents;
+use crate::run_dir::journal_of;
+
+/// How every task of a run stands.
+pub fn status(run_dir: &Path) -> Result<Status, RuntimeError> {
+    read_back(ask_or_read(run_dir, Query::Status)?.status)
+}
+
+/// Why a task, or the run as a whole, is as it is.
+pub fn explain(run_dir: &Path, task: Option<&str>) -> Result<Explanation, RuntimeError> {
+    let query = Query::Explain { task: task.map(str::to_owned) };
+    read_back(ask_or_read(run_dir, query)?.explanation)
+}
+
+/// What a reply holds; the process that gave it may be of another version of Saturn.
+fn read_back<T: serde::de::DeserializeOwned>(value: Option<Value>) -> Result<T, RuntimeError> {
+    serde_json::from_value(value.unwrap_or_default())
+        .map_err(|error| RuntimeError::Answer { reason: error.to_string() })
+}
+
+/// A run's report, and what could not be written of it.
+#[derive(Debug)]
+pub struct Reported {
+    /// What `report.json` holds.
+    pub report: Report,
+    /// A line for each file that could not be written.
+    pub warnings: Vec<String>,
+}
+
+/// Writes a run's report files anew from what is on disk; the run may be in progress elsewhere, and
+/// its directory may be one that this process can't write to.
+pub fn report(run_dir: &Path) -> Result<Reported, RuntimeError> {
+    let (state, history) = read(run_dir)?;
+    let path = run_dir.canonicalize().map_err(RuntimeError::file("find", run_dir))?;
+    let written = Written::of(&path, &state, &history, &Disk::default());
+    let warnings = written.failures.iter().map(|error| with_causes(error)).collect();
+    Ok(Reported { report: written.report, warnings })
+}
+
+/// Asks the process that drives the run; where none answers, the journal does.
+fn ask_or_read(run_dir: &Path, query: Query) -> Result<Reply, RuntimeError> {
+    let reply = match control::ask(run_dir, &Request::Query(query.clone())) {
+        Ok(reply) => reply,
+        Err(_) => {
+            let (state, history) = read(run_dir)?;
+            answer(&state, &history, &query, state.now_s)
+        }
+    };
+    match reply.error {
+        Some(reason) if !reply.ok => Err(RuntimeError::Refused { reason }),
+        _ => Ok(reply),
+    }
+}
+
+/// A run from its journal, which stays untouched.
+pub fn read(run_dir: &Path) -> Result<(State, History), RuntimeError> {
+    let journal = journal_of(run_dir);
+    let contents = Contents::read(&journal)?;
+    saturn_view::replay(contents.records).ok_or_else(|| RuntimeError::Damaged {
+        path: journal,
+        reason: "it does not begin with the run's beginning".to_owned(),
+    })
+}
+
+/// Answers a question about a run.
+pub(crate) fn answer(state: &State, history: &History, query: &Query, now_s: f64) -> Reply {
+    let as_json =
+        |value: Result<Value, serde_json::Error>| value.map_err(|error| error.to_string());
+    let answered = match query {
+        Query::Status => as_json(serde_json::to_value(saturn_view::status(state, history, now_s)))
+            .map(|status| Reply { status: Some(status), ..Reply::done() }),
+        Query::Explain { task } => named(state, task.as_deref()).and_then(|task| {
+            let explanation = saturn_view::explain(state, history, task, now_s);
+            as_json(serde_json::to_value(explanation))
+                .map(|explanation| Reply { explanation: Some(explanation), ..Reply::done() })
+        }),
+    };
+    answered.unwrap_or_else(Reply::refused)
+}
+
+/// The task that is asked about, if one is.
+fn named(state: &State, name: Option<&str>) -> Result<Option<TaskId>, String> {
+    let Some(name) = name else { return Ok(None) };
+    state.task_named(name).map(Some).ok_or_else(|| {
+        let names: Vec<String> =
+            state.tasks.iter().take(12).map(|task| format!("`{}`", task.spec.name)).collect();
+        let more = if state.tasks.len() > names.len() { " …" } else { "" };
+        format!("there is no task `{name}`; there are {}{more}", names.join(", "))
+    })
+}
+
+/// A run's report, and its files as far as they could be written.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) report: Report,
+    /// `report.html`, if it is there.
+    pub(crate) page: Option<PathBuf>,
+    /// `profile.json`, if it is there.
+    pub(crate) profile: Option<PathBuf>,
+    pub(crate) failures: Vec<RuntimeError>,
+}
+
+impl Written {
+    /// Writes `report.json`, `report.html` and `profile.json` into a run directory.
+    pub(crate) fn of(run: &Path, state: &State, history: &History, disk: &Disk) -> Self {
+        let losses = state.tasks.iter().map(|task| {
+            // A task that has not trained yet has none.
+            let file = File::open(run.join(&task.spec.dir).join("metrics.jsonl"));
+            file.and_then(|file| saturn_view::read_metrics(BufReader::new(file)))
+                .unwrap_or_default()
+        });
+        let name = run.file_name().unwrap_or_default().to_string_lossy();
+        let report = Report::build(state, history, &name, losses.collect());
+        let mut failures = Vec::new();
+        let mut write = |name: &str, content: String| {
+            let path = run.join(name);
+            match disk.replace(&path, content.as_bytes()) {
+                Ok(()) => Some(path),
+                Err(error) => {
+                    failures.push(error);
+                    None
+                }
+            }
+        };
+        write("report.json", report.to_json());
+        let page = write("report.html", saturn_view::render_html(&report));
+        let profile = write("profile.json", profile(state).to_json());
+        Self { report, page, profile, failures }
+    }
+
+    /// What to say of files that could not be written.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.failures
+            .iter()
+            .map(|error| format!("the run is safe in its journal, but {}", with_causes(error)))
+            .collect()
+    }
+}
+
+/// Every task's trials under its own name, those included that another task's trial spoke for.
+fn profile(state: &State) -> Profile {
+    let trials = state.task_ids().flat_map(|task| {
+        state.group_of(task).trials.iter().filter_map(move |(key, trial)| {
+            Some(Trial {
+                task: state.name(task).to_owned(),
+                profile_key: Some(state.group_of(task).key.clone()),
+                gpu_type: Some(key.gpu_type.clone()),
+                device_memory_bytes: state.config.device_memory_bytes,
+                strategy: trial.strategy.clone(),
+                outcome: trial.outcome.clone()?,
+            })
+        })
+    });
+    Profile { trials: trials.collect() }
+}

@@ -1,0 +1,197 @@
+//! What a journal holds, record by record: a change of the format is a change of this snapshot, and
+//! wants a new version and a migration where an old journal would read otherwise.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use saturn_core::{Knobs, Node, Placement, PlanStatus, Strategy, TrialOutcome};
+use saturn_engine::{
+    AttemptEnd, AttemptId, DeviceKind, FailureKind, Level, Mode, NodeId, Place, PlanSource, Policy,
+    Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan, StopReason, TaskEnd, TaskId,
+    TaskSpec, TechniqueRef, Wishes,
+};
+
+const TASK: TaskId = TaskId(3);
+const NODE: NodeId = NodeId(1);
+const ATTEMPT: AttemptId = AttemptId(7);
+
+fn strategy() -> Strategy {
+    let knobs: Knobs = serde_json::from_value(serde_json::json!({"micro_batches": 4})).unwrap();
+    Strategy { technique: "fsdp".to_owned(), gpus: 2, knobs }
+}
+
+fn gang() -> Vec<Placement> {
+    vec![Placement { node: 1, devices: vec![0, 1] }]
+}
+
+fn config() -> RunConfig {
+    RunConfig {
+        mode: Mode::Orchestrate,
+        device_kind: DeviceKind::Cuda,
+        device_memory_bytes: Some(1 << 30),
+        techniques: vec![TechniqueRef {
+            name: "fsdp".to_owned(),
+            level: Level::Managed,
+            import: Some("m:C".to_owned()),
+            pickle: None,
+        }],
+        policy: Policy::default(),
+    }
+}
+
+fn wishes() -> Wishes {
+    Wishes { priority: 2, deadline_s: Some(60.0), release_s: 5.0, after: vec![TaskId(0)] }
+}
+
+fn spec() -> TaskSpec {
+    TaskSpec {
+        name: "large".to_owned(),
+        dir: "tasks/large".to_owned(),
+        steps: Some(100),
+        epochs: None,
+        batches_a_step: NonZeroU64::MIN,
+        gpu_range: Some(vec![1, 2]),
+        profile_key: "key".to_owned(),
+        measured: Vec::new(),
+        wishes: wishes(),
+    }
+}
+
+fn plan() -> RunPlan {
+    RunPlan {
+        at_s: 10.0,
+        source: PlanSource::Extended { reason: Some("the solver ran out of time".to_owned()) },
+        status: PlanStatus::Feasible,
+        makespan_s: 90.0,
+        lower_bound_s: 80.0,
+        solve_s: 0.5,
+        current_practice_s: Some(180.0),
+        instead_of_s: Some(100.0),
+        places: vec![Place {
+            task: TASK,
+            strategy: strategy(),
+            gang: gang(),
+            share: 0.5,
+            until_step: Some(50),
+            start_s: 10.0,
+            end_s: 55.0,
+        }],
+    }
+}
+
+fn failure() -> RankFailure {
+    RankFailure {
+        rank: 1,
+        kind: FailureKind::OutOfMemory,
+        error: "out of memory".to_owned(),
+        traceback: "Traceback".to_owned(),
+    }
+}
+
+/// One record of each kind, and of each way in which an attempt or a task may end.
+fn records() -> Vec<Record> {
+    let text = str::to_owned;
+    let ended = |end| Record::Ended { attempt: ATTEMPT, end, step: 50, step_s: Some(0.25) };
+    let task_ended = |end| Record::TaskEnded { task: TASK, end };
+    let outcome = TrialOutcome::NotApplicable { reason: text("too few layers") };
+    let node = Node::new("host/H200", 2, "H200");
+    vec![
+        Record::Began { config: config() },
+        Record::Resumed { device_memory_bytes: Some(1 << 30) },
+        Record::NodeJoined { node: NODE, spec: node },
+        Record::NodeLeft { node: NODE, reason: text("gone") },
+        Record::SetAside {
+            node: NODE,
+            devices: vec![1],
+            reason: text("bad"),
+            absolved: vec![TASK],
+        },
+        Record::TakenBack { node: NODE, devices: vec![1], reason: text("told to") },
+        Record::TaskAdded { task: TASK, spec: spec() },
+        Record::Closed,
+        Record::Wished { task: TASK, wishes: wishes() },
+        Record::Paused { task: TASK },
+        Record::Unpaused { task: TASK },
+        Record::Launched {
+            attempt: ATTEMPT,
+            task: TASK,
+            purpose: Purpose::Train,
+            strategy: strategy(),
+            gang: gang(),
+            until_step: Some(50),
+        },
+        Record::Started { attempt: ATTEMPT, step: 10, setup_s: 2.5 },
+        Record::Checkpointed { attempt: ATTEMPT, step: 20, save_s: 1.5, blocked_s: 0.5 },
+        Record::Tried { group: text("key"), gpu_type: text("H200"), strategy: strategy(), outcome },
+        Record::Planned { plan: plan() },
+        Record::PlanKept { time_left_s: 80.0, best_s: 79.0 },
+        Record::NotSolved { reason: text("no time") },
+        Record::Stopping { attempt: ATTEMPT, reason: StopReason::Replan },
+        Record::Until { attempt: ATTEMPT, step: None },
+        ended(AttemptEnd::Finished),
+        ended(AttemptEnd::Stopped),
+        ended(AttemptEnd::Killed),
+        ended(AttemptEnd::Lost),
+        ended(AttemptEnd::Abandoned),
+        ended(AttemptEnd::Failed { failure: failure() }),
+        Record::Retrying { task: TASK, not_before_s: 12.0, counts: true },
+        Record::Excluded { task: TASK, key: strategy().key(), reason: text("out of memory") },
+        task_ended(TaskEnd::Done { loss: Some(0.5) }),
+        task_ended(TaskEnd::Failed { error: text("odd"), traceback: text("Traceback") }),
+        task_ended(TaskEnd::Cancelled { reason: text("not wanted") }),
+        Record::Noted { task: Some(TASK), text: text("a word") },
+        Record::Interrupted { at_once: true },
+        Record::RunEnded { end: RunEnd::Complete },
+    ]
+}
+
+/// Fails to compile where there is a kind that this test does not know.
+fn kind(record: &Record) -> &'static str {
+    match record {
+        Record::Began { .. } => "began",
+        Record::Resumed { .. } => "resumed",
+        Record::NodeJoined { .. } => "node_joined",
+        Record::NodeLeft { .. } => "node_left",
+        Record::SetAside { .. } => "set_aside",
+        Record::TakenBack { .. } => "taken_back",
+        Record::TaskAdded { .. } => "task_added",
+        Record::Closed => "closed",
+        Record::Wished { .. } => "wished",
+        Record::Paused { .. } => "paused",
+        Record::Unpaused { .. } => "unpaused",
+        Record::Launched { .. } => "launched",
+        Record::Started { .. } => "started",
+        Record::Checkpointed { .. } => "checkpointed",
+        Record::Tried { .. } => "tried",
+        Record::Planned { .. } => "planned",
+        Record::PlanKept { .. } => "plan_kept",
+        Record::NotSolved { .. } => "not_solved",
+        Record::Stopping { .. } => "stopping",
+        Record::Until { .. } => "until",
+        Record::Ended { .. } => "ended",
+        Record::Retrying { .. } => "retrying",
+        Record::Excluded { .. } => "excluded",
+        Record::TaskEnded { .. } => "task_ended",
+        Record::Noted { .. } => "noted",
+        Record::Interrupted { .. } => "interrupted",
+        Record::RunEnded { .. } => "run_ended",
+    }
+}
+
+#[test]
+fn the_format_of_every_kind_of_record_is_as_it_was() {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut lines = Vec::new();
+    for record in records() {
+        let line = serde_json::to_string(&record).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["record"], kind(&record));
+        assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), record, "{line}");
+        *seen.entry(kind(&record)).or_default() += 1;
+        lines.push(line);
+    }
+    assert_eq!(seen.len(), 27, "a record of each kind belongs here");
+    insta::assert_snapshot!(lines.join("\n"));
+}

@@ -1,0 +1,200 @@
+//! Why a task has its strategy: what the others would take, and why some can't be.
+//!
+//! A plan does not give each task what is fastest for it alone, but what lets all end soonest; so
+//! each candidate is compared by the time that it takes and by the devices' time that it takes.
+
+use saturn_core::{StrategyKey, TrialOutcome};
+use saturn_engine::{State, TaskId, TrialKey, TrialState};
+use serde::{Deserialize, Serialize};
+
+use super::Code;
+use crate::history::History;
+use crate::status::{next_places, way_of};
+use crate::units::{duration, signed_percent};
+use crate::words::first_line;
+
+/// Times that differ by less than this part are alike.
+const ALIKE: f64 = 0.001;
+
+/// A strategy of a task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// Technique.
+    pub technique: String,
+    /// Device count.
+    pub gpus: u32,
+    /// Type of device.
+    pub gpu_type: String,
+    /// Seconds that it takes for what is left of the task, launching and loading included, and
+    /// stopping where the task trains otherwise now; of a task that has ended, for all of it.
+    pub time_s: Option<f64>,
+    /// That, against the strategy that the task has: seconds.
+    pub slower_s: Option<f64>,
+    /// The same as a part of its time.
+    pub slower_share: Option<f64>,
+    /// Devices times seconds.
+    pub device_s: Option<f64>,
+    /// Why the task has it, or has not.
+    pub code: Code,
+    /// The same for people.
+    pub sentence: String,
+}
+
+/// The candidates of a task: the one that it has first, those that it could have by time, then those
+/// that it can't.
+pub(super) fn of(state: &State, history: &History, task: TaskId, now_s: f64) -> Vec<Candidate> {
+    let next = next_places(state).get(&task).copied();
+    let way = way_of(state, history, next, task);
+    let chosen = way.map(|(strategy, gang)| TrialKey {
+        strategy: strategy.key(),
+        gpu_type: state.gang_type(gang).to_owned(),
+    });
+    let chosen_s = chosen.as_ref().and_then(|key| time_s(state, task, key, now_s));
+    let rival = chosen.as_ref().zip(chosen_s);
+    let mut candidates: Vec<Candidate> = state
+        .group_of(task)
+        .trials
+        .iter()
+        .map(|(key, trial)| candidate(state, task, (key, trial), rival, now_s))
+        .collect();
+    candidates.sort_by(|left, right| {
+        let order = |one: &Candidate| (one.code != Code::Chosen, one.time_s.is_none());
+        let time_s = |one: &Candidate| one.time_s.unwrap_or(f64::INFINITY);
+        order(left).cmp(&order(right)).then(time_s(left).total_cmp(&time_s(right)))
+    });
+    candidates
+}
+
+/// Seconds that a strategy takes for what is left of a task; of one that has ended, for all of it.
+fn time_s(state: &State, task: TaskId, key: &TrialKey, now_s: f64) -> Option<f64> {
+    let strategy = &state.group_of(task).trials.get(key)?.strategy;
+    let all = state.task(task).steps?;
+    if state.has_ended(task) {
+        return state.training_s(task, strategy, &key.gpu_type, all);
+    }
+    let Some((_, attempt)) = state.attempt_of(task) else {
+        return state.time_under_s(task, strategy, &key.gpu_type);
+    };
+    if attempt.strategy.is_of(&key.strategy) && state.gang_type(&attempt.gang) == key.gpu_type {
+        return Some(state.time_left_s(attempt, None, now_s));
+    }
+    let stop_s = state.stop_of(attempt, now_s).1 - now_s;
+    Some(stop_s + state.time_under_s(task, strategy, &key.gpu_type)?)
+}
+
+fn candidate(
+    state: &State,
+    task: TaskId,
+    (key, trial): (&TrialKey, &TrialState),
+    rival: Option<(&TrialKey, f64)>,
+    now_s: f64,
+) -> Candidate {
+    let gpus = key.strategy.gpus;
+    let can_run = cannot_run(state, task, key, trial);
+    let is_chosen = rival.is_some_and(|(chosen, _)| chosen == key);
+    let time_s = time_s(state, task, key, now_s).filter(|_| can_run.is_none() || is_chosen);
+    let slower_s = time_s.zip(rival).map(|(time_s, (_, chosen_s))| time_s - chosen_s);
+    let slower_share = slower_s
+        .zip(rival)
+        .filter(|(_, (_, chosen_s))| *chosen_s > 0.0)
+        .map(|(slower_s, (_, chosen_s))| slower_s / chosen_s);
+    let (code, sentence) = match (can_run, rival, time_s) {
+        _ if is_chosen => (Code::Chosen, chosen_words(state, task)),
+        (Some(why), _, _) => why,
+        (None, Some((chosen, chosen_s)), Some(time_s)) => {
+            let is_other_type = chosen.gpu_type != key.gpu_type;
+            compared((time_s, gpus), (chosen_s, chosen.strategy.gpus), is_other_type)
+        }
+        (None, ..) => (Code::NotTried, "not compared: its task has no strategy yet".to_owned()),
+    };
+    Candidate {
+        technique: key.strategy.technique.clone(),
+        gpus,
+        gpu_type: key.gpu_type.clone(),
+        time_s,
+        slower_s,
+        slower_share,
+        device_s: time_s.map(|time_s| time_s * f64::from(gpus)),
+        code,
+        sentence,
+    }
+}
+
+fn chosen_words(state: &State, task: TaskId) -> String {
+    if state.has_ended(task) {
+        "trained so last".to_owned()
+    } else if state.attempt_of(task).is_some() {
+        "trains so now".to_owned()
+    } else {
+        "planned".to_owned()
+    }
+}
+
+/// What a candidate loses by, against what the task has: time and devices of each.
+fn compared(
+    (time_s, gpus): (f64, u32),
+    (chosen_s, chosen_gpus): (f64, u32),
+    is_other_type: bool,
+) -> (Code, String) {
+    let (area, chosen_area) = (time_s * f64::from(gpus), chosen_s * f64::from(chosen_gpus));
+    let is_slower = time_s >= chosen_s * (1.0 - ALIKE);
+    let is_dearer = area >= chosen_area * (1.0 - ALIKE);
+    let code = match (is_slower, is_dearer) {
+        (true, true) => Code::Worse,
+        (true, false) => Code::Longer,
+        (false, true) => Code::MoreDeviceTime,
+        (false, false) if is_other_type => Code::OtherType,
+        (false, false) => Code::BetterNow,
+    };
+    let by = |value: f64, of: f64| signed_percent(value / of.max(1e-9) - 1.0);
+    let seconds = time_s - chosen_s;
+    let seconds = format!("{}{}", if seconds < 0.0 { "" } else { "+" }, duration(seconds));
+    let time = format!("{seconds} ({})", by(time_s, chosen_s));
+    let area = format!("{} of the devices' time", by(area, chosen_area));
+    let sentence = match code {
+        Code::BetterNow => format!("{time}, {area}; a next plan may take it"),
+        Code::OtherType => format!("{time}, but on devices of another type"),
+        _ => format!("{time}, {area}"),
+    };
+    (code, sentence)
+}
+
+/// Why a task can't have a strategy, if so.
+fn cannot_run(
+    state: &State,
+    task: TaskId,
+    key: &TrialKey,
+    trial: &TrialState,
+) -> Option<(Code, String)> {
+    let task = state.task(task);
+    let TrialKey { strategy: StrategyKey { gpus, .. }, gpu_type } = key;
+    if let Some((_, why)) = task.excluded.iter().find(|(excluded, _)| *excluded == key.strategy) {
+        return Some((Code::Excluded, format!("excluded: {}", first_line(why))));
+    }
+    if task.spec.gpu_range.as_ref().is_some_and(|range| !range.contains(gpus)) {
+        return Some((Code::NotAllowed, "the task's gpu_range does not allow it".to_owned()));
+    }
+    match &trial.outcome {
+        Some(TrialOutcome::NotApplicable { reason }) => {
+            return Some((Code::NotApplicable, format!("not applicable: {}", first_line(reason))));
+        }
+        Some(TrialOutcome::OutOfMemory { detail }) => {
+            return Some((Code::OutOfMemory, format!("out of memory: {}", first_line(detail))));
+        }
+        Some(TrialOutcome::Failed { error, .. }) => {
+            return Some((Code::TrialFailed, format!("its trial failed: {}", first_line(error))));
+        }
+        Some(TrialOutcome::Measured { .. }) | None => {}
+    }
+    let has_room = state.present_nodes().any(|node| {
+        state.gpu_type(node) == gpu_type && state.usable_devices(node).count() >= *gpus as usize
+    });
+    if !has_room {
+        let text = "no node of the pool has such devices now, or as many".to_owned();
+        return Some((Code::NoDevices, text));
+    }
+    trial.outcome.is_none().then(|| {
+        let how = if trial.attempt.is_some() { "being measured" } else { "not measured" };
+        (Code::NotTried, how.to_owned())
+    })
+}

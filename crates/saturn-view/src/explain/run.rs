@@ -1,0 +1,189 @@
+//! Where the run as a whole stands: what goes on, why this plan, what the last re-plan promised,
+//! and what is not used.
+
+use saturn_engine::{DeviceId, Mode, NodeId, PlanSource, Purpose, RunEnd, RunPlan, Stage, State};
+
+use super::moves::promised;
+use super::{Code, Reason};
+use crate::expect::Expected;
+use crate::history::{History, PoolEvent};
+use crate::live::task_words;
+use crate::outcome::{TaskCounts, TrialCounts};
+use crate::units::{clock, count, duration, percent};
+use crate::words::{self, first_line};
+
+pub(super) fn reasons(
+    state: &State,
+    history: &History,
+    expected: &Expected,
+    now_s: f64,
+) -> Vec<Reason> {
+    let mut reasons = vec![stands(state, expected)];
+    if state.config.mode == Mode::Orchestrate {
+        reasons.extend(plan(state, history));
+        reasons.extend(replans(state, history, now_s));
+    }
+    reasons.extend(pool(state, history));
+    reasons
+}
+
+fn stands(state: &State, expected: &Expected) -> Reason {
+    let counts = TaskCounts::of(state);
+    let tasks = task_words(&counts);
+    match state.ended {
+        Some(RunEnd::Complete) => {
+            return Reason::new(Code::RunComplete, format!("The run has ended: {tasks}."));
+        }
+        Some(RunEnd::Interrupted) => {
+            let text = format!("The run was stopped and can be resumed: {tasks}.");
+            return Reason::new(Code::RunInterrupted, text);
+        }
+        None => {}
+    }
+    if let Some(at_once) = state.interrupted {
+        let how = if at_once { "at once" } else { "at checkpoints" };
+        return Reason::new(Code::RunStops, format!("The run is stopping {how}: {tasks}."));
+    }
+    let until_s = expected.end_s();
+    let is_training = state.attempts.values().any(|one| one.purpose == Purpose::Train);
+    let trials = TrialCounts::of(state);
+    if is_training {
+        let text = format!("The run goes on: {tasks}; what is planned ends{}.", until_end(until_s));
+        return Reason::new(Code::RunGoesOn, text).until(until_s);
+    }
+    if trials.running > 0 {
+        let (num_known, num_all) = trials.progress();
+        let text =
+            format!("The run measures: {num_known} of {}; {tasks}.", count(num_all, "trial"));
+        return Reason::new(Code::RunMeasures, text);
+    }
+    if counts.open() == 0 {
+        let text = format!("Every task has ended, and more may come: {tasks}.");
+        return Reason::new(Code::RunIdle, text);
+    }
+    if counts.open() == counts.paused {
+        return Reason::new(Code::RunAllPaused, format!("All that is left is paused: {tasks}."));
+    }
+    let open = || state.task_ids().filter(|task| !state.has_ended(*task));
+    let can_run = |task| state.fits_pool(task) || state.stage(task) == Stage::Paused;
+    if trials.open == 0 && !open().any(can_run) || state.num_devices() == 0 {
+        let text =
+            format!("No task can run on the {} that there are: {tasks}.", words::pool_of(state));
+        return Reason::new(Code::RunNoRoom, text);
+    }
+    let text = format!("Nothing runs: {tasks}; tasks wait for a plan or for their time.");
+    Reason::new(Code::RunPlans, text).until(until_s)
+}
+
+fn until_end(until_s: Option<f64>) -> String {
+    until_s.map_or_else(
+        || " at a time not known yet".to_owned(),
+        |at_s| format!(" at about {}", clock(at_s)),
+    )
+}
+
+/// Why this plan, and what is proven of it.
+fn plan(state: &State, history: &History) -> Option<Reason> {
+    let Some(plan) = history.plans.last() else {
+        let text = "No plan has been made: nothing can be planned yet.";
+        return state.ended.is_none().then(|| Reason::new(Code::PlanNone, text));
+    };
+    let at = clock(plan.at_s);
+    Some(match &plan.source {
+        PlanSource::Solver => {
+            let text = format!("The plan of {at} is the solver's: {}.", proven(plan));
+            Reason::new(Code::PlanSolved, text)
+        }
+        PlanSource::Extended { reason } => {
+            let reason = reason.as_ref().map(|reason| {
+                format!(" The solver's answer does not stand: {}.", first_line(reason))
+            });
+            let text = format!(
+                "The plan of {at} is an earlier one with what had no place put behind it, task by \
+                 task: {}.{}",
+                proven(plan),
+                reason.unwrap_or_default()
+            );
+            Reason::new(Code::PlanExtended, text)
+        }
+    })
+}
+
+fn proven(plan: &RunPlan) -> String {
+    let promised = format!("it promised {} for {}", duration(plan.makespan_s), tasks(plan));
+    if plan.lower_bound_s > 0.0 {
+        let bound = duration(plan.lower_bound_s);
+        format!("{promised}, within {} of the proven bound of {bound}", percent(plan.gap()))
+    } else {
+        format!("{promised}, and nothing is proven of it")
+    }
+}
+
+fn tasks(plan: &RunPlan) -> String {
+    count(plan.num_tasks(), "task")
+}
+
+/// What the last new plan promised to gain, and what introspection and solver gave since.
+fn replans(state: &State, history: &History, now_s: f64) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    let last_s = history.plans.last().map_or(0.0, |plan| plan.at_s);
+    let gained = history.plans.iter().rev().find_map(|plan| Some((plan, promised(plan)?)));
+    if let Some((plan, promised)) = gained {
+        // What came of it can be told of the last plan alone: a later one changed what it promised.
+        let is_last = plan.at_s >= last_s && state.ended == Some(RunEnd::Complete);
+        let ended_s = last_end_s(history).filter(|_| is_last).map(|ended_s| ended_s - plan.at_s);
+        let realised = ended_s.map(|took_s| format!("; they ended after {}", duration(took_s)));
+        let text = format!(
+            "The last new plan for the same tasks, at {}, {promised}{}.",
+            clock(plan.at_s),
+            realised.unwrap_or_default()
+        );
+        reasons.push(Reason::new(Code::ReplanGain, text));
+    }
+    if let Some((at_s, time_left_s, best_s)) = history.kept.filter(|(at_s, ..)| *at_s >= last_s) {
+        let text = format!(
+            "At {} no other plan was better enough: it had {} to go, and the best other took {}.",
+            clock(at_s),
+            duration(time_left_s),
+            duration(best_s)
+        );
+        reasons.push(Reason::new(Code::ReplanKept, text));
+    }
+    if let Some((at_s, why)) = history.not_solved.as_ref().filter(|(at_s, _)| *at_s >= last_s) {
+        let ago = duration(now_s - at_s);
+        let text = format!("The solver gave no plan {ago} ago: {}.", first_line(why));
+        reasons.push(Reason::new(Code::SolverFailed, text));
+    }
+    reasons
+}
+
+/// When the last training attempt ended.
+fn last_end_s(history: &History) -> Option<f64> {
+    let training = history.attempts.values().filter(|one| one.purpose == Purpose::Train);
+    training.filter_map(|one| Some(one.ended.as_ref()?.at_s)).max_by(f64::total_cmp)
+}
+
+/// Devices and nodes that are not used.
+fn pool(state: &State, history: &History) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    let name = |node: NodeId| state.cluster.nodes[node.0].name.clone();
+    for node in state.present_nodes() {
+        for device in (0u32..).take(state.nodes[node.0].devices.len()) {
+            let one = state.device(DeviceId { node, device });
+            if let Some(why) = one.and_then(|one| one.set_aside.as_ref()) {
+                let text =
+                    format!("Device {device} of {} is set aside: {}.", name(node), first_line(why));
+                reasons.push(Reason::new(Code::DeviceSetAside, text));
+            }
+        }
+    }
+    let gone = (0..state.nodes.len()).map(NodeId).filter(|node| !state.nodes[node.0].is_there);
+    for node in gone {
+        let last = history.pool.iter().rev().find(|change| change.node == node);
+        let Some(PoolEvent::Left(why)) = last.map(|change| &change.what) else { continue };
+        let at = last.map(|change| format!(" at {}", clock(change.at_s))).unwrap_or_default();
+        let text = format!("Node {} has gone{at}: {}.", name(node), first_line(why));
+        reasons.push(Reason::new(Code::NodeGone, text));
+    }
+    reasons
+}

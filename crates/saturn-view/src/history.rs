@@ -1,0 +1,405 @@
+//! What is over: the part of a run that decisions no longer need and people do.
+//!
+//! [`State`] forgets attempts that have ended and plans that are in force no more. A [`History`] is
+//! folded from the same records, beside the state, and keeps them. Folding the records of a journal
+//! gives the same history as the run's own observers have.
+//!
+//! It is bounded where a run is not: of very many plans, those in the middle lose their places, and
+//! the oldest notes go.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use saturn_core::{Gang, Node, Strategy, TrialOutcome};
+use saturn_engine::{
+    AttemptEnd, AttemptId, NodeId, Place, Purpose, Record, RunPlan, State, StopReason, TaskId,
+};
+
+/// The most places that are kept of all plans together, beyond those of three plans that are always
+/// whole: the first, the one that others are compared with, and the last.
+const MAX_PLACES: usize = 200_000;
+/// The most notes that are kept: the newest.
+const MAX_NOTES: usize = 1000;
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PastEnd {
+    /// How.
+    pub end: AttemptEnd,
+    /// When, seconds.
+    pub at_s: f64,
+    /// Finished steps that are not lost.
+    pub step: u64,
+}
+
+/// An attempt from its launch on, live or over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PastAttempt {
+    /// Its task.
+    pub task: TaskId,
+    /// Trial or training.
+    pub purpose: Purpose,
+    /// How it runs.
+    pub strategy: Strategy,
+    /// Where.
+    pub gang: Gang,
+    /// Time of launch, seconds.
+    pub launched_s: f64,
+    /// Seconds from launch to its end, as forecast at its launch; `None` where nothing was known, or
+    /// where it was told another end since.
+    pub forecast_s: Option<f64>,
+    /// Finished steps when it began to train, and the time of that.
+    pub started: Option<(u64, f64)>,
+    /// It was asked to stop: why, and when.
+    pub stopping: Option<(StopReason, f64)>,
+    /// How it ended; `None` while it lives.
+    pub ended: Option<PastEnd>,
+}
+
+impl PastAttempt {
+    /// Seconds from launch to its end, or to `now_s` while it lives.
+    pub fn taken_s(&self, now_s: f64) -> f64 {
+        self.ended.as_ref().map_or(now_s, |ended| ended.at_s) - self.launched_s
+    }
+
+    /// Realised over forecast seconds, where it did what it was launched for.
+    pub fn ratio(&self) -> Option<f64> {
+        let ended = self.ended.as_ref()?;
+        let did_all = match ended.end {
+            AttemptEnd::Finished => true,
+            AttemptEnd::Stopped => self.stopping.is_none(),
+            _ => false,
+        };
+        let forecast_s = self.forecast_s.filter(|forecast_s| *forecast_s > 0.0)?;
+        (self.purpose == Purpose::Train && did_all)
+            .then(|| (ended.at_s - self.launched_s) / forecast_s)
+    }
+}
+
+/// What is over of a task.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PastTask {
+    /// When it ended, seconds.
+    pub ended_s: Option<f64>,
+    /// Its training attempts, the first first.
+    pub attempts: Vec<AttemptId>,
+    /// Index of the first plan that had a place for it.
+    pub first_plan: Option<usize>,
+    /// Its first place in that, with the end of its last.
+    pub first_place: Option<Place>,
+    /// When it was last paused, seconds; `None` where it is not.
+    pub paused_s: Option<f64>,
+}
+
+/// A trial that got its outcome.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PastTrial {
+    /// When, seconds.
+    pub at_s: f64,
+    /// Profile key of the tasks that it speaks for.
+    pub group: String,
+    /// The type of device that it ran on.
+    pub gpu_type: String,
+    /// What was tried.
+    pub strategy: Strategy,
+    /// What came of it.
+    pub outcome: TrialOutcome,
+}
+
+/// A task that was launched otherwise or elsewhere than before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Move<'a> {
+    /// The attempt that it left.
+    pub from: &'a PastAttempt,
+    /// The attempt that it went on in.
+    pub to: &'a PastAttempt,
+}
+
+/// A word for the person watching.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Note {
+    /// When, seconds.
+    pub at_s: f64,
+    /// The task that it is about; `None` where it is about the run.
+    pub task: Option<TaskId>,
+    /// The word.
+    pub text: String,
+}
+
+/// What happened to the pool.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PoolEvent {
+    /// A node joined, or came back.
+    Joined(Node),
+    /// A node has gone, and why.
+    Left(String),
+    /// Devices were set aside, and why.
+    SetAside(Vec<u32>, String),
+    /// Devices were taken back, and why.
+    TakenBack(Vec<u32>, String),
+}
+
+/// A change of the pool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolChange {
+    /// When, seconds.
+    pub at_s: f64,
+    /// Which node.
+    pub node: NodeId,
+    /// What happened.
+    pub what: PoolEvent,
+}
+
+/// What is over of a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct History {
+    /// Every attempt.
+    pub attempts: BTreeMap<AttemptId, PastAttempt>,
+    /// Every task, by [`TaskId`].
+    pub tasks: Vec<PastTask>,
+    /// Every plan that was in force, the first first, as it was adopted. Where there were very many
+    /// places, those in the middle have none.
+    pub plans: Vec<RunPlan>,
+    /// Trials in the order in which they got their outcomes.
+    pub trials: Vec<PastTrial>,
+    /// Nodes and devices that came and went.
+    pub pool: Vec<PoolChange>,
+    /// Words for the person watching.
+    pub notes: VecDeque<Note>,
+    /// When other processes took the run over, seconds.
+    pub resumed_s: Vec<f64>,
+    /// Introspection last found no better plan: when, the seconds that the plan in force still
+    /// needed then, and those of the best other.
+    pub kept: Option<(f64, f64, f64)>,
+    /// When the solver last gave nothing that can be used, and why.
+    pub not_solved: Option<(f64, String)>,
+    /// Realised over forecast seconds of attempts that did what they were launched for, ascending.
+    pub(crate) ratios: Vec<f64>,
+    /// Seconds that trials took, all together, and how many.
+    trials_took: (f64, u32),
+    /// Places kept in `plans`.
+    num_places: usize,
+}
+
+/// The state and the history that the records of a journal make, each with its time; `None` where
+/// the first does not begin a run.
+pub fn replay(records: impl IntoIterator<Item = (Record, f64)>) -> Option<(State, History)> {
+    let mut records = records.into_iter().peekable();
+    let Some((Record::Began { config }, _)) = records.peek() else { return None };
+    let mut state = State::new(config.clone());
+    let mut history = History::default();
+    for (record, now_s) in records {
+        state.apply(&record, now_s);
+        history.record(&state, &record, now_s);
+    }
+    Some((state, history))
+}
+
+impl History {
+    /// Takes in a record; `state` is what came of it.
+    pub fn record(&mut self, state: &State, record: &Record, now_s: f64) {
+        match record {
+            Record::TaskAdded { .. } => {
+                self.tasks.resize(state.tasks.len(), PastTask::default());
+            }
+            Record::Launched { attempt, task, purpose, strategy, gang, .. } => {
+                let live = state.attempts.get(attempt);
+                let forecast_s = live
+                    .filter(|_| state.task(*task).steps.is_some() && *purpose == Purpose::Train)
+                    .map(|live| state.time_left_s(live, live.until_step, now_s));
+                self.attempts.insert(
+                    *attempt,
+                    PastAttempt {
+                        task: *task,
+                        purpose: *purpose,
+                        strategy: strategy.clone(),
+                        gang: gang.clone(),
+                        launched_s: now_s,
+                        forecast_s,
+                        started: None,
+                        stopping: None,
+                        ended: None,
+                    },
+                );
+                if *purpose == Purpose::Train
+                    && let Some(task) = self.tasks.get_mut(task.0)
+                {
+                    task.attempts.push(*attempt);
+                }
+            }
+            Record::Started { attempt, step, .. } => {
+                self.with_attempt(*attempt, |one| one.started = Some((*step, now_s)));
+            }
+            Record::Stopping { attempt, reason } => {
+                self.with_attempt(*attempt, |one| one.stopping = Some((*reason, now_s)));
+            }
+            Record::Until { attempt, .. } => {
+                self.with_attempt(*attempt, |one| one.forecast_s = None);
+            }
+            Record::Ended { attempt, end, step, .. } => {
+                self.attempt_ended(*attempt, end, *step, now_s);
+            }
+            Record::TaskEnded { task, .. } => {
+                self.with_task(*task, |task| task.ended_s = Some(now_s));
+            }
+            Record::Paused { task } => {
+                self.with_task(*task, |task| task.paused_s = Some(now_s));
+            }
+            Record::Unpaused { task } => self.with_task(*task, |task| task.paused_s = None),
+            Record::Tried { group, gpu_type, strategy, outcome } => {
+                self.trials.push(PastTrial {
+                    at_s: now_s,
+                    group: group.clone(),
+                    gpu_type: gpu_type.clone(),
+                    strategy: strategy.clone(),
+                    outcome: outcome.clone(),
+                });
+            }
+            Record::Planned { plan } => self.planned(plan),
+            Record::PlanKept { time_left_s, best_s } => {
+                self.kept = Some((now_s, *time_left_s, *best_s));
+            }
+            Record::NotSolved { reason } => self.not_solved = Some((now_s, reason.clone())),
+            Record::NodeJoined { node, spec } => {
+                self.pool_changed(now_s, *node, PoolEvent::Joined(spec.clone()));
+            }
+            Record::NodeLeft { node, reason } => {
+                self.pool_changed(now_s, *node, PoolEvent::Left(reason.clone()));
+            }
+            Record::SetAside { node, devices, reason, .. } => {
+                let what = PoolEvent::SetAside(devices.clone(), reason.clone());
+                self.pool_changed(now_s, *node, what);
+            }
+            Record::TakenBack { node, devices, reason } => {
+                let what = PoolEvent::TakenBack(devices.clone(), reason.clone());
+                self.pool_changed(now_s, *node, what);
+            }
+            Record::Noted { task, text } => {
+                if self.notes.len() == MAX_NOTES {
+                    self.notes.pop_front();
+                }
+                self.notes.push_back(Note { at_s: now_s, task: *task, text: text.clone() });
+            }
+            Record::Resumed { .. } => self.resumed_s.push(now_s),
+            // The state keeps what these say.
+            Record::Began { .. }
+            | Record::Closed
+            | Record::Wished { .. }
+            | Record::Checkpointed { .. }
+            | Record::Retrying { .. }
+            | Record::Excluded { .. }
+            | Record::Interrupted { .. }
+            | Record::RunEnded { .. } => {}
+        }
+    }
+
+    /// A task's training attempts, the first first.
+    pub fn training(
+        &self,
+        task: TaskId,
+    ) -> impl DoubleEndedIterator<Item = (AttemptId, &PastAttempt)> {
+        let ids = self.tasks.get(task.0).map_or(&[][..], |task| &task.attempts);
+        ids.iter().filter_map(|id| Some((*id, self.attempts.get(id)?)))
+    }
+
+    /// What is over of a task; `None` of one that never came.
+    pub fn task(&self, task: TaskId) -> Option<&PastTask> {
+        self.tasks.get(task.0)
+    }
+
+    /// Each time that a task went on otherwise or elsewhere than before, the first first.
+    pub fn moves(&self, task: TaskId) -> impl Iterator<Item = Move<'_>> {
+        let ids = self.tasks.get(task.0).map_or(&[][..], |task| &task.attempts);
+        ids.windows(2).filter_map(|pair| {
+            let (from, to) = (self.attempts.get(&pair[0])?, self.attempts.get(&pair[1])?);
+            (from.strategy != to.strategy || from.gang != to.gang).then_some(Move { from, to })
+        })
+    }
+
+    /// Index of the plan that the run is judged by: the first that had a place for every task that
+    /// ever got one. What came before it, no plan could have known.
+    pub fn reference_plan(&self) -> Option<usize> {
+        self.tasks.iter().filter_map(|task| task.first_plan).max()
+    }
+
+    /// Mean seconds of a trial from launch to end; `None` before any has ended.
+    pub fn mean_trial_s(&self) -> Option<f64> {
+        let (taken_s, number) = self.trials_took;
+        (number > 0).then(|| taken_s / f64::from(number))
+    }
+
+    /// The most devices that a node ever had.
+    pub fn most_devices(&self, node: NodeId) -> u32 {
+        let specs = self.pool.iter().filter(|change| change.node == node);
+        let devices = specs.filter_map(|change| match &change.what {
+            PoolEvent::Joined(spec) => Some(spec.gpus),
+            _ => None,
+        });
+        devices.max().unwrap_or(0)
+    }
+
+    fn with_attempt(&mut self, id: AttemptId, change: impl FnOnce(&mut PastAttempt)) {
+        if let Some(attempt) = self.attempts.get_mut(&id) {
+            change(attempt);
+        }
+    }
+
+    fn with_task(&mut self, id: TaskId, change: impl FnOnce(&mut PastTask)) {
+        if let Some(task) = self.tasks.get_mut(id.0) {
+            change(task);
+        }
+    }
+
+    fn attempt_ended(&mut self, id: AttemptId, end: &AttemptEnd, step: u64, now_s: f64) {
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        let mut end = end.clone();
+        if let AttemptEnd::Failed { failure } = &mut end {
+            // Long, and the task's own end has the one that counts.
+            failure.traceback = String::new();
+        }
+        attempt.ended = Some(PastEnd { end, at_s: now_s, step });
+        if attempt.purpose == Purpose::Trial {
+            self.trials_took.0 += now_s - attempt.launched_s;
+            self.trials_took.1 += 1;
+        } else if let Some(ratio) = attempt.ratio() {
+            let at = self.ratios.partition_point(|other| *other < ratio);
+            self.ratios.insert(at, ratio);
+        }
+    }
+
+    fn planned(&mut self, plan: &RunPlan) {
+        let index = self.plans.len();
+        for place in &plan.places {
+            let Some(task) = self.tasks.get_mut(place.task.0) else { continue };
+            match (&mut task.first_plan, &mut task.first_place) {
+                (None, _) => {
+                    task.first_plan = Some(index);
+                    task.first_place = Some(place.clone());
+                }
+                (Some(first), Some(known)) if *first == index => known.end_s = place.end_s,
+                _ => {}
+            }
+        }
+        self.num_places += plan.places.len();
+        self.plans.push(plan.clone());
+        if self.num_places > MAX_PLACES {
+            self.thin_plans();
+        }
+    }
+
+    /// Takes the places out of the older half of the plans that need not be whole.
+    fn thin_plans(&mut self) {
+        let reference = self.reference_plan();
+        let last = self.plans.len() - 1;
+        let older = (1..last)
+            .filter(|index| Some(*index) != reference && !self.plans[*index].places.is_empty());
+        let older: Vec<usize> = older.collect();
+        for index in &older[..older.len().div_ceil(2)] {
+            let places = std::mem::take(&mut self.plans[*index].places);
+            self.num_places -= places.len();
+        }
+    }
+
+    fn pool_changed(&mut self, at_s: f64, node: NodeId, what: PoolEvent) {
+        self.pool.push(PoolChange { at_s, node, what });
+    }
+}

@@ -1,0 +1,293 @@
+//! Where a run and each of its tasks stand at a moment, as data.
+//!
+//! It works on runs that go on, that have ended and that nobody drives: everything is from the
+//! journal, but for the live step and loss where a driver answers.
+
+use std::collections::BTreeMap;
+
+use saturn_core::{Gang, Strategy};
+use saturn_engine::{
+    AttemptId, DeviceId, DeviceKind, Mode, NodeId, Place, Purpose, State, StopReason, TaskEnd,
+    TaskId, TaskStatus as EngineStatus, devices,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::expect::{Band, Expected};
+use crate::history::History;
+use crate::outcome::{TaskCounts, TrialCounts};
+use crate::report::RunStatus;
+
+/// The version of [`Status`]. Fields are only ever added within one.
+const VERSION: u32 = 1;
+
+/// Devices of one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DevicesOn {
+    /// Name of the node.
+    pub node: String,
+    /// Ids on that node, ascending.
+    pub devices: Vec<u32>,
+}
+
+/// A device that is not used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetAside {
+    /// Name of its node.
+    pub node: String,
+    /// Its id on the node.
+    pub device: u32,
+    /// Why.
+    pub reason: String,
+}
+
+/// The pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// What its devices are.
+    pub device_kind: DeviceKind,
+    /// Nodes that are there.
+    pub nodes: usize,
+    /// Devices that can be used.
+    pub devices: usize,
+    /// Of these, held by attempts.
+    pub busy: usize,
+    /// Devices that are there and are not used.
+    pub set_aside: Vec<SetAside>,
+}
+
+/// A trial that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunningTrial {
+    /// Name of the task that is measured.
+    pub task: String,
+    /// Technique.
+    pub technique: String,
+    /// Device count.
+    pub gpus: u32,
+    /// Where.
+    pub devices: Vec<DevicesOn>,
+    /// Time of launch.
+    pub launched_s: f64,
+}
+
+/// Where a task stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskStatus {
+    /// Its name.
+    pub name: String,
+    /// `measuring`, `waiting`, `running`, `paused`, `done`, `failed` or `cancelled`.
+    pub stage: String,
+    /// Finished steps.
+    pub step: u64,
+    /// Steps in all; null until they are known.
+    pub steps: Option<u64>,
+    /// Loss of the last step.
+    pub loss: Option<f64>,
+    /// Technique that it trains under, will train under by the plan in force, or trained under last.
+    pub technique: Option<String>,
+    /// The device count of that.
+    pub gpus: Option<u32>,
+    /// The type of device of that.
+    pub gpu_type: Option<String>,
+    /// The devices of that.
+    pub devices: Vec<DevicesOn>,
+    /// Number of its live training attempt.
+    pub attempt: Option<u64>,
+    /// Why that was asked to stop.
+    pub stopping: Option<StopReason>,
+    /// Training attempts so far.
+    pub attempts: usize,
+    /// When it came.
+    pub added_s: f64,
+    /// When it was first launched to train.
+    pub started_s: Option<f64>,
+    /// When it is expected to be launched, where it waits.
+    pub expected_start_s: Option<f64>,
+    /// When it is expected to end.
+    pub expected_end_s: Option<f64>,
+    /// The early and the late end of the error band.
+    pub expected_end_band_s: Option<(f64, f64)>,
+    /// When it ended.
+    pub ended_s: Option<f64>,
+    /// Higher ends sooner.
+    pub priority: i32,
+    /// By when it should have ended.
+    pub deadline_s: Option<f64>,
+    /// No training before.
+    pub release_s: f64,
+    /// Names of tasks that must be done before it starts.
+    pub after: Vec<String>,
+    /// Why it failed or was cancelled: one line.
+    pub error: Option<String>,
+}
+
+/// Where a run stands. All times are seconds on its clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// 1.
+    pub version: u32,
+    /// Whether it searches or trains.
+    pub mode: Mode,
+    /// How it stands.
+    pub status: RunStatus,
+    /// The time that this speaks of.
+    pub now_s: f64,
+    /// No more tasks will come.
+    pub is_closed: bool,
+    /// The person asked to stop; true: at once.
+    pub stopping: Option<bool>,
+    /// Tasks by where they stand.
+    pub counts: TaskCounts,
+    /// Trials by what came of them.
+    pub trials: TrialCounts,
+    /// Trials that run now.
+    pub running_trials: Vec<RunningTrial>,
+    /// The pool.
+    pub pool: PoolStatus,
+    /// When all that is planned is expected to end.
+    pub expected_end_s: Option<f64>,
+    /// The early and the late end of the error band.
+    pub expected_end_band_s: Option<(f64, f64)>,
+    /// Tasks that have not ended and of which nothing is expected: they have no place in the plan.
+    pub unplanned: usize,
+    /// How far off what is expected may be.
+    pub band: Band,
+    /// Every task, in the order in which they came.
+    pub tasks: Vec<TaskStatus>,
+}
+
+/// Where a run stands at `now_s`.
+pub fn status(state: &State, history: &History, now_s: f64) -> Status {
+    let expected = Expected::of(state, history, now_s);
+    let next = next_places(state);
+    let of_task = |id| task(state, history, &expected, next.get(&id).copied(), id);
+    let tasks: Vec<TaskStatus> = state.task_ids().map(of_task).collect();
+    let is_unplanned = |task: &&TaskStatus| task.ended_s.is_none() && task.expected_end_s.is_none();
+    Status {
+        version: VERSION,
+        mode: state.config.mode,
+        status: RunStatus::of(state),
+        now_s,
+        is_closed: state.is_closed,
+        stopping: state.interrupted,
+        counts: TaskCounts::of(state),
+        trials: TrialCounts::of(state),
+        running_trials: running_trials(state),
+        pool: pool(state),
+        expected_end_s: expected.end_s(),
+        expected_end_band_s: expected.end_s().map(|end_s| expected.band.around(end_s, now_s)),
+        unplanned: tasks.iter().filter(is_unplanned).count(),
+        band: expected.band,
+        tasks,
+    }
+}
+
+fn task(
+    state: &State,
+    history: &History,
+    expected: &Expected,
+    next: Option<&Place>,
+    id: TaskId,
+) -> TaskStatus {
+    let task = state.task(id);
+    let way = way_of(state, history, next, id);
+    let live = state.attempt_of(id);
+    let wishes = &task.spec.wishes;
+    let times = expected.times(id).filter(|_| !state.has_ended(id));
+    TaskStatus {
+        name: task.spec.name.clone(),
+        stage: state.stage(id).word().to_owned(),
+        step: task.step,
+        steps: task.steps,
+        loss: task.loss,
+        technique: way.map(|(strategy, _)| strategy.technique.clone()),
+        gpus: way.map(|(strategy, _)| strategy.gpus),
+        gpu_type: way.map(|(_, gang)| state.gang_type(gang).to_owned()),
+        devices: way.map(|(_, gang)| devices_on(state, gang)).unwrap_or_default(),
+        attempt: live.map(|(AttemptId(number), _)| number),
+        stopping: live.and_then(|(_, attempt)| Some(attempt.stopping?.0)),
+        attempts: history.training(id).count(),
+        added_s: task.added_s,
+        started_s: history.training(id).next().map(|(_, first)| first.launched_s),
+        expected_start_s: times.filter(|_| live.is_none()).map(|(start_s, _)| start_s),
+        expected_end_s: times.map(|(_, end_s)| end_s),
+        expected_end_band_s: times.and_then(|_| expected.end_band(id)),
+        ended_s: history.task(id).and_then(|past| past.ended_s),
+        priority: wishes.priority,
+        deadline_s: wishes.deadline_s,
+        release_s: wishes.release_s,
+        after: wishes.after.iter().map(|before| state.name(*before).to_owned()).collect(),
+        error: match &task.status {
+            EngineStatus::Ended(TaskEnd::Failed { error, .. }) => Some(error.clone()),
+            EngineStatus::Ended(TaskEnd::Cancelled { reason }) => Some(reason.clone()),
+            _ => None,
+        },
+    }
+}
+
+/// How and where a task trains, will train by its next place, or trained last.
+pub(crate) fn way_of<'a>(
+    state: &'a State,
+    history: &'a History,
+    next: Option<&'a Place>,
+    task: TaskId,
+) -> Option<(&'a Strategy, &'a Gang)> {
+    if let Some((_, live)) = state.attempt_of(task) {
+        return Some((&live.strategy, &live.gang));
+    }
+    let next = next.filter(|_| !state.has_ended(task));
+    let last = || history.training(task).next_back();
+    next.map(|place| (&place.strategy, &place.gang))
+        .or_else(|| last().map(|(_, last)| (&last.strategy, &last.gang)))
+}
+
+/// Each task's first place in the plan in force that is not over.
+pub(crate) fn next_places(state: &State) -> BTreeMap<TaskId, &Place> {
+    let mut next = BTreeMap::new();
+    let places = state.plan.iter().flat_map(|plan| &plan.places);
+    for place in places.filter(|place| !state.has_ended(place.task)) {
+        if !place.is_done_at(state.task(place.task).checkpoint_step) {
+            next.entry(place.task).or_insert(place);
+        }
+    }
+    next
+}
+
+pub(crate) fn devices_on(state: &State, gang: &Gang) -> Vec<DevicesOn> {
+    let name = |node: usize| state.cluster.nodes.get(node).map_or("?", |spec| spec.name.as_str());
+    gang.iter()
+        .map(|part| DevicesOn { node: name(part.node).to_owned(), devices: part.devices.clone() })
+        .collect()
+}
+
+fn running_trials(state: &State) -> Vec<RunningTrial> {
+    let trials = state.attempts.values().filter(|attempt| attempt.purpose == Purpose::Trial);
+    trials
+        .map(|attempt| RunningTrial {
+            task: state.name(attempt.task).to_owned(),
+            technique: attempt.strategy.technique.clone(),
+            gpus: attempt.strategy.gpus,
+            devices: devices_on(state, &attempt.gang),
+            launched_s: attempt.launched_s,
+        })
+        .collect()
+}
+
+fn pool(state: &State) -> PoolStatus {
+    let held = state.attempts.values().flat_map(|attempt| devices(&attempt.gang));
+    let of_node = |node: NodeId| {
+        let name = state.cluster.nodes[node.0].name.clone();
+        let devices = (0u32..).zip(&state.nodes[node.0].devices);
+        devices.filter_map(move |(device, one)| {
+            let reason = one.set_aside.clone()?;
+            Some(SetAside { node: name.clone(), device, reason })
+        })
+    };
+    PoolStatus {
+        device_kind: state.config.device_kind,
+        nodes: state.present_nodes().count(),
+        devices: state.num_devices(),
+        busy: held.filter(|device: &DeviceId| state.is_usable(*device)).count(),
+        set_aside: state.present_nodes().flat_map(of_node).collect(),
+    }
+}

@@ -1,0 +1,214 @@
+//! Where a run stands, as text: a few lines for the run, and a line for each task.
+
+use saturn_core::names::escape_terminal;
+use saturn_engine::Mode;
+
+use crate::expect::MIN_ENDED;
+use crate::live::task_words;
+use crate::paint::Paint;
+use crate::report::RunStatus;
+use crate::status::{DevicesOn, Status, TaskStatus};
+use crate::text::{Align, Table, fit_coloured, wrap};
+use crate::units::{clock, count, duration, number};
+use crate::words;
+
+/// Tasks that are shown; the status as data has all.
+const MAX_TASKS: usize = 200;
+/// From so many columns on there is room for devices, and for steps.
+const WIDE: (usize, usize) = (100, 120);
+/// Devices set aside that are named.
+const MAX_SET_ASIDE: usize = 3;
+
+/// A status as text of at most `width` columns. The last line has no line end.
+///
+/// Running tasks come first, then those that wait, by when they are expected to start, and those that
+/// have ended last.
+pub fn status_text(status: &Status, width: usize, paint: Paint) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for line in head(status, paint) {
+        lines.extend(wrap(&line, width, 2).iter().map(|part| fit_coloured(part, width)));
+    }
+    if !status.tasks.is_empty() {
+        lines.push(String::new());
+        lines.extend(table(status, width, paint));
+        lines.push(String::new());
+        let legend = wrap(&legend(status), width, 0);
+        lines.extend(legend.iter().map(|line| paint.dim(line)));
+    }
+    lines.join("\n")
+}
+
+fn head(status: &Status, paint: Paint) -> Vec<String> {
+    let how = match (status.status, status.stopping) {
+        (RunStatus::Complete, _) => paint.good("complete"),
+        (RunStatus::Interrupted, _) => paint.warn("interrupted"),
+        (RunStatus::Unfinished, Some(true)) => paint.warn("stopping at once"),
+        (RunStatus::Unfinished, Some(false)) => paint.warn("stopping at checkpoints"),
+        (RunStatus::Unfinished, None) if status.is_closed => "going on".to_owned(),
+        (RunStatus::Unfinished, None) => "going on, more tasks may come".to_owned(),
+    };
+    let mut lines = vec![format!("{} at {}", paint.bold(&how), clock(status.now_s))];
+    if status.mode == Mode::Orchestrate {
+        lines.push(task_words(&status.counts));
+    }
+    let (num_known, num_all) = status.trials.progress();
+    if status.trials.open + status.trials.running > 0 {
+        let running = status.trials.running;
+        let running = if running > 0 { format!(", {running} running") } else { String::new() };
+        lines.push(format!("{num_known} of {}{running}", count(num_all, "trial")));
+    }
+    if let Some(end_s) = status.expected_end_s {
+        let band = status.expected_end_band_s.map(band_words).unwrap_or_default();
+        let unplanned = match status.unplanned {
+            0 => String::new(),
+            number => format!("; {} not planned yet", count(number, "task")),
+        };
+        lines.push(format!(
+            "about {} left: expected to end at {} ({band}){unplanned}",
+            duration(end_s - status.now_s),
+            paint.bold(&clock(end_s)),
+        ));
+    }
+    let pool = &status.pool;
+    let num_devices = u32::try_from(pool.devices).unwrap_or(u32::MAX);
+    if status.status == RunStatus::Unfinished {
+        lines.push(format!(
+            "{} of {num_devices} {} busy",
+            pool.busy,
+            words::device_kind(pool.device_kind, num_devices)
+        ));
+    }
+    for one in pool.set_aside.iter().take(MAX_SET_ASIDE) {
+        lines.push(format!(
+            "{} device {} of {}: {}",
+            paint.bad("set aside:"),
+            one.device,
+            escape_terminal(&one.node),
+            words::first_line(&one.reason),
+        ));
+    }
+    let num_more = pool.set_aside.len().saturating_sub(MAX_SET_ASIDE);
+    lines.extend((num_more > 0).then(|| format!("and {} more", count(num_more, "device"))));
+    lines
+}
+
+fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
+    let mut tasks: Vec<(usize, &TaskStatus)> = status.tasks.iter().enumerate().collect();
+    tasks.sort_by(|(_, left), (_, right)| {
+        let order = |task: &TaskStatus| (rank(task), task.expected_start_s.or(task.expected_end_s));
+        let ((one, soon), (other, late)) = (order(left), order(right));
+        let (soon, late) = (soon.unwrap_or(f64::INFINITY), late.unwrap_or(f64::INFINITY));
+        one.cmp(&other).then(soon.total_cmp(&late))
+    });
+    let num_more = tasks.len().saturating_sub(MAX_TASKS);
+    tasks.truncate(MAX_TASKS);
+    let mut columns = vec![("task", Align::Left), ("state", Align::Left)];
+    columns.extend((width >= WIDE.1).then_some(("steps", Align::Right)));
+    columns.extend([("loss", Align::Right), ("strategy", Align::Left)]);
+    columns.extend((width >= WIDE.0).then_some(("devices", Align::Left)));
+    columns.extend([("start", Align::Right), ("end", Align::Right), ("band", Align::Left)]);
+    let mut table = Table::new(columns);
+    let has_nodes = status.pool.nodes > 1;
+    for (_, task) in &tasks {
+        let mut row = vec![escape_terminal(&task.name), state_words(task)];
+        row.extend((width >= WIDE.1).then(|| steps(task)));
+        row.extend([task.loss.map(number).unwrap_or_default(), strategy(task)]);
+        row.extend((width >= WIDE.0).then(|| devices(&task.devices, has_nodes)));
+        row.extend([start(task), end(task)]);
+        row.push(task.expected_end_band_s.map(band_words).unwrap_or_default());
+        table.push(row);
+    }
+    let mut lines = table.without_empty_columns().lines(width, paint, |row, column, cell| {
+        let (index, task) = tasks[row];
+        match (column, task.stage.as_str()) {
+            (0, _) => paint.task(index, cell),
+            (1, "done") => paint.good(cell),
+            (1, "failed") => paint.bad(cell),
+            (1, "paused" | "cancelled") => paint.warn(cell),
+            _ => cell.to_owned(),
+        }
+    });
+    lines.extend((num_more > 0).then(|| format!("and {}", count(num_more, "more task"))));
+    lines
+}
+
+/// Where a task stands in the order of the lines.
+fn rank(task: &TaskStatus) -> usize {
+    const ORDER: [&str; 7] =
+        ["running", "waiting", "measuring", "paused", "failed", "cancelled", "done"];
+    ORDER.iter().position(|stage| *stage == task.stage).unwrap_or(ORDER.len())
+}
+
+/// `running 60 %`.
+fn state_words(task: &TaskStatus) -> String {
+    let is_open = matches!(task.stage.as_str(), "running" | "waiting" | "paused");
+    match task.steps {
+        Some(steps) if is_open && (task.step > 0 || task.stage == "running") => {
+            let share = task.step as f64 / steps.max(1) as f64;
+            format!("{} {:.0}%", task.stage, (share * 100.0).floor())
+        }
+        _ => task.stage.clone(),
+    }
+}
+
+fn steps(task: &TaskStatus) -> String {
+    match task.steps {
+        Some(steps) => format!("{}/{steps}", task.step),
+        None => String::new(),
+    }
+}
+
+fn strategy(task: &TaskStatus) -> String {
+    match (&task.technique, task.gpus) {
+        (Some(technique), Some(gpus)) => words::technique_on(technique, gpus),
+        _ => String::new(),
+    }
+}
+
+fn devices(devices: &[DevicesOn], has_nodes: bool) -> String {
+    let parts: Vec<String> = devices
+        .iter()
+        .map(|part| {
+            let ids = words::id_ranges(&part.devices);
+            if has_nodes { format!("{}: {ids}", escape_terminal(&part.node)) } else { ids }
+        })
+        .collect();
+    parts.join("; ")
+}
+
+/// When it was or will be launched; `~` marks what is expected.
+fn start(task: &TaskStatus) -> String {
+    match (task.expected_start_s, task.started_s) {
+        (Some(at_s), _) => format!("~{}", clock(at_s)),
+        (None, Some(at_s)) => clock(at_s),
+        (None, None) => String::new(),
+    }
+}
+
+fn end(task: &TaskStatus) -> String {
+    match (task.expected_end_s, task.ended_s) {
+        (Some(at_s), _) => format!("~{}", clock(at_s)),
+        (None, Some(at_s)) => clock(at_s),
+        (None, None) => String::new(),
+    }
+}
+
+/// `0:50-0:58`.
+fn band_words((early_s, late_s): (f64, f64)) -> String {
+    format!("{}-{}", clock(early_s), clock(late_s))
+}
+
+fn legend(status: &Status) -> String {
+    let times = "Times are on the run's clock; ~ is expected";
+    if status.expected_end_s.is_none() {
+        return format!("{times}.");
+    }
+    let band = &status.band;
+    let why = if band.attempts == 0 {
+        format!("assumed until {MIN_ENDED} attempts have ended")
+    } else {
+        format!("as {} of this run were off", count(band.attempts, "attempt"))
+    };
+    let (low, high) = (band.low.min(1.0) * 100.0, band.high.max(1.0) * 100.0);
+    format!("{times}, band: {low:.0} % to {high:.0} % of the time left, {why}.")
+}

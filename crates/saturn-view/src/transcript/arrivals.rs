@@ -1,0 +1,318 @@
+//! What is said of a run that begins or goes on, and of tasks and nodes that come or go.
+//!
+//! They come in bursts: all nodes and tasks of a beginning, all changes of a pool at a resume. Each
+//! burst is gathered and told in a few lines.
+
+use std::collections::BTreeSet;
+
+use saturn_core::Node;
+use saturn_core::names::escape_terminal;
+use saturn_engine::{NodeId, Purpose, Record, Stage, State, TaskId};
+
+use super::{Transcript, listed, more};
+use crate::history::{History, PoolEvent};
+use crate::outcome::TrialCounts;
+use crate::units::{clock, count};
+use crate::words;
+
+/// A burst is over when nothing has come for so long, seconds.
+const PAUSE_S: f64 = 0.2;
+/// How long a beginning waits for its first task before it is told without, seconds.
+const WAIT_S: f64 = 1.0;
+
+/// What came and went, and has not been told.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    /// When the first of it came, and the last, seconds.
+    at_s: (f64, f64),
+    began: bool,
+    resumed: bool,
+    closed: bool,
+    tasks: Vec<TaskId>,
+    /// Nodes with what they were before, where they had been there.
+    joined: Vec<(NodeId, Option<Node>)>,
+    left: Vec<(NodeId, String)>,
+}
+
+impl Arrivals {
+    /// Whether more of it is to be expected.
+    pub(super) fn may_wait(&self, now_s: f64) -> bool {
+        let (first_s, last_s) = self.at_s;
+        now_s - last_s < PAUSE_S || self.began && self.tasks.is_empty() && now_s - first_s < WAIT_S
+    }
+}
+
+impl Transcript {
+    /// Gathers a record of something that comes or goes; `false` of others.
+    pub(super) fn arrive(
+        &mut self,
+        state: &State,
+        history: &History,
+        record: &Record,
+        now_s: f64,
+    ) -> bool {
+        let is_of_burst = matches!(
+            record,
+            Record::Began { .. }
+                | Record::Resumed { .. }
+                | Record::NodeJoined { .. }
+                | Record::NodeLeft { .. }
+                | Record::TaskAdded { .. }
+        ) || matches!(record, Record::Closed) && self.arrivals.is_some();
+        if !is_of_burst {
+            return false;
+        }
+        let arrivals = self
+            .arrivals
+            .get_or_insert_with(|| Arrivals { at_s: (now_s, now_s), ..Arrivals::default() });
+        arrivals.at_s.1 = now_s;
+        match record {
+            Record::Began { .. } => arrivals.began = true,
+            Record::Resumed { .. } => arrivals.resumed = true,
+            Record::Closed => arrivals.closed = true,
+            Record::TaskAdded { task, .. } => arrivals.tasks.push(*task),
+            Record::NodeJoined { node, .. } => {
+                arrivals.joined.push((*node, spec_before(history, *node)));
+            }
+            Record::NodeLeft { node, reason } => arrivals.left.push((*node, reason.clone())),
+            _ => {}
+        }
+        if arrivals.resumed {
+            self.show_plan = !state.tasks.is_empty();
+        }
+        true
+    }
+
+    /// Tells what was gathered.
+    pub(super) fn arrived(&mut self, state: &State, history: &History) -> Vec<String> {
+        let Some(arrivals) = self.arrivals.take() else { return Vec::new() };
+        let now_s = arrivals.at_s.0;
+        if arrivals.began {
+            return self.began(state, now_s);
+        }
+        let mut lines = Vec::new();
+        if arrivals.resumed {
+            lines.extend(self.resumed(state, history, &arrivals, now_s));
+        } else {
+            lines.extend(self.nodes_changed(state, &arrivals, now_s));
+        }
+        if !arrivals.tasks.is_empty() {
+            lines.extend(self.added(state, &arrivals.tasks, now_s));
+        }
+        if arrivals.closed {
+            let text = "no more tasks will come: the run ends with these";
+            lines.push(self.line(now_s, "close", text));
+        }
+        lines
+    }
+
+    fn began(&self, state: &State, now_s: f64) -> Vec<String> {
+        let config = &state.config;
+        let techniques: Vec<String> =
+            config.techniques.iter().map(|technique| escape_terminal(&technique.name)).collect();
+        let open = if state.is_closed { "" } else { "; more may come" };
+        let workload = format!(
+            "{} on {}; {}: {}{open}",
+            count(state.tasks.len(), "task"),
+            words::pool_of(state),
+            if techniques.len() == 1 { "technique" } else { "techniques" },
+            techniques.join(", "),
+        );
+        let mut lines = vec![self.line(now_s, &self.paint.bold("begin"), &workload)];
+        // Some of it may have been run by the time that it is told.
+        let (_, num_to_run) = TrialCounts::of(state).progress();
+        lines.extend(to_measure(state, num_to_run).map(|text| more(&text)));
+        lines
+    }
+
+    fn added(&self, state: &State, tasks: &[TaskId], now_s: f64) -> Vec<String> {
+        let names: Vec<String> =
+            tasks.iter().map(|task| escape_terminal(state.name(*task))).collect();
+        let number =
+            if tasks.len() > 1 { format!("{} tasks: ", tasks.len()) } else { String::new() };
+        let wishes = match tasks {
+            [task] => wishes(state, *task),
+            _ => String::new(),
+        };
+        let wishes = if wishes.is_empty() { wishes } else { format!(", {wishes}") };
+        let groups: BTreeSet<usize> = tasks.iter().map(|task| state.task(*task).group).collect();
+        let trials = groups.iter().flat_map(|group| state.groups[*group].trials.values());
+        let num_unknown = trials.filter(|trial| trial.outcome.is_none()).count();
+        let measured = if num_unknown > 0 {
+            format!("{} to run", count(num_unknown, "trial"))
+        } else {
+            "measured already".to_owned()
+        };
+        let text = format!("{number}{}{wishes}; {measured}", listed(&names));
+        vec![self.line(now_s, "add", &text)]
+    }
+
+    fn resumed(
+        &self,
+        state: &State,
+        history: &History,
+        arrivals: &Arrivals,
+        now_s: f64,
+    ) -> Vec<String> {
+        let open = || state.task_ids().filter(|task| !state.has_ended(*task));
+        let num_open = open().count();
+        let num_begun = open().filter(|task| state.task(*task).checkpoint_step > 0).count();
+        let num_paused = open().filter(|task| state.stage(*task) == Stage::Paused).count();
+        let paused =
+            if num_paused > 0 { format!(", {num_paused} of them paused") } else { String::new() };
+        let text = format!(
+            "{} of {} ended; {num_begun} from a checkpoint, {} from the start{paused}",
+            state.tasks.len() - num_open,
+            count(state.tasks.len(), "task"),
+            num_open - num_begun,
+        );
+        let mut lines = vec![self.line(now_s, &self.paint.bold("resume"), &text)];
+        let changes = pool_changes(state, arrivals);
+        if changes.is_empty() {
+            lines.push(more(&format!("on {}, as before", words::pool_of(state))));
+        } else {
+            let now = format!("other hardware than before: now {}", words::pool_of(state));
+            lines.push(more(&self.paint.warn(&now)));
+            lines.extend(listed_lines(&changes).iter().map(|change| more(change)));
+            lines.push(more(&what_holds(state)));
+        }
+        let has_trained = history.attempts.values().any(|one| one.purpose == Purpose::Train);
+        let trials = TrialCounts::of(state);
+        if changes.is_empty() && (trials.open > 0 || !has_trained) {
+            let num_to_run = trials.open + trials.running;
+            lines.extend(to_measure(state, num_to_run).map(|text| more(&text)));
+        }
+        lines
+    }
+
+    fn nodes_changed(&self, state: &State, arrivals: &Arrivals, now_s: f64) -> Vec<String> {
+        let changes = pool_changes(state, arrivals);
+        let Some((first, others)) = changes.split_first() else { return Vec::new() };
+        let mut lines = vec![self.line(now_s, &self.paint.warn("pool"), first)];
+        lines.extend(listed_lines(others).iter().map(|change| more(change)));
+        lines.push(more(&format!("now {}; {}", words::pool_of(state), what_holds(state))));
+        lines
+    }
+}
+
+/// What a node was before it last joined; `None` where it is new.
+fn spec_before(history: &History, node: NodeId) -> Option<Node> {
+    let mut specs = history.pool.iter().rev().filter(|change| change.node == node);
+    let mut specs = specs.by_ref().filter_map(|change| match &change.what {
+        PoolEvent::Joined(spec) => Some(spec.clone()),
+        _ => None,
+    });
+    specs.nth(1)
+}
+
+/// A line for each node that is not what it was.
+fn pool_changes(state: &State, arrivals: &Arrivals) -> Vec<String> {
+    let mut changes = Vec::new();
+    let name = |node: NodeId| {
+        escape_terminal(state.cluster.nodes.get(node.0).map_or("?", |spec| spec.name.as_str()))
+    };
+    let devices = |spec: &Node| words::devices_of(state.config.device_kind, spec);
+    for (node, reason) in &arrivals.left {
+        if arrivals.joined.iter().any(|(joined, _)| joined == node) {
+            continue;
+        }
+        let spec = state.cluster.nodes.get(node.0).map(devices).unwrap_or_default();
+        let reason = escape_terminal(reason);
+        changes.push(format!("node {} with {spec} has gone: {reason}", name(*node)));
+    }
+    for (node, before) in &arrivals.joined {
+        let Some(spec) = state.cluster.nodes.get(node.0) else { continue };
+        match before {
+            Some(before) if before == spec => {
+                changes.push(format!("node {} with {} is back", name(*node), devices(spec)));
+            }
+            Some(before) => changes.push(format!(
+                "node {} has {} now, and had {}",
+                name(*node),
+                devices(spec),
+                devices(before)
+            )),
+            None => changes.push(format!("node {} with {} has come", name(*node), devices(spec))),
+        }
+    }
+    changes
+}
+
+/// Lines, the first few of them.
+fn listed_lines(lines: &[String]) -> Vec<String> {
+    /// Lines that are shown.
+    const MAX_LINES: usize = 8;
+    let mut shown: Vec<String> = lines.iter().take(MAX_LINES).cloned().collect();
+    let num_more = lines.len().saturating_sub(MAX_LINES);
+    shown.extend((num_more > 0).then(|| format!("and {num_more} more nodes")));
+    shown
+}
+
+/// What of the measurements holds on the pool of the moment, and what is to be run.
+fn what_holds(state: &State) -> String {
+    let is_there =
+        |gpu_type: &str| state.present_nodes().any(|one| state.gpu_type(one) == gpu_type);
+    let (mut num_holding, mut num_elsewhere) = (0, 0);
+    for group in state.groups.iter().filter(|group| group.num_open > 0) {
+        for (key, trial) in &group.trials {
+            if trial.outcome.is_some() {
+                *(if is_there(&key.gpu_type) { &mut num_holding } else { &mut num_elsewhere }) += 1;
+            }
+        }
+    }
+    let elsewhere = if num_elsewhere > 0 {
+        format!(", {num_elsewhere} of other devices are kept for when such come back")
+    } else {
+        String::new()
+    };
+    let num_open = state.num_open_trials();
+    format!("{} still hold{elsewhere}; {num_open} to run", count(num_holding, "trial"))
+}
+
+/// `28 trials to run: 4 tasks are measured and speak for 12; 3 known from an earlier search`. `None`
+/// where there is none.
+fn to_measure(state: &State, num_to_run: usize) -> Option<String> {
+    let trials = TrialCounts::of(state);
+    if num_to_run + trials.reused == 0 {
+        return None;
+    }
+    let open = state.groups.iter().filter(|group| group.num_open > 0);
+    let (num_groups, num_tasks) =
+        open.fold((0, 0), |(groups, tasks), group| (groups + 1, tasks + group.num_open));
+    let alike = if num_to_run > 0 && num_groups < num_tasks {
+        format!(
+            ": {} measured {} for all {num_tasks}, the others perform alike by construction",
+            count(num_groups, "task"),
+            if num_groups == 1 { "speaks" } else { "speak" },
+        )
+    } else {
+        String::new()
+    };
+    let reused = if trials.reused > 0 {
+        format!("; {} known from an earlier search", trials.reused)
+    } else {
+        String::new()
+    };
+    Some(format!("{} to run{alike}{reused}", count(num_to_run, "trial")))
+}
+
+/// `not before 1:00, after base`: what is wished of a task's time; empty where nothing is.
+pub(super) fn wishes(state: &State, task: TaskId) -> String {
+    let wishes = &state.task(task).spec.wishes;
+    let mut parts = Vec::new();
+    if wishes.priority != 0 {
+        parts.push(format!("priority {}", wishes.priority));
+    }
+    if wishes.release_s > 0.0 {
+        parts.push(format!("not before {}", clock(wishes.release_s)));
+    }
+    if let Some(deadline_s) = wishes.deadline_s {
+        parts.push(format!("by {}", clock(deadline_s)));
+    }
+    let after: Vec<String> =
+        wishes.after.iter().map(|before| escape_terminal(state.name(*before))).collect();
+    if !after.is_empty() {
+        parts.push(format!("after {}", listed(&after)));
+    }
+    parts.join(", ")
+}

@@ -1,0 +1,57 @@
+//! What is said of devices that are set aside, and of what a person asks for.
+
+use saturn_core::names::escape_terminal;
+use saturn_core::{Gang, Placement};
+use saturn_engine::{NodeId, State, TaskId, TaskStatus};
+
+use super::Transcript;
+use super::arrivals::wishes;
+use crate::words::{self, first_line};
+
+impl Transcript {
+    pub(super) fn set_aside(
+        &self,
+        state: &State,
+        node: NodeId,
+        devices: &[u32],
+        reason: &str,
+        now_s: f64,
+    ) -> String {
+        let devices = words::on_devices(&state.cluster, &gang(node, devices));
+        let text = format!("{devices}: {}; {} left", first_line(reason), words::pool_of(state));
+        self.line(now_s, &self.paint.bad("aside"), &text)
+    }
+
+    pub(super) fn taken_back(
+        &self,
+        state: &State,
+        node: NodeId,
+        devices: &[u32],
+        reason: &str,
+        now_s: f64,
+    ) -> String {
+        let devices = words::on_devices(&state.cluster, &gang(node, devices));
+        let text = format!("{devices} in use again: {}", escape_terminal(reason));
+        self.line(now_s, "back", &text)
+    }
+
+    pub(super) fn wished(&self, state: &State, task: TaskId, now_s: f64) -> String {
+        let all = wishes(state, task);
+        let all = if all.is_empty() { "at any time, no priority" } else { &all };
+        self.line(now_s, "wish", &format!("{}  {all}", self.name(state, task)))
+    }
+
+    pub(super) fn paused(&self, state: &State, task: TaskId, now_s: f64) -> String {
+        let how = match state.task(task).status {
+            TaskStatus::Running(_) => "stops at a checkpoint until it is taken up again",
+            _ => "waits until it is taken up again",
+        };
+        let text = format!("{}  {how}", self.name(state, task));
+        self.line(now_s, &self.paint.warn("pause"), &text)
+    }
+}
+
+/// Devices of a node as a gang.
+fn gang(node: NodeId, devices: &[u32]) -> Gang {
+    vec![Placement { node: node.0, devices: devices.to_vec() }]
+}

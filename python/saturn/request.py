@@ -1,0 +1,242 @@
+"""What the runtime is asked: settings and tasks, checked, and described as plain data.
+
+Everything that can be refused is refused here, before anything is on disk. A task is described in
+the same words at a run's start and when it is submitted later.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from saturn import library
+from saturn.errors import InvalidInput
+from saturn.library import Entry
+from saturn.pickling import dump_task
+from saturn.preload import functions_of, preload_entries
+from saturn.profile_key import profile_key
+from saturn.profiles import Profile
+from saturn.result import trial_of
+from saturn.sizes import parse_size
+from saturn.task import HParams, Task
+from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
+
+#: Beyond this no count means anything.
+_LARGEST = 2**31 - 1
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run is told besides its tasks, as `search` and `orchestrate` explain it."""
+
+    mode: str
+    techniques: Iterable[str] | None
+    devices: int | None
+    device_memory: int | str | None
+    name: str | None
+    runs_dir: PathLike
+    profile: PathLike | None
+    warmup_steps: int
+    timed_steps: int
+    interval_s: float = 1000.0
+    checkpoint_every_s: float = 30.0
+    stall_s: float = 600.0
+    solver_time_limit_s: float = 2.0
+    max_switches: int = 1
+    seed: int = 0
+    keep_open: bool = False
+
+    def checked(self) -> CheckedSettings:
+        """The settings as the runtime takes them; raises `TypeError` or `InvalidInput`."""
+        _check_whole("devices", self.devices, least=1)
+        _check_whole("warmup_steps", self.warmup_steps, least=0)
+        _check_whole("timed_steps", self.timed_steps, least=2)
+        _check_whole("max_switches", self.max_switches, least=0)
+        _check_whole("seed", self.seed, least=0)
+        _check_seconds("interval", self.interval_s)
+        _check_seconds("checkpoint_every_s", self.checkpoint_every_s)
+        _check_seconds("stall_s", self.stall_s)
+        _check_seconds("solver_time_limit_s", self.solver_time_limit_s)
+        device_memory_bytes = parse_size("device_memory", self.device_memory)
+        entries = library.select(self.techniques)
+        described = {
+            "version": 1,
+            "mode": self.mode,
+            "python": sys.executable,
+            "python_path": [path or str(Path.cwd()) for path in sys.path],
+            "cwd": str(Path.cwd()),
+            "devices": self.devices,
+            "interval_s": float(self.interval_s),
+            "checkpoint_every_s": float(self.checkpoint_every_s),
+            "stall_s": float(self.stall_s),
+            "solver_time_limit_s": float(self.solver_time_limit_s),
+            "max_switches": self.max_switches,
+            "seed": self.seed,
+            "warmup_steps": self.warmup_steps,
+            "timed_steps": self.timed_steps,
+            "keep_open": bool(self.keep_open),
+        }
+        if device_memory_bytes is not None:
+            described["device_memory_bytes"] = device_memory_bytes
+        return CheckedSettings(entries, described)
+
+
+@dataclass(frozen=True)
+class CheckedSettings:
+    """Settings that a run can have."""
+
+    entries: list[Entry]
+    described: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What `submit` says of its tasks' time in place of what they say themselves."""
+
+    after: list[str] | None = None
+    priority: int | None = None
+    deadline: float | None = None
+    release: float | None = None
+
+    @classmethod
+    def checked(cls, *, after: Any, priority: Any, deadline: Any, release: Any) -> Wishes:
+        """What was given; raises `TypeError` or `ValueError`."""
+        return cls(
+            after=None if after is None else names_before(after),
+            priority=None if priority is None else checked_priority(priority),
+            deadline=checked_deadline(deadline),
+            release=None if release is None else checked_time("release", release),
+        )
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A task that can travel: its pickle, and the key of what performs like it."""
+
+    task: Task
+    pickle: bytes
+    key: str
+
+    def described(
+        self, directory: str, reused: Profile, entries: Sequence[Entry], wishes: Wishes | None
+    ) -> dict[str, Any]:
+        """The task as the runtime is told of it; without wishes where its time plays no part."""
+        task = self.task
+        described: dict[str, Any] = {
+            "name": task.name,
+            "dir": directory,
+            **_length(task.hparams),
+            "gpu_range": task.gpu_range,
+            "profile_key": self.key,
+            "measured": self._measured(reused, entries),
+        }
+        if wishes is not None:
+            described["wishes"] = {
+                "priority": task.priority if wishes.priority is None else wishes.priority,
+                "deadline_s": task.deadline if wishes.deadline is None else wishes.deadline,
+                "release_s": task.release if wishes.release is None else wishes.release,
+            }
+            described["after"] = task.after if wishes.after is None else wishes.after
+        return described
+
+    def _measured(self, reused: Profile, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """Trials that need not be run again: the task's own, else those of an earlier run."""
+        task = self.task
+        trials = (
+            [trial_of(task.name, strategy) for strategy in task.strategies]
+            if task._measured_as == self.key
+            else reused.of(task.name, self.key)
+        )
+        techniques = {entry.name for entry in entries}
+        return [trial for trial in trials if trial["technique"] in techniques]
+
+
+def pack(tasks: Sequence[Task]) -> list[Packed]:
+    """Pickle the tasks; raises `NotPicklable`."""
+    pickles = [dump_task(task.definition()) for task in tasks]
+    return [
+        Packed(task, data, profile_key(task)) for task, data in zip(tasks, pickles, strict=True)
+    ]
+
+
+def preload(packed: Sequence[Packed]) -> list[str]:
+    """What the warm parent imports, so that ranks of these tasks need not."""
+    functions = [
+        function
+        for each in packed
+        for function in functions_of(
+            each.task.get_model, each.task.get_dataloader, each.task.loss_function
+        )
+    ]
+    return preload_entries([each.pickle for each in packed], functions)
+
+
+def checked_tasks(tasks: Iterable[Task], *, may_be_empty: bool = False) -> list[Task]:
+    """The tasks as a list; raises `TypeError` or `InvalidInput`."""
+    if isinstance(tasks, Task):
+        raise TypeError("tasks is one Task; it must be a list of them")
+    workload = list(tasks)
+    if not workload and not may_be_empty:
+        raise InvalidInput("tasks is empty; there is nothing to do")
+    names: dict[str, int] = {}
+    for index, task in enumerate(workload):
+        if not isinstance(task, Task):
+            kind = type(task).__name__
+            raise TypeError(f"tasks holds a {kind}; it must hold saturn.Task objects")
+        if task.name in names:
+            raise InvalidInput(
+                f"tasks {names[task.name]} and {index} are both called `{task.name}`; names must "
+                "be unique within a run"
+            )
+        names[task.name] = index
+    return workload
+
+
+def check_order(tasks: Sequence[Task]) -> None:
+    """Refuse a first workload in which a task comes after one that doesn't stand before it."""
+    every = {task.name for task in tasks}
+    seen: set[str] = set()
+    for task in tasks:
+        for name in task.after:
+            if name not in seen:
+                wrong = "must stand before it in" if name in every else "is not in"
+                raise InvalidInput(
+                    f"task `{task.name}` comes after `{name}`, which {wrong} the list of tasks"
+                )
+        seen.add(task.name)
+
+
+def _length(hparams: HParams) -> dict[str, int | None]:
+    """How long a task trains: in steps, or in epochs, which become steps once one is counted."""
+    batches_a_step = hparams.gradient_accumulation_steps
+    length: dict[str, int | None] = {"steps": None, "epochs": hparams.epochs}
+    if hparams.batch_count is not None:
+        length["steps"] = math.ceil(hparams.batch_count / batches_a_step)
+    if batches_a_step > 1:
+        length["batches_a_step"] = batches_a_step
+    return length
+
+
+def _check_whole(field: str, value: int | None, *, least: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{field} is a {type(value).__name__}; it must be a whole number")
+    if value < least:
+        raise InvalidInput(f"{field} is {value}; it must be at least {least}")
+    if value > _LARGEST:
+        raise InvalidInput(f"{field} is {value}; it must be at most {_LARGEST}")
+
+
+def _check_seconds(field: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{field} is a {type(value).__name__}; it must be a number of seconds")
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidInput(f"{field} is {value}; it must be a positive number of seconds")

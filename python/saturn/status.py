@@ -1,0 +1,25 @@
+"""Where a run stands, as `Run.status` returns it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+from saturn import native
+
+
+class Status(dict[str, Any]):
+    """What `saturn status --json` prints (docs/reference.md); `str` gives its table for people."""
+
+    def task(self, name: str) -> dict[str, Any]:
+        """What is known of one task; raises `KeyError`."""
+        for task in self["tasks"]:
+            if task["name"] == name:
+                found: dict[str, Any] = task
+                return found
+        raise KeyError(name)
+
+    def __str__(self) -> str:
+        """The table, as wide as the terminal."""
+        return native.status_text(json.dumps(self), shutil.get_terminal_size().columns)

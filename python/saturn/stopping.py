@@ -1,0 +1,75 @@
+"""How a person stops a run that this process drives: signals while it waits, and its own end.
+
+While the main thread waits for a run, Ctrl-C, SIGTERM and SIGHUP ask the run to stop: at
+checkpoints the first time, at once the second, and the third time without waiting for processes
+that can't be killed. Signals that the program ignores or handles by itself are left as they are; an
+exception that its handler raises asks the run to stop too, and is raised when the run has. At all
+other times signals do what they always do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+#: The signals, each with the handlers that mean that the program has no mind of its own on it.
+_SIGNALS = {
+    signal.SIGINT: (signal.default_int_handler, signal.SIG_DFL),
+    signal.SIGTERM: (signal.SIG_DFL,),
+    signal.SIGHUP: (signal.SIG_DFL,),
+}
+#: So many and the run must have ended; one more ends the wait for it.
+_MOST = 3
+
+
+def wait(is_over: threading.Event, press: Callable[[], None], timeout: float | None) -> bool:
+    """Wait until a run is over; whether it is. `press` asks it to stop."""
+    raised: BaseException | None = None
+    with _signals_press(press):
+        while True:
+            try:
+                ended = is_over.wait(timeout)
+                break
+            except _Enough:
+                raise KeyboardInterrupt from None
+            except BaseException as error:
+                raised = error
+                timeout = None
+                press()
+    if raised is not None and not isinstance(raised, KeyboardInterrupt):
+        raise raised
+    return ended
+
+
+class _Enough(BaseException):
+    """The run does not end, however often it is asked to."""
+
+
+@contextlib.contextmanager
+def _signals_press(press: Callable[[], None]) -> Iterator[None]:
+    """Have signals ask the run to stop; does nothing off the main thread, where none arrives."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    presses = 0
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal presses
+        presses += 1
+        if presses > _MOST:
+            raise _Enough
+        press()
+
+    before: dict[signal.Signals, Any] = {}
+    try:
+        for number, defaults in _SIGNALS.items():
+            if signal.getsignal(number) in defaults:
+                before[number] = signal.signal(number, handle)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

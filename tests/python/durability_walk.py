@@ -1,0 +1,404 @@
+"""Fail each operation on files of a save once, in turn, and see what can be loaded afterwards.
+
+    python durability_walk.py DIRECTORY SCENARIO [VARIANT]
+
+A program of its own, because it forks, which a process with threads must not. A scenario does
+something to a directory that holds something already. For every operation of it (see
+`file_faults`) a fresh process does it and this operation fails with EIO or ENOSPC, or is where
+the process dies. Then what is there is judged, and so is what a power cut at the end would have
+left; and whoever comes next must be able to go on. Prints a line of JSON for each, with what is
+`wrong`, or null. A variant makes saving wrong in a known way, and ends at the first that is.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sys
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import torch
+import torch._dynamo  # optimizers import it, which takes a second: not in every process
+from checkpoint_kills import built, numbers, set_to
+from file_faults import Disk, Operations
+from saturn import durable, run_directory
+from saturn.errors import InvalidInput
+from saturn.library import Entry
+from saturn.worker import black_box_state, checkpoint, checkpoint_writer, manifest
+from saturn.worker.checkpoint import Checkpoints
+from saturn.worker.data import Position
+from saturn.worker.failure import describe
+from saturn.worker.gang import Gang
+from saturn.worker.lr_schedule import LrSchedule
+from saturn.worker.optimizer_groups import OptimizerGroups
+
+#: In turn, each with the kind of failure that it is.
+ERRORS = ((errno.EIO, "error"), (errno.ENOSPC, "no_space"))
+#: Exit codes of the process that does it: it said that it did, or that it failed (for the right
+#: reason, or another), or it died.
+DID, FAILED, WRONG_KIND, DIED = 0, 3, 4, 9
+
+
+class Scenario(ABC):
+    """Something is there, and something is done: both are versions of one thing."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory  # exists
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Leave version 1 there, complete and durable."""
+
+    @abstractmethod
+    def do(self) -> None:
+        """Make version 2, or raise."""
+
+    @abstractmethod
+    def do_again(self) -> None:
+        """What comes next, in another process and undisturbed: make version 3."""
+
+    @abstractmethod
+    def found(self) -> Any:
+        """The version that is there; what else is found is wrong."""
+
+    def open(self) -> None:  # noqa: B027
+        """Get ready to `do`, where that takes time or makes files."""
+
+
+class Managed(Scenario):
+    """The checkpoint of a managed task: one a step, two of them there before."""
+
+    background = False
+
+    def prepare(self) -> None:
+        # So that so little state goes to the background, always, and is synced early.
+        checkpoint._LEAST_BACKGROUND_BYTES = 0
+        checkpoint._LEAST_WAITING_SHARE = -1.0
+        checkpoint_writer._SYNC_EVERY_BYTES = 4000
+        self.open()
+        for step in (0, 1):
+            self._save(step)
+
+    def do(self) -> None:
+        self._save(2)
+
+    def do_again(self) -> None:
+        self.open()
+        self._save(3)
+        names = sorted(path.name for path in (self.directory / "checkpoints").iterdir())
+        kept = [step for step, _ in manifest.found(self.directory / "checkpoints")]
+        assert len(kept) == manifest.KEPT == len(names), f"left behind: {names}"
+
+    def found(self) -> Any:
+        gang = self._gang()
+        parallel, optimizer = built(gang, "ddp")
+        checkpoints = self._checkpoints(gang, optimizer)
+        newest = checkpoints.newest()
+        if newest is None:
+            return None
+        optimizer = torch.optim.AdamW(parallel.module.parameters())
+        checkpoints.load(*newest, parallel, optimizer)
+        held = {value for each in numbers(parallel, optimizer) for value in each.flatten().tolist()}
+        return newest[1]["step"] if held == {float(newest[1]["step"])} else sorted(held)
+
+    def open(self) -> None:
+        gang = self._gang()
+        self._parallel, self._optimizer = built(gang, "ddp")
+        self._saving = self._checkpoints(gang, self._optimizer)
+
+    def _save(self, step: int) -> None:
+        set_to(self._parallel, self._optimizer, step)
+        state = (self._parallel, self._optimizer)
+        self._saving.save(
+            *state, step=step, position=Position(), loss=0.0, background=self.background
+        )
+        set_to(self._parallel, self._optimizer, -1)
+        self._saving.wait()
+        if (failure := self._saving.take_ended()[-1].failure) is not None:
+            raise OSError(failure.error)
+
+    def _gang(self) -> Gang:
+        device = torch.device("cpu")
+        return Gang(rank=0, world_size=1, device=device, rendezvous=self.directory / "rendezvous")
+
+    def _checkpoints(self, gang: Gang, optimizer: torch.optim.Optimizer) -> Checkpoints:
+        groups, schedule = OptimizerGroups(optimizer), LrSchedule(None, optimizer)
+        return Checkpoints(self.directory / "checkpoints", gang, {"attempt": 1}, groups, schedule)
+
+
+class Background(Managed):
+    """The same, written by a thread."""
+
+    background = True
+
+
+class FirstSave(Managed):
+    """The first of a task: there is not even a directory."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        shutil.rmtree(self.directory / "checkpoints")
+
+    def do_again(self) -> None:
+        self.open()
+        self._save(3)
+
+    def found(self) -> Any:
+        return super().found() or 1  # nothing is as good as what was there before
+
+
+class BlackBox(Scenario):
+    """What a black box saves, at one and the same step each time."""
+
+    def prepare(self) -> None:
+        self._save(1)
+
+    def do(self) -> None:
+        self._save(2)
+
+    def do_again(self) -> None:
+        self._save(3)
+        assert len(list((self.directory / "checkpoints").iterdir())) == 1, "left behind"
+
+    def found(self) -> Any:
+        newest = manifest.newest_valid(self.directory / "checkpoints")
+        if newest is None:
+            return None
+        saved = black_box_state.saved_model(newest[0], torch.device("cpu"))
+        (version,) = set(saved["weight"].tolist())
+        return int(version)
+
+    def _save(self, version: int) -> None:
+        checkpoints_dir = self.directory / "checkpoints"
+        black_box_state.write_pending({"weight": torch.full((3000,), version)}, checkpoints_dir)
+        about = {"step": 7, "batches": 7, "attempt": 1}
+        black_box_state.commit_pending(checkpoints_dir, about)
+
+
+@dataclass
+class NamedTask:
+    """As much of a task as a run directory wants."""
+
+    name: str
+
+
+class Tasks(Scenario):
+    """The pickles of a run; its version is 2 once there is a journal, which comes after them."""
+
+    def prepare(self) -> None:
+        pass
+
+    def do(self) -> None:
+        self._write("run")
+
+    def do_again(self) -> None:
+        try:
+            self._write("run")
+        except InvalidInput:
+            self._write("another")  # a process that died leaves its name taken
+        (self.directory / "again").touch()
+
+    def found(self) -> Any:
+        # As whoever reads them: no journal, no run.
+        runs = (self.directory / "runs").glob("*")
+        begun = [path for path in runs if run_directory.has_begun(path)]
+        for run in begun:
+            found = {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*.pkl")}
+            if found != FILES:
+                return sorted(found)
+        return 1 if not begun else 3 if (self.directory / "again").exists() else 2
+
+    def _write(self, name: str) -> None:
+        run_dir = run_directory.create(self.directory / "runs", name, "search")
+        tasks: Any = [NamedTask("a"), NamedTask("b")]
+        directories = run_directory.write_tasks(run_dir, tasks, [PICKLE, PICKLE * 2])
+        assert directories == ["tasks/a", "tasks/b"]
+        pickled: Any = PICKLE
+        entry = Entry(name="mine", level="managed", import_path=None, technique=pickled)
+        run_directory.write_techniques(run_dir, [entry])
+        # The runtime's part, which makes its own files durable.
+        (run_dir / "journal.db").touch()
+        durable.sync(run_dir)
+
+
+PICKLE = b"functions" * 1000
+FILES = {
+    "tasks/a/task.pkl": PICKLE,
+    "tasks/b/task.pkl": PICKLE * 2,
+    "techniques/mine.pkl": cloudpickle.dumps(PICKLE),
+}
+
+SCENARIOS = {
+    "managed": Managed,
+    "background": Background,
+    "first": FirstSave,
+    "black-box": BlackBox,
+    "tasks": Tasks,
+}
+
+
+def unsynced(path: Path) -> None:
+    """Names are not made durable."""
+
+
+def replacing(scratch: Path, checkpoints_dir: Path, content: Any) -> Path:
+    """Commits as if a step were never saved twice: two renames."""
+    target = checkpoints_dir / manifest.step_dir_name(content["step"])
+    if target.exists():
+        target.rename(checkpoints_dir / f".old-{time.monotonic_ns()}")
+    with (scratch / manifest.NAME).open("w") as file:
+        json.dump(content, file)
+    durable.sync_all([scratch / manifest.NAME, scratch])
+    scratch.rename(target)
+    durable.sync(checkpoints_dir)
+    return target
+
+
+def strict_prune(checkpoints_dir: Path, prune: Callable[[Path], None] = manifest.prune) -> None:
+    """Says of what it can't remove that the save failed."""
+    for _, directory in manifest.found(checkpoints_dir)[manifest.KEPT :]:
+        directory.rename(checkpoints_dir / f".old-{directory.name}")
+    prune(checkpoints_dir)
+
+
+def make_wrong(variant: str) -> None:
+    """Make saving wrong in a known way."""
+    if variant == "unsynced":
+        durable.sync = unsynced
+    elif variant == "replacing":
+        manifest.commit = replacing
+    elif variant == "strict-prune":
+        manifest.prune = strict_prune
+    else:
+        raise ValueError(f"no variant `{variant}`")
+
+
+class Walk:
+    """A scenario, done again and again, each time in a copy of where it begins."""
+
+    def __init__(self, directory: Path, scenario: str) -> None:
+        self._directory = directory
+        self._class = SCENARIOS[scenario]
+        self._start = directory / "start"
+        self._place = directory / "place"
+        self._left = directory / "what a power cut leaves"
+        self._start.mkdir()
+        self._in_a_process(lambda: self._class(self._start).prepare())
+
+    def num_operations(self) -> int:
+        """How many operations it does undisturbed."""
+        told = self._directory / "operations"
+        self._do(0, "nothing", told)
+        return len(told.read_text().split())
+
+    def judge(self, number: int, fault: str) -> str | None:
+        """Do it, with a fault at one operation; what is wrong then."""
+        code = self._do(number, fault)
+        if fault == "nothing" and code != DID:
+            return f"it ended with code {code} where nothing was wrong"
+        if fault == "death" and code != DIED:
+            return f"it ended with code {code}, and should have died"
+        if code not in (DID, FAILED, DIED):
+            return f"it ended with code {code}: see standard error"
+        # What was said to be done is there, and lasts. What was said to have failed may be there,
+        # but doesn't last: else it was done. What died is there or is not.
+        right_of = {
+            self._place: {2} if code == DID else {1, 2},
+            self._left: {DID: {2}, FAILED: {1}, DIED: {1, 2}}[code],
+        }
+        told = self._directory / "told"
+
+        def find() -> None:
+            told.write_text("null")
+            for directory, right in right_of.items():
+                scenario = self._class(directory)
+                found = scenario.found()
+                if found in right:
+                    scenario.do_again()
+                    found_next = scenario.found()
+                    wrong = None if found_next == 3 else f"{found_next!r} after what comes next"
+                else:
+                    wrong = f"{found!r}, and should be one of {right}"
+                if wrong is not None:
+                    told.write_text(json.dumps(f"in `{directory.name}` there is {wrong}"))
+                    return
+
+        if self._in_a_process(find) != DID:
+            return "what comes next can't go on: see standard error"
+        return json.loads(told.read_text())
+
+    def _do(self, number: int, fault: str, told: Path | None = None) -> int:
+        for path in (self._place, self._left):
+            shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(self._start, self._place)
+
+        def do() -> None:
+            scenario = self._class(self._place)
+            scenario.open()
+            disk = Disk(self._place)
+
+            number_of_error, kind = ERRORS[number % len(ERRORS)]
+
+            def strike() -> None:
+                if fault == "error":
+                    raise OSError(number_of_error, os.strerror(number_of_error))
+                if fault == "death":
+                    disk.write_what_is_left(self._left)
+                    os._exit(DIED)
+
+            operations = Operations(number, strike, disk)
+            code = DID
+            try:
+                scenario.do()
+            except Exception as error:
+                code = FAILED if describe(error).kind == kind else WRONG_KIND
+                traceback.print_exc()
+            names = list(operations.names)
+            disk.write_what_is_left(self._left)
+            if told is not None:
+                told.write_text(" ".join(names))
+            os._exit(code)
+
+        return self._in_a_process(do)
+
+    def _in_a_process(self, work: Callable[[], None]) -> int:
+        if (pid := os.fork()) == 0:
+            code = 1
+            try:
+                work()
+                code = DID
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def main() -> None:
+    """The program."""
+    directory, scenario, *variants = sys.argv[1:]
+    for variant in variants:
+        make_wrong(variant)
+    walk = Walk(Path(directory), scenario)
+    total = walk.num_operations()
+    print(json.dumps({"operations": total}), flush=True)
+    for number in range(total + 1):
+        for fault in ("error", "death") if number else ("nothing",):
+            wrong = walk.judge(number, fault)
+            print(json.dumps({"at": number, "fault": fault, "wrong": wrong}), flush=True)
+            if variants and wrong is not None:
+                return
+
+
+if __name__ == "__main__":
+    main()
