@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use saturn_core::{Gang, Strategy, TrialOutcome};
 use saturn_engine::{AttemptId, FailureKind, Purpose, TaskId};
 
-/// What a launch says.
+/// What a launch says, in the world's words.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     pub(crate) attempt: AttemptId,
     pub(crate) task: TaskId,
+    pub(crate) group: String,
+    pub(crate) gpu_type: String,
     pub(crate) purpose: Purpose,
     pub(crate) strategy: Strategy,
     pub(crate) gang: Gang,

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::{Node, TrialOutcome};
 use saturn_engine::{
-    AttemptId, DeviceId, Event, NodeId, Purpose, RankReport, Record, TaskId, TaskSpec, devices,
+    AttemptId, DeviceId, Event, LaunchError, NodeId, Purpose, RankReport, Record, TaskId, devices,
 };
 
 use crate::fate::draw;
@@ -74,7 +74,6 @@ pub struct World {
     /// Nodes that are there, by name.
     nodes: BTreeMap<String, Node>,
     numbered: Vec<(String, String)>,
-    tasks: Vec<TaskSpec>,
     bad: BTreeSet<DeviceId>,
     save_every_s: f64,
 }
@@ -95,7 +94,6 @@ impl World {
             disk: BTreeMap::new(),
             nodes: BTreeMap::new(),
             numbered: Vec::new(),
-            tasks: Vec::new(),
             bad: BTreeSet::new(),
             save_every_s,
         }
@@ -135,7 +133,7 @@ impl World {
     }
 
     /// Does what happens next; the word that reaches the engine by it, if any.
-    pub fn happen(&mut self) -> Option<Event> {
+    pub(crate) fn happen(&mut self) -> Option<Event> {
         let (at_s, next) = self.heap.take()?;
         self.wait_until(at_s);
         match next {
@@ -172,17 +170,13 @@ impl World {
 
     /// Takes in a record that was stored: which number means what.
     pub fn stored(&mut self, record: &Record) {
-        match record {
-            Record::NodeJoined { node, spec } => {
-                let named = (spec.name.clone(), spec.gpu_type.clone());
-                if node.0 < self.numbered.len() {
-                    self.numbered[node.0] = named;
-                } else {
-                    self.numbered.push(named);
-                }
+        if let Record::NodeJoined { node, spec } = record {
+            let named = (spec.name.clone(), spec.gpu_type.clone());
+            if node.0 < self.numbered.len() {
+                self.numbered[node.0] = named;
+            } else {
+                self.numbered.push(named);
             }
-            Record::TaskAdded { spec, .. } => self.tasks.push(spec.clone()),
-            _ => {}
         }
     }
 
@@ -267,22 +261,12 @@ impl World {
         self.history.add(self.now_s, || Fact::Saved { attempt, task, step });
     }
 
-    /// Starts a gang.
-    pub(crate) fn launch(&mut self, order: Order) {
+    /// Starts a gang, or fails to.
+    pub(crate) fn begin(&mut self, order: Order) -> Result<(), LaunchError> {
         let attempt = order.attempt;
-        let Some(spec) = self.tasks.get(order.task.0) else { return };
-        let gpu_type = order
-            .gang
-            .first()
-            .and_then(|part| self.numbered.get(part.node))
-            .map_or_else(String::new, |(_, gpu_type)| gpu_type.clone());
-        let group = spec.profile_key.clone();
+        let (gpu_type, group) = (order.gpu_type.clone(), order.group.clone());
         let is_bad = devices(&order.gang).any(|device| self.bad.contains(&device));
-        let (fate, launch_error) = draw(self, &order, &group, &gpu_type, is_bad);
-        if let Some((kind, error)) = launch_error {
-            let event = Event::LaunchFailed { attempt, kind, error };
-            return self.tell(self.now_s, event);
-        }
+        let fate = draw(self, &order, &group, &gpu_type, is_bad)?;
         let true_step_s = self.truth.step_s(&group, &order.strategy, &gpu_type);
         let noise =
             if self.is_hit(Fault::NoisySteps) { self.rng.random_range(0.8..1.25) } else { 1.0 };
@@ -325,10 +309,11 @@ impl World {
         };
         self.gangs.insert(attempt, gang);
         self.next_turn(attempt, self.now_s + first_s);
+        Ok(())
     }
 
     /// Asks a gang to stop at a checkpoint.
-    pub(crate) fn stop(&mut self, attempt: AttemptId) {
+    pub(crate) fn ask_to_stop(&mut self, attempt: AttemptId) {
         let Some(gang) = self.gangs.get(&attempt) else { return };
         if gang.fate.stop_delay_s > 0.0 {
             let at_s = self.now_s + gang.fate.stop_delay_s;
@@ -346,7 +331,7 @@ impl World {
     }
 
     /// Tells a gang where to stop by itself.
-    pub(crate) fn until(&mut self, attempt: AttemptId, step: Option<u64>) {
+    pub(crate) fn set_until(&mut self, attempt: AttemptId, step: Option<u64>) {
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         gang.order.until_step = step;
         self.replan(attempt);
@@ -369,7 +354,7 @@ impl World {
     }
 
     /// Kills all processes of a gang.
-    pub(crate) fn kill(&mut self, attempt: AttemptId) {
+    pub(crate) fn kill_all(&mut self, attempt: AttemptId) {
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         if gang.is_killed {
             return;
@@ -620,9 +605,10 @@ impl World {
         }
     }
 
-    /// The node of a name, with its number, where the engine has given it one.
+    /// The number of the node of a name, where the engine has given it one.
     pub fn number_of(&self, name: &str) -> Option<NodeId> {
-        self.numbered.iter().position(|(numbered, _)| numbered == name).map(NodeId)
+        // A node that comes back with devices of another type gets another number.
+        self.numbered.iter().rposition(|(numbered, _)| numbered == name).map(NodeId)
     }
 
     /// A word of an attempt that may be long over.
