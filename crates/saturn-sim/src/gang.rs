@@ -22,6 +22,7 @@ pub(crate) struct Order {
 
 /// What goes wrong with a gang, drawn when it is launched.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing that goes wrong by itself")]
 pub(crate) struct Fate {
     /// It fails, so many seconds after its launch.
     pub(crate) failure: Option<(f64, Failure)>,
