@@ -385,8 +385,8 @@ fn places(
         });
     }
     // What has changed since it was asked: the others' places may still be good.
-    let stale = stale(state, &places);
-    places.retain(|place| !stale.contains(&place.task));
+    let changed = stale(state, &places);
+    places.retain(|place| !changed.contains(&place.task));
     Ok(places)
 }
 

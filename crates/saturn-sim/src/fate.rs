@@ -2,7 +2,7 @@
 
 use rand::RngExt;
 use saturn_core::TrialOutcome;
-use saturn_engine::{FailureKind, Purpose};
+use saturn_engine::{FailureKind, LaunchError, Purpose};
 
 use crate::faults::Fault;
 use crate::gang::{Failure, Fate, Order};
@@ -19,17 +19,19 @@ pub(crate) fn draw(
     group: &str,
     gpu_type: &str,
     is_bad: bool,
-) -> (Fate, Option<(FailureKind, String)>) {
+) -> Result<Fate, LaunchError> {
     let mut fate = Fate::default();
     if world.odds.is_empty() && !is_bad {
         fate.outcome = Some(world.truth.outcome(group, &order.strategy, gpu_type));
-        return (fate, None);
+        return Ok(fate);
     }
     if world.is_hit(Fault::LaunchFails) {
-        return (fate, Some((FailureKind::Machine, "no more processes".to_owned())));
+        let error = "no more processes".to_owned();
+        return Err(LaunchError { kind: FailureKind::Machine, error });
     }
     if world.is_hit(Fault::LaunchNoSpace) {
-        return (fate, Some((FailureKind::NoSpace, "no space left on device".to_owned())));
+        let error = "no space left on device".to_owned();
+        return Err(LaunchError { kind: FailureKind::NoSpace, error });
     }
     fate.failure = failure(world, order, is_bad);
     if world.rolls(Fault::Straggler) {
@@ -58,7 +60,7 @@ pub(crate) fn draw(
     if order.purpose == Purpose::Trial {
         fate.outcome = Some(trial_outcome(world, order, group, gpu_type));
     }
-    (fate, None)
+    Ok(fate)
 }
 
 fn failure(world: &mut World, order: &Order, is_bad: bool) -> Option<(f64, Failure)> {

@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use saturn_core::{Gang, Strategy, TrialOutcome};
 use saturn_engine::{AttemptId, FailureKind, Purpose, TaskId};
 
-/// What a launch says.
+/// What a launch says, in the world's words.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     pub(crate) attempt: AttemptId,
     pub(crate) task: TaskId,
+    pub(crate) group: String,
+    pub(crate) gpu_type: String,
     pub(crate) purpose: Purpose,
     pub(crate) strategy: Strategy,
     pub(crate) gang: Gang,
@@ -20,6 +22,7 @@ pub(crate) struct Order {
 
 /// What goes wrong with a gang, drawn when it is launched.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing that goes wrong by itself")]
 pub(crate) struct Fate {
     /// It fails, so many seconds after its launch.
     pub(crate) failure: Option<(f64, Failure)>,

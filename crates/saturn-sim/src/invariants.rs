@@ -28,13 +28,13 @@ impl Watch {
 
     /// What is wrong now, if anything.
     pub(crate) fn check(&mut self, state: &State, world: &World) -> Result<(), Violation> {
-        self.check_devices(state)?;
-        self.check_gangs(state, world)?;
+        Self::check_devices(state)?;
+        Self::check_gangs(state, world)?;
         self.check_steps(state, world)?;
         self.check_fold(state)
     }
 
-    fn check_devices(&self, state: &State) -> Result<(), Violation> {
+    fn check_devices(state: &State) -> Result<(), Violation> {
         let mut held: BTreeMap<DeviceId, AttemptId> = BTreeMap::new();
         let mut training: BTreeSet<TaskId> = BTreeSet::new();
         for (id, attempt) in &state.attempts {
@@ -69,7 +69,7 @@ impl Watch {
         Ok(())
     }
 
-    fn check_gangs(&self, state: &State, world: &World) -> Result<(), Violation> {
+    fn check_gangs(state: &State, world: &World) -> Result<(), Violation> {
         let mut held: BTreeMap<DeviceId, AttemptId> = BTreeMap::new();
         for (id, _, of_gang) in world.processes() {
             for device in &of_gang {

@@ -18,6 +18,7 @@ mod history;
 mod introspection;
 mod invariants;
 mod judge;
+mod launcher;
 mod planner;
 mod run;
 mod saboteur;

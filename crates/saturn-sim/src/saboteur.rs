@@ -159,9 +159,15 @@ impl Bug {
                 match bug {
                     Self::TaskLost if tasks.len() > 1 => tasks.truncate(tasks.len() - 1),
                     Self::ReleaseLost => {
-                        tasks.iter_mut().for_each(|one| one.spec.wishes.release_s = 0.0);
+                        for one in &mut tasks {
+                            one.spec.wishes.release_s = 0.0;
+                        }
                     }
-                    Self::OrderLost => tasks.iter_mut().for_each(|one| one.after.clear()),
+                    Self::OrderLost => {
+                        for one in &mut tasks {
+                            one.after.clear();
+                        }
+                    }
                     _ => {}
                 }
                 vec![Event::Command { command: Command::Submit { tasks } }]
@@ -230,10 +236,8 @@ impl Bug {
                 records.extend(again.cloned());
             }
             Self::RecordsReversed => records.reverse(),
-            Self::EndedEarly => {
-                if records.contains(&Record::Closed) {
-                    records.push(Record::RunEnded { end: RunEnd::Complete });
-                }
+            Self::EndedEarly if records.contains(&Record::Closed) => {
+                records.push(Record::RunEnded { end: RunEnd::Complete });
             }
             Self::KillLost => actions.retain(|one| !matches!(one, Action::Kill { .. })),
             Self::StopLost => actions.retain(|one| !matches!(one, Action::Stop { .. })),
@@ -247,11 +251,17 @@ impl Bug {
             Self::EndMiscopied
             | Self::NumberReused
             | Self::FailureHidden
-            | Self::FailureInvented => records.iter_mut().for_each(|one| self.miswrite(one)),
+            | Self::FailureInvented => {
+                for one in records {
+                    self.miswrite(one);
+                }
+            }
             _ => {}
         }
         if matches!(self, Self::WrongDevice | Self::GangCut | Self::NumberReused) {
-            actions.iter_mut().for_each(|one| self.misdo(one));
+            for one in actions {
+                self.misdo(one);
+            }
         }
     }
 

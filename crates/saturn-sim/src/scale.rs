@@ -40,14 +40,14 @@ pub fn week(num_tasks: usize, seed: u64) -> Simulation {
         .map(|index| {
             // One to twenty hours on one device, about.
             let group = format!("g{}", index % num_groups);
-            let step_s = drawn.truth.groups[&group].step_s;
+            let one_s = drawn.truth.groups[&group].step_s;
             let hours = 20.0_f64.powf(rng.random::<f64>());
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 reason = "a number of steps"
             )]
-            let steps = (hours * 3600.0 / step_s) as u64;
+            let steps = (hours * 3600.0 / one_s) as u64;
             NewTask { spec: task(index, &group, steps), after: Vec::new() }
         })
         .collect();

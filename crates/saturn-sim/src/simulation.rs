@@ -4,12 +4,11 @@
 use rand::RngExt;
 use saturn_core::{Cluster, Node};
 use saturn_engine::{
-    Action, AttemptId, Command, Decision, DeviceId, Engine, Event, RankReport, Record, RunConfig,
-    RunEnd, State,
+    Action, AttemptId, Command, Decision, DeviceId, Engine, Event, LaunchError, LaunchOrder,
+    Launcher, News, RankReport, Record, RunConfig, RunEnd, State,
 };
 
 use crate::faults::Fault;
-use crate::gang::Order;
 use crate::heap::Heap;
 use crate::history::Fact;
 use crate::invariants::Watch;
@@ -165,7 +164,8 @@ impl Simulation {
             return self.broken("it ends", "nothing will ever happen again".to_owned());
         }
         if world_s <= next_s {
-            if let Some(event) = self.world.happen() {
+            self.world.wait_until(world_s);
+            if let Some(News::Event(event)) = self.world.poll() {
                 self.deliver(event);
             }
         } else if deed_s <= next_s {
@@ -425,20 +425,15 @@ impl Simulation {
     fn perform(&mut self, action: Action) {
         let now_s = self.world.now_s();
         self.world.history.add(now_s, || Fact::Performed(action.clone()));
-        match action {
-            Action::Launch { attempt, task, purpose, strategy, gang, steps, until_step } => {
-                let num_ranks = self.state().config.num_ranks(&strategy);
-                self.world.launch(Order {
-                    attempt,
-                    task,
-                    purpose,
-                    strategy,
-                    gang,
-                    steps,
-                    until_step,
-                    num_ranks,
-                });
+        if let Some(order) = LaunchOrder::of(self.engine.state(), &action) {
+            let Action::Launch { attempt, .. } = action else { return };
+            if let Err(LaunchError { kind, error }) = order.and_then(|one| self.world.launch(one)) {
+                self.world.tell(now_s, Event::LaunchFailed { attempt, kind, error });
             }
+            return;
+        }
+        match action {
+            Action::Launch { .. } => {}
             Action::Stop { attempt } => self.world.stop(attempt),
             Action::Until { attempt, step } => self.world.until(attempt, step),
             Action::Kill { attempt } => self.world.kill(attempt),

@@ -150,7 +150,7 @@ pub fn technique(name: &str) -> TechniqueRef {
 
 fn draw_group(rng: &mut impl Rng, num_techniques: usize, widest: u32) -> GroupTruth {
     let mut techniques = BTreeMap::new();
-    for index in 0..num_techniques {
+    for (index, name) in TECHNIQUES.iter().enumerate().take(num_techniques) {
         let is_first = index == 0;
         let truth = TechniqueTruth {
             factor: rng.random_range(0.7..1.5),
@@ -159,7 +159,7 @@ fn draw_group(rng: &mut impl Rng, num_techniques: usize, widest: u32) -> GroupTr
             fits_from: if is_first { 1 } else { rng.random_range(1..=widest) },
             refusal: (!is_first && rng.random_bool(0.15)).then(|| "it has no layers".to_owned()),
         };
-        techniques.insert(TECHNIQUES[index].to_owned(), truth);
+        techniques.insert((*name).to_owned(), truth);
     }
     GroupTruth {
         step_s: rng.random_range(0.05..1.0),

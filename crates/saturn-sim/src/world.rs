@@ -4,13 +4,15 @@
 //! It does what the engine's actions say, and answers with events, as a launcher and its ranks do. It
 //! never looks into the engine. What goes wrong is drawn from its seed.
 
+mod life;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use saturn_core::{Node, TrialOutcome};
+use saturn_core::Node;
 use saturn_engine::{
-    AttemptId, DeviceId, Event, NodeId, Purpose, RankReport, Record, TaskId, TaskSpec, devices,
+    AttemptId, DeviceId, Event, LaunchError, NodeId, Purpose, RankReport, Record, TaskId, devices,
 };
 
 use crate::fate::draw;
@@ -20,8 +22,6 @@ use crate::heap::Heap;
 use crate::history::{Fact, History};
 use crate::truth::Truth;
 
-/// Seconds until ranks that lost a peer say so.
-const ECHO_S: f64 = 0.3;
 /// Seconds for which a process lives on after its kill, where nothing goes wrong.
 const DEATH_S: f64 = 0.1;
 
@@ -74,7 +74,6 @@ pub struct World {
     /// Nodes that are there, by name.
     nodes: BTreeMap<String, Node>,
     numbered: Vec<(String, String)>,
-    tasks: Vec<TaskSpec>,
     bad: BTreeSet<DeviceId>,
     save_every_s: f64,
 }
@@ -95,7 +94,6 @@ impl World {
             disk: BTreeMap::new(),
             nodes: BTreeMap::new(),
             numbered: Vec::new(),
-            tasks: Vec::new(),
             bad: BTreeSet::new(),
             save_every_s,
         }
@@ -135,13 +133,13 @@ impl World {
     }
 
     /// Does what happens next; the word that reaches the engine by it, if any.
-    pub fn happen(&mut self) -> Option<Event> {
+    pub(crate) fn happen(&mut self) -> Option<Event> {
         let (at_s, next) = self.heap.take()?;
         self.wait_until(at_s);
         match next {
             Happening::Tell(event) => return Some(event),
             Happening::Turn { attempt, turn } => self.turn(attempt, turn),
-            Happening::Fate { attempt, failure } => self.fail(attempt, failure),
+            Happening::Fate { attempt, failure } => self.fail(attempt, &failure),
             Happening::Slow { attempt, factor } => self.slow_down(attempt, factor),
             Happening::Stop(attempt) => self.hear_stop(attempt),
             Happening::Ends { attempt, rank, code } => self.rank_ends(attempt, rank, code),
@@ -172,17 +170,13 @@ impl World {
 
     /// Takes in a record that was stored: which number means what.
     pub fn stored(&mut self, record: &Record) {
-        match record {
-            Record::NodeJoined { node, spec } => {
-                let named = (spec.name.clone(), spec.gpu_type.clone());
-                if node.0 < self.numbered.len() {
-                    self.numbered[node.0] = named;
-                } else {
-                    self.numbered.push(named);
-                }
+        if let Record::NodeJoined { node, spec } = record {
+            let named = (spec.name.clone(), spec.gpu_type.clone());
+            if node.0 < self.numbered.len() {
+                self.numbered[node.0] = named;
+            } else {
+                self.numbered.push(named);
             }
-            Record::TaskAdded { spec, .. } => self.tasks.push(spec.clone()),
-            _ => {}
         }
     }
 
@@ -267,22 +261,12 @@ impl World {
         self.history.add(self.now_s, || Fact::Saved { attempt, task, step });
     }
 
-    /// Starts a gang.
-    pub(crate) fn launch(&mut self, order: Order) {
+    /// Starts a gang, or fails to.
+    pub(crate) fn begin(&mut self, order: Order) -> Result<(), LaunchError> {
         let attempt = order.attempt;
-        let Some(spec) = self.tasks.get(order.task.0) else { return };
-        let gpu_type = order
-            .gang
-            .first()
-            .and_then(|part| self.numbered.get(part.node))
-            .map_or_else(String::new, |(_, gpu_type)| gpu_type.clone());
-        let group = spec.profile_key.clone();
+        let (gpu_type, group) = (order.gpu_type.clone(), order.group.clone());
         let is_bad = devices(&order.gang).any(|device| self.bad.contains(&device));
-        let (fate, launch_error) = draw(self, &order, &group, &gpu_type, is_bad);
-        if let Some((kind, error)) = launch_error {
-            let event = Event::LaunchFailed { attempt, kind, error };
-            return self.tell(self.now_s, event);
-        }
+        let fate = draw(self, &order, &group, &gpu_type, is_bad)?;
         let true_step_s = self.truth.step_s(&group, &order.strategy, &gpu_type);
         let noise =
             if self.is_hit(Fault::NoisySteps) { self.rng.random_range(0.8..1.25) } else { 1.0 };
@@ -325,10 +309,11 @@ impl World {
         };
         self.gangs.insert(attempt, gang);
         self.next_turn(attempt, self.now_s + first_s);
+        Ok(())
     }
 
     /// Asks a gang to stop at a checkpoint.
-    pub(crate) fn stop(&mut self, attempt: AttemptId) {
+    pub(crate) fn ask_to_stop(&mut self, attempt: AttemptId) {
         let Some(gang) = self.gangs.get(&attempt) else { return };
         if gang.fate.stop_delay_s > 0.0 {
             let at_s = self.now_s + gang.fate.stop_delay_s;
@@ -346,7 +331,7 @@ impl World {
     }
 
     /// Tells a gang where to stop by itself.
-    pub(crate) fn until(&mut self, attempt: AttemptId, step: Option<u64>) {
+    pub(crate) fn set_until(&mut self, attempt: AttemptId, step: Option<u64>) {
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         gang.order.until_step = step;
         self.replan(attempt);
@@ -369,7 +354,7 @@ impl World {
     }
 
     /// Kills all processes of a gang.
-    pub(crate) fn kill(&mut self, attempt: AttemptId) {
+    pub(crate) fn kill_all(&mut self, attempt: AttemptId) {
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         if gang.is_killed {
             return;
@@ -391,238 +376,10 @@ impl World {
         }
     }
 
-    fn next_turn(&mut self, attempt: AttemptId, at_s: f64) {
-        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
-        gang.turn += 1;
-        let turn = gang.turn;
-        self.heap.add(at_s, Happening::Turn { attempt, turn });
-    }
-
-    fn train(&mut self, attempt: AttemptId, more: u64) {
-        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
-        gang.phase = Phase::Training { more };
-        let at_s = gang.since_s + more as f64 * gang.step_s;
-        self.next_turn(attempt, at_s);
-    }
-
-    fn turn(&mut self, attempt: AttemptId, turn: u64) {
-        let Some(gang) = self.gangs.get(&attempt).filter(|gang| gang.turn == turn) else { return };
-        match gang.phase {
-            Phase::Loading => self.loaded(attempt),
-            Phase::Trying => self.tried(attempt),
-            Phase::Training { more } => self.trained(attempt, more),
-            Phase::Saving { since_s, ends } => self.saved(attempt, since_s, ends),
-            Phase::Closing => self.close(attempt),
-            Phase::Still => {}
-        }
-    }
-
-    fn loaded(&mut self, attempt: AttemptId) {
-        let now_s = self.now_s;
-        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
-        let step = self.disk.get(&gang.order.task).copied().unwrap_or(0);
-        (gang.step, gang.since_s, gang.saved_s) = (step, now_s, now_s);
-        let setup_s = now_s - gang.launched_s;
-        let is_done = step >= gang.target();
-        let more = if gang.stops { 1 } else { gang.next_steps() };
-        self.history.add(now_s, || Fact::Loaded { attempt, step });
-        self.say(attempt, RankReport::Started { step, setup_s });
-        if is_done {
-            self.end_well(attempt);
-        } else {
-            self.train(attempt, more);
-        }
-    }
-
-    fn tried(&mut self, attempt: AttemptId) {
-        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
-        let outcome =
-            gang.fate.outcome.clone().unwrap_or(TrialOutcome::NotApplicable {
-                reason: "nothing is known of it".to_owned(),
-            });
-        let knobs = gang.order.strategy.knobs.clone();
-        if !gang.fate.loses_last_word {
-            self.say(attempt, RankReport::Trial { knobs, outcome });
-        }
-        self.begin_closing(attempt);
-    }
-
-    fn trained(&mut self, attempt: AttemptId, more: u64) {
-        let now_s = self.now_s;
-        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
-        gang.step += more;
-        gang.since_s = now_s;
-        let (step, step_s) = (gang.step, gang.step_s);
-        let ends = gang.stops || step >= gang.target();
-        let saves = ends || now_s >= gang.saved_s + gang.save_every_s;
-        let next_steps = gang.next_steps();
-        if saves {
-            gang.phase = Phase::Saving { since_s: now_s, ends };
-        }
-        let (save_s, loses_progress) = (gang.save_s, gang.fate.loses_progress);
-        if !loses_progress {
-            let loss = Some(1.0 / (1.0 + step as f64));
-            self.say(attempt, RankReport::Progress { step, loss, step_s: Some(step_s) });
-        }
-        if saves {
-            self.next_turn(attempt, now_s + save_s);
-        } else {
-            self.train(attempt, next_steps);
-        }
-    }
-
-    fn saved(&mut self, attempt: AttemptId, began_s: f64, ends: bool) {
-        let now_s = self.now_s;
-        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
-        let save_s = now_s - began_s;
-        let (task, step) = (gang.order.task, gang.step);
-        (gang.saved_s, gang.since_s) = (now_s, now_s);
-        let loses = gang.fate.loses_checkpoints;
-        self.save(attempt, task, step);
-        if !loses {
-            self.say(attempt, RankReport::Checkpoint { step, save_s, blocked_s: save_s });
-        }
-        let Some(gang) = self.gangs.get(&attempt) else { return };
-        if ends {
-            self.end_well(attempt);
-        } else {
-            // It may have been told to stop while it saved: after one more step, as ranks do.
-            let more = if gang.stops { 1 } else { gang.next_steps() };
-            self.train(attempt, more);
-        }
-    }
-
-    /// The last word of a gang that has done its work.
-    fn end_well(&mut self, attempt: AttemptId) {
-        let Some(gang) = self.gangs.get(&attempt) else { return };
-        let step = gang.step;
-        let report = if gang.order.steps.is_some_and(|steps| step >= steps) {
-            RankReport::Finished { step, loss: Some(1.0 / (1.0 + step as f64)) }
-        } else {
-            RankReport::Stopped { step }
-        };
-        if !gang.fate.loses_last_word {
-            self.say(attempt, report);
-        }
-        self.begin_closing(attempt);
-    }
-
-    fn begin_closing(&mut self, attempt: AttemptId) {
-        let teardown_s = self.manners.teardown_s;
-        if let Some(gang) = self.gangs.get_mut(&attempt) {
-            gang.phase = Phase::Closing;
-        }
-        if teardown_s > 0.0 {
-            self.next_turn(attempt, self.now_s + teardown_s);
-        } else {
-            self.close(attempt);
-        }
-    }
-
-    fn close(&mut self, attempt: AttemptId) {
-        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
-        gang.turn += 1;
-        let teardown_fails = gang.fate.teardown_fails;
-        let ranks: Vec<u32> = gang.live.iter().copied().collect();
-        for rank in ranks {
-            let code = i32::from(teardown_fails && rank == 0);
-            self.rank_ends(attempt, rank, code);
-        }
-        if teardown_fails {
-            self.hit(Fault::TeardownFails);
-        }
-    }
-
-    fn rank_ends(&mut self, attempt: AttemptId, rank: u32, code: i32) {
-        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
-        if !gang.live.remove(&rank) {
-            return;
-        }
-        if gang.live.is_empty() {
-            self.gangs.remove(&attempt);
-        }
-        self.history.add(self.now_s, || Fact::Gone { attempt, rank });
-        let last_words = String::new();
-        self.tell(self.now_s, Event::RankExited { attempt, rank, code, last_words });
-    }
-
-    fn slow_down(&mut self, attempt: AttemptId, factor: f64) {
-        let now_s = self.now_s;
-        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
-        gang.look_up(now_s);
-        gang.step_s *= factor;
-        self.hit(Fault::Straggler);
-        self.replan(attempt);
-    }
-
-    /// Rank 0 says something.
-    fn say(&mut self, attempt: AttemptId, report: RankReport) {
-        let Some(gang) = self.gangs.get(&attempt) else { return };
-        let at_s = self.now_s + gang.fate.word_delay_s;
-        let doubles = gang.fate.doubles_words;
-        if doubles {
-            self.tell(at_s, Event::Reported { attempt, rank: 0, report: report.clone() });
-        }
-        self.tell(at_s, Event::Reported { attempt, rank: 0, report });
-    }
-
-    fn says_failed(&mut self, attempt: AttemptId, rank: u32, kind: saturn_engine::FailureKind) {
-        let (error, traceback) = (format!("{kind:?}"), "Traceback …".to_owned());
-        let report = RankReport::Failed { kind, error, traceback };
-        self.tell(self.now_s, Event::Reported { attempt, rank, report });
-    }
-
-    fn fail(&mut self, attempt: AttemptId, failure: Failure) {
-        let rng = &mut self.rng;
-        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
-        if matches!(gang.phase, Phase::Closing | Phase::Still) {
-            return;
-        }
-        let num_live = u32::try_from(gang.live.len()).unwrap_or(1);
-        let rank = rng.random_range(0..num_live.max(1));
-        let peer = (rank + 1) % num_live.max(1);
-        gang.phase = Phase::Still;
-        gang.turn += 1;
-        let fault = match &failure {
-            Failure::Ends { code: -9, .. } => Fault::RankKilled,
-            Failure::Ends { code: 1, .. } => Fault::RankExit,
-            Failure::Ends { .. } => Fault::RankCrash,
-            Failure::Says { kind, .. } => match kind {
-                saturn_engine::FailureKind::OutOfMemory => Fault::LateOutOfMemory,
-                saturn_engine::FailureKind::NoSpace => Fault::NoSpace,
-                saturn_engine::FailureKind::Machine => Fault::MachineError,
-                _ => Fault::TaskError,
-            },
-            Failure::EchoOnly => Fault::EchoOnly,
-            Failure::Hang => Fault::Hang,
-        };
-        self.hit(fault);
-        let echo = saturn_engine::FailureKind::PeerLost;
-        match failure {
-            Failure::Ends { code, echo_first } => {
-                if echo_first && num_live > 1 {
-                    self.hit(Fault::EchoFirst);
-                    self.says_failed(attempt, peer, echo);
-                    self.heap.add(self.now_s + ECHO_S, Happening::Ends { attempt, rank, code });
-                } else {
-                    self.rank_ends(attempt, rank, code);
-                }
-            }
-            Failure::Says { kind, echo_first } => {
-                if echo_first && num_live > 1 {
-                    self.hit(Fault::EchoFirst);
-                    self.says_failed(attempt, peer, echo);
-                }
-                self.says_failed(attempt, rank, kind);
-            }
-            Failure::EchoOnly => self.says_failed(attempt, peer, echo),
-            Failure::Hang => {}
-        }
-    }
-
-    /// The node of a name, with its number, where the engine has given it one.
+    /// The number of the node of a name, where the engine has given it one.
     pub fn number_of(&self, name: &str) -> Option<NodeId> {
-        self.numbered.iter().position(|(numbered, _)| numbered == name).map(NodeId)
+        // A node that comes back with devices of another type gets another number.
+        self.numbered.iter().rposition(|(numbered, _)| numbered == name).map(NodeId)
     }
 
     /// A word of an attempt that may be long over.

@@ -5,6 +5,8 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::fmt::Write as _;
+
 use saturn_core::Gang;
 use saturn_engine::{
     AttemptEnd, AttemptId, Command, Place, Policy, Purpose, Record, RunEnd, RunPlan, TaskId,
@@ -182,13 +184,14 @@ fn story(journal: &[(Record, f64)]) -> String {
             }
             other => format!("{other:?}"),
         };
-        text.push_str(&format!("{at_s:.6} {line}\n"));
+        // Writing to a string can't fail.
+        let _ = writeln!(text, "{at_s:.6} {line}");
     }
     text
 }
 
-fn is_kept(seed: u64, setting: Setting, seen: &mut Seen) -> Result<(), String> {
-    let mut simulation = exact(seed, setting);
+fn is_kept(number: u64, setting: Setting, seen: &mut Seen) -> Result<(), String> {
+    let mut simulation = exact(number, setting);
     let end = simulation.run(1e6);
     let journal = &simulation.journal;
     if end != Some(RunEnd::Complete) {

@@ -3,8 +3,8 @@
 
 use saturn_sim::compare;
 
-/// Seconds between two plans.
-const INTERVAL_S: f64 = 100.0;
+/// Seconds between two plans: the default of the policy.
+const INTERVAL_S: f64 = 1000.0;
 
 fn main() {
     let seeds: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(500);

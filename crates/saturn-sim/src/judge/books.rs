@@ -34,6 +34,7 @@ pub(super) struct TaskBook {
 
 /// An attempt.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct AttemptBook {
     pub(super) task: TaskId,
     pub(super) purpose: Purpose,
@@ -110,7 +111,7 @@ impl Books {
         }
     }
 
-    pub(super) fn wrong(&mut self, rule: &'static str, what: String) {
+    pub(super) fn wrong(&mut self, rule: &'static str, what: impl std::fmt::Display) {
         let what = format!("at {:.3} s: {what}", self.now_s);
         self.violations.push(Violation { rule, what });
     }

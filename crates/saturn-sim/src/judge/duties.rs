@@ -97,10 +97,10 @@ impl Books {
         match event {
             Event::Reported { attempt, report, .. } => self.note_report(*attempt, report),
             Event::Command { command } => self.note_command(command),
-            Event::NodeLeft { name, .. } => {
-                if self.nodes.iter().any(|(one, _, gpus)| one == name && *gpus > 0) {
-                    self.duties.push(Duty::NodeLeft(name.clone()));
-                }
+            Event::NodeLeft { name, .. }
+                if self.nodes.iter().any(|(one, _, gpus)| one == name && *gpus > 0) =>
+            {
+                self.duties.push(Duty::NodeLeft(name.clone()));
             }
             Event::RankExited { attempt, .. } => {
                 let one = self.attempts.get_mut(attempt);

@@ -1,0 +1,53 @@
+//! The virtual cluster behind the seam that the local machine's launcher is behind too.
+
+use saturn_core::Placement;
+use saturn_engine::{AttemptId, LaunchError, LaunchOrder, Launcher, News};
+
+use crate::gang::Order;
+use crate::world::World;
+
+impl Launcher for World {
+    fn launch(&mut self, order: LaunchOrder) -> Result<(), LaunchError> {
+        let gpu_type =
+            order.parts.first().map_or_else(String::new, |part| part.node.gpu_type.clone());
+        let gang = order.parts.iter().filter_map(|part| {
+            let node = self.number_of(&part.node.name)?.0;
+            Some(Placement { node, devices: part.devices.clone() })
+        });
+        let order = Order {
+            attempt: order.attempt,
+            task: order.task,
+            gang: gang.collect(),
+            group: order.spec.profile_key,
+            gpu_type,
+            purpose: order.purpose,
+            strategy: order.strategy,
+            steps: order.steps,
+            until_step: order.until_step,
+            num_ranks: order.num_ranks,
+        };
+        self.begin(order)
+    }
+
+    fn stop(&mut self, attempt: AttemptId) {
+        self.ask_to_stop(attempt);
+    }
+
+    fn until(&mut self, attempt: AttemptId, step: Option<u64>) {
+        self.set_until(attempt, step);
+    }
+
+    fn kill(&mut self, attempt: AttemptId) {
+        self.kill_all(attempt);
+    }
+
+    /// What happens up to the present and has a word for the engine.
+    fn poll(&mut self) -> Option<News> {
+        while self.next_s().is_some_and(|at_s| at_s <= self.now_s()) {
+            if let Some(event) = self.happen() {
+                return Some(News::Event(event));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,246 @@
+//! What gangs do from their launch to their end: load, train or try, save, stop, fail.
+
+use rand::RngExt;
+use saturn_core::TrialOutcome;
+use saturn_engine::{AttemptId, Event, FailureKind, RankReport};
+
+use super::{Happening, World};
+use crate::faults::Fault;
+use crate::gang::{Failure, Phase};
+use crate::history::Fact;
+
+/// Seconds until ranks that lost a peer say so.
+const ECHO_S: f64 = 0.3;
+
+impl World {
+    pub(super) fn next_turn(&mut self, attempt: AttemptId, at_s: f64) {
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        gang.turn += 1;
+        let turn = gang.turn;
+        self.heap.add(at_s, Happening::Turn { attempt, turn });
+    }
+
+    pub(super) fn train(&mut self, attempt: AttemptId, more: u64) {
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        gang.phase = Phase::Training { more };
+        let at_s = gang.since_s + more as f64 * gang.step_s;
+        self.next_turn(attempt, at_s);
+    }
+
+    pub(super) fn turn(&mut self, attempt: AttemptId, turn: u64) {
+        let Some(gang) = self.gangs.get(&attempt).filter(|gang| gang.turn == turn) else { return };
+        match gang.phase {
+            Phase::Loading => self.loaded(attempt),
+            Phase::Trying => self.tried(attempt),
+            Phase::Training { more } => self.trained(attempt, more),
+            Phase::Saving { since_s, ends } => self.saved(attempt, since_s, ends),
+            Phase::Closing => self.close(attempt),
+            Phase::Still => {}
+        }
+    }
+
+    fn loaded(&mut self, attempt: AttemptId) {
+        let now_s = self.now_s;
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        let step = self.disk.get(&gang.order.task).copied().unwrap_or(0);
+        (gang.step, gang.since_s, gang.saved_s) = (step, now_s, now_s);
+        let setup_s = now_s - gang.launched_s;
+        let is_done = step >= gang.target();
+        let more = if gang.stops { 1 } else { gang.next_steps() };
+        self.history.add(now_s, || Fact::Loaded { attempt, step });
+        self.say(attempt, RankReport::Started { step, setup_s });
+        if is_done {
+            self.end_well(attempt);
+        } else {
+            self.train(attempt, more);
+        }
+    }
+
+    fn tried(&mut self, attempt: AttemptId) {
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        let outcome =
+            gang.fate.outcome.clone().unwrap_or(TrialOutcome::NotApplicable {
+                reason: "nothing is known of it".to_owned(),
+            });
+        let knobs = gang.order.strategy.knobs.clone();
+        if !gang.fate.loses_last_word {
+            self.say(attempt, RankReport::Trial { knobs, outcome });
+        }
+        self.begin_closing(attempt);
+    }
+
+    fn trained(&mut self, attempt: AttemptId, more: u64) {
+        let now_s = self.now_s;
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        gang.step += more;
+        gang.since_s = now_s;
+        let (step, recent_s) = (gang.step, gang.step_s);
+        let ends = gang.stops || step >= gang.target();
+        let is_due = ends || now_s >= gang.saved_s + gang.save_every_s;
+        let next_steps = gang.next_steps();
+        if is_due {
+            gang.phase = Phase::Saving { since_s: now_s, ends };
+        }
+        let (save_s, loses_progress) = (gang.save_s, gang.fate.loses_progress);
+        if !loses_progress {
+            let loss = Some(1.0 / (1.0 + step as f64));
+            self.say(attempt, RankReport::Progress { step, loss, step_s: Some(recent_s) });
+        }
+        if is_due {
+            self.next_turn(attempt, now_s + save_s);
+        } else {
+            self.train(attempt, next_steps);
+        }
+    }
+
+    fn saved(&mut self, attempt: AttemptId, began_s: f64, ends: bool) {
+        let now_s = self.now_s;
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        let save_s = now_s - began_s;
+        let (task, step) = (gang.order.task, gang.step);
+        (gang.saved_s, gang.since_s) = (now_s, now_s);
+        let loses = gang.fate.loses_checkpoints;
+        self.save(attempt, task, step);
+        if !loses {
+            self.say(attempt, RankReport::Checkpoint { step, save_s, blocked_s: save_s });
+        }
+        let Some(gang) = self.gangs.get(&attempt) else { return };
+        if ends {
+            self.end_well(attempt);
+        } else {
+            // It may have been told to stop while it saved: after one more step, as ranks do.
+            let more = if gang.stops { 1 } else { gang.next_steps() };
+            self.train(attempt, more);
+        }
+    }
+
+    /// The last word of a gang that has done its work.
+    fn end_well(&mut self, attempt: AttemptId) {
+        let Some(gang) = self.gangs.get(&attempt) else { return };
+        let step = gang.step;
+        let report = if gang.order.steps.is_some_and(|steps| step >= steps) {
+            RankReport::Finished { step, loss: Some(1.0 / (1.0 + step as f64)) }
+        } else {
+            RankReport::Stopped { step }
+        };
+        if !gang.fate.loses_last_word {
+            self.say(attempt, report);
+        }
+        self.begin_closing(attempt);
+    }
+
+    fn begin_closing(&mut self, attempt: AttemptId) {
+        let teardown_s = self.manners.teardown_s;
+        if let Some(gang) = self.gangs.get_mut(&attempt) {
+            gang.phase = Phase::Closing;
+        }
+        if teardown_s > 0.0 {
+            self.next_turn(attempt, self.now_s + teardown_s);
+        } else {
+            self.close(attempt);
+        }
+    }
+
+    fn close(&mut self, attempt: AttemptId) {
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        gang.turn += 1;
+        let teardown_fails = gang.fate.teardown_fails;
+        let ranks: Vec<u32> = gang.live.iter().copied().collect();
+        for rank in ranks {
+            let code = i32::from(teardown_fails && rank == 0);
+            self.rank_ends(attempt, rank, code);
+        }
+        if teardown_fails {
+            self.hit(Fault::TeardownFails);
+        }
+    }
+
+    pub(super) fn rank_ends(&mut self, attempt: AttemptId, rank: u32, code: i32) {
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        if !gang.live.remove(&rank) {
+            return;
+        }
+        if gang.live.is_empty() {
+            self.gangs.remove(&attempt);
+        }
+        self.history.add(self.now_s, || Fact::Gone { attempt, rank });
+        let last_words = String::new();
+        self.tell(self.now_s, Event::RankExited { attempt, rank, code, last_words });
+    }
+
+    pub(super) fn slow_down(&mut self, attempt: AttemptId, factor: f64) {
+        let now_s = self.now_s;
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        gang.look_up(now_s);
+        gang.step_s *= factor;
+        self.hit(Fault::Straggler);
+        self.replan(attempt);
+    }
+
+    /// Rank 0 says something.
+    fn say(&mut self, attempt: AttemptId, report: RankReport) {
+        let Some(gang) = self.gangs.get(&attempt) else { return };
+        let at_s = self.now_s + gang.fate.word_delay_s;
+        let doubles = gang.fate.doubles_words;
+        if doubles {
+            self.tell(at_s, Event::Reported { attempt, rank: 0, report: report.clone() });
+        }
+        self.tell(at_s, Event::Reported { attempt, rank: 0, report });
+    }
+
+    fn says_failed(&mut self, attempt: AttemptId, rank: u32, kind: FailureKind) {
+        let (error, traceback) = (format!("{kind:?}"), "Traceback …".to_owned());
+        let report = RankReport::Failed { kind, error, traceback };
+        self.tell(self.now_s, Event::Reported { attempt, rank, report });
+    }
+
+    /// A gang fails, as its fate has it.
+    pub(super) fn fail(&mut self, attempt: AttemptId, failure: &Failure) {
+        let rng = &mut self.rng;
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        if matches!(gang.phase, Phase::Closing | Phase::Still) {
+            return;
+        }
+        let num_live = u32::try_from(gang.live.len()).unwrap_or(1);
+        let rank = rng.random_range(0..num_live.max(1));
+        let peer = (rank + 1) % num_live.max(1);
+        gang.phase = Phase::Still;
+        gang.turn += 1;
+        let fault = match failure {
+            Failure::Ends { code: -9, .. } => Fault::RankKilled,
+            Failure::Ends { code: 1, .. } => Fault::RankExit,
+            Failure::Ends { .. } => Fault::RankCrash,
+            Failure::Says { kind, .. } => match kind {
+                FailureKind::OutOfMemory => Fault::LateOutOfMemory,
+                FailureKind::NoSpace => Fault::NoSpace,
+                FailureKind::Machine => Fault::MachineError,
+                _ => Fault::TaskError,
+            },
+            Failure::EchoOnly => Fault::EchoOnly,
+            Failure::Hang => Fault::Hang,
+        };
+        self.hit(fault);
+        let echo = FailureKind::PeerLost;
+        match failure {
+            Failure::Ends { code, echo_first } => {
+                let code = *code;
+                if *echo_first && num_live > 1 {
+                    self.hit(Fault::EchoFirst);
+                    self.says_failed(attempt, peer, echo);
+                    self.heap.add(self.now_s + ECHO_S, Happening::Ends { attempt, rank, code });
+                } else {
+                    self.rank_ends(attempt, rank, code);
+                }
+            }
+            Failure::Says { kind, echo_first } => {
+                if *echo_first && num_live > 1 {
+                    self.hit(Fault::EchoFirst);
+                    self.says_failed(attempt, peer, echo);
+                }
+                self.says_failed(attempt, rank, *kind);
+            }
+            Failure::EchoOnly => self.says_failed(attempt, peer, echo),
+            Failure::Hang => {}
+        }
+    }
+}
