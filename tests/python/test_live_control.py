@@ -287,7 +287,7 @@ def test_a_shell_sees_and_steers_a_run_of_a_script(tmp_path: Path) -> None:
     assert {each["name"] for each in live["tasks"]} == {"a", "b"}
     assert says("pause", "it", "a").returncode == 0
     until(lambda: stage(run, "b") == "done")
-    assert "saturn unpause it a" in says("explain", "it", "a").stdout
+    assert "a is paused since" in says("explain", "it", "a").stdout
     follow = subprocess.Popen(
         [SATURN, "logs", "it", "a", "-f"],
         cwd=tmp_path,

@@ -59,8 +59,8 @@ def test_its_commands_exist() -> None:
             done = run([*command, "--time-limit", "1"], ROOT)
         else:
             # The run that it names is the reader's.
-            assert command[:2] == ["saturn", "resume"]
-            done = run(["saturn", "resume", "--help"], ROOT)
+            assert command[0] == "saturn"
+            done = run([*command[:2], "--help"], ROOT)
         assert done.returncode == 0, (command, done.stderr)
 
 

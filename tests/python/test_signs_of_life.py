@@ -24,7 +24,7 @@ from saturn.worker.report import Reporter
 from torch.utils.data import DataLoader, IterableDataset
 
 #: How long a slow thing takes; seconds between signs of life meanwhile; signs at least.
-SLOW_S, BEAT_S, SIGNS = 1.0, 0.05, 8
+SLOW_S, BEAT_S, SIGNS = 2.0, 0.05, 4
 
 
 class Stream(IterableDataset[Any]):
