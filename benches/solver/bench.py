@@ -248,7 +248,8 @@ def main() -> None:
             "\n## Re-planning what runs\n\n"
             f"{options.replan_seeds} seeds, 1 s{' of two cores' if options.cpu else ''}: a plan "
             "has run for 5 to 60% of its makespan, runtimes were wrong by 15%, moving a running "
-            "task costs 60 s. Mean (worst) makespan over the best bound that any of the solves proved; "
+            "task costs 60 s. Mean (worst) makespan over the best bound that any of the solves "
+            "proved; "
             "`nothing runs` is the same problem where staying has no price, a relaxation.\n\n"
             f"{table([replan_header, *replan_rows])}\n"
         )

@@ -31,7 +31,7 @@ const VERSION: u64 = 1;
 /// The longest line that either side reads, bytes: a submission may hold many tasks.
 const MAX_LINE: u64 = 256 << 20;
 /// How long an answer is waited for. A run acts within a second, unless its disk is full.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What a run can be asked.
 #[derive(Debug, Clone, PartialEq)]

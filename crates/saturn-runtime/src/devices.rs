@@ -93,7 +93,7 @@ impl Machine {
             return Err(RuntimeError::Devices { asked: 0, why });
         }
         let (kind, taken) = match &self.gpus {
-            Gpus::There(gpus) => (DeviceKind::Cuda, self.claim_gpus(gpus, asked, &mut claims)?),
+            Gpus::There(gpus) => (DeviceKind::Cuda, Self::claim_gpus(gpus, asked, &mut claims)?),
             _ => (DeviceKind::Cpu, self.claim_slots(asked, &mut claims)?),
         };
         let mut warnings = Vec::new();
@@ -115,7 +115,6 @@ impl Machine {
     }
 
     fn claim_gpus(
-        &self,
         gpus: &[Gpu],
         asked: Option<u32>,
         claims: &mut Claims,

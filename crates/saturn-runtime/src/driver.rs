@@ -160,7 +160,7 @@ impl<L: Launcher> Driver<'_, L> {
         while let Ok(input) = self.inputs.try_recv() {
             match input {
                 Input::Solved { request, answer } => {
-                    self.tell(Event::Solved { request, answer })?
+                    self.tell(Event::Solved { request, answer })?;
                 }
                 Input::Asked { command, reply } => {
                     let answer = self.obey(command)?;

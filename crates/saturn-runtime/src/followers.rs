@@ -190,7 +190,9 @@ fn show(
             }
             Ok(Told::Note(text, now_s)) => {
                 console.note(&text, now_s);
-                observers.iter_mut().for_each(|observer| observer.note(&text, now_s));
+                for observer in observers.iter_mut() {
+                    observer.note(&text, now_s);
+                }
             }
             Ok(Told::Clock(clock)) => fold.clock = clock,
             Ok(Told::Finish(results)) => {
@@ -204,7 +206,9 @@ fn show(
             ticked = clock::now();
             let now_s = fold.catch_up();
             console.tick(&fold.state, now_s);
-            observers.iter_mut().for_each(|observer| observer.tick(&fold.state, now_s));
+            for observer in observers.iter_mut() {
+                observer.tick(&fold.state, now_s);
+            }
         }
     }
 }

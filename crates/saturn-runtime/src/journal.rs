@@ -127,10 +127,10 @@ impl Journal {
     ) -> Result<(), RuntimeError> {
         let (disk, path) = (&self.disk, &self.path);
         let done = (|| {
-            disk.before(Operation::Begin, path).map_err(as_sqlite)?;
+            disk.before(Operation::Begin, path).map_err(|error| as_sqlite(&error))?;
             let transaction = self.connection.transaction()?;
             work(&transaction, disk)?;
-            disk.before(Operation::Commit, path).map_err(as_sqlite)?;
+            disk.before(Operation::Commit, path).map_err(|error| as_sqlite(&error))?;
             transaction.commit()
         })();
         done.map_err(|source| RuntimeError::Journal { path: path.clone(), source })?;
@@ -148,14 +148,14 @@ fn insert(
     let mut insert =
         transaction.prepare_cached("INSERT INTO record (at_s, record) VALUES (?1, ?2)")?;
     for row in rows {
-        disk.before(Operation::Insert, path).map_err(as_sqlite)?;
+        disk.before(Operation::Insert, path).map_err(|error| as_sqlite(&error))?;
         insert.execute(params![now_s, row])?;
     }
     Ok(())
 }
 
 /// A fault of the disk as `SQLite` would put it.
-fn as_sqlite(error: std::io::Error) -> rusqlite::Error {
+fn as_sqlite(error: &std::io::Error) -> rusqlite::Error {
     let code = match error.kind() {
         std::io::ErrorKind::StorageFull => rusqlite::ffi::SQLITE_FULL,
         _ => rusqlite::ffi::SQLITE_IOERR,

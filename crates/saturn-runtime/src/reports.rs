@@ -20,13 +20,13 @@ use crate::run_dir::journal_of;
 
 /// How every task of a run stands.
 pub fn status(run_dir: &Path) -> Result<Status, RuntimeError> {
-    read_back(ask_or_read(run_dir, Query::Status)?.status)
+    read_back(ask_or_read(run_dir, &Query::Status)?.status)
 }
 
 /// Why a task, or the run as a whole, is as it is.
 pub fn explain(run_dir: &Path, task: Option<&str>) -> Result<Explanation, RuntimeError> {
     let query = Query::Explain { task: task.map(str::to_owned) };
-    read_back(ask_or_read(run_dir, query)?.explanation)
+    read_back(ask_or_read(run_dir, &query)?.explanation)
 }
 
 /// What a reply holds; the process that gave it may be of another version of Saturn.
@@ -55,13 +55,12 @@ pub fn report(run_dir: &Path) -> Result<Reported, RuntimeError> {
 }
 
 /// Asks the process that drives the run; where none answers, the journal does.
-fn ask_or_read(run_dir: &Path, query: Query) -> Result<Reply, RuntimeError> {
-    let reply = match control::ask(run_dir, &Request::Query(query.clone())) {
-        Ok(reply) => reply,
-        Err(_) => {
-            let (state, history) = read(run_dir)?;
-            answer(&state, &history, &query, state.now_s)
-        }
+fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, RuntimeError> {
+    let reply = if let Ok(reply) = control::ask(run_dir, &Request::Query(query.clone())) {
+        reply
+    } else {
+        let (state, history) = read(run_dir)?;
+        answer(&state, &history, query, state.now_s)
     };
     match reply.error {
         Some(reason) if !reply.ok => Err(RuntimeError::Refused { reason }),

@@ -20,7 +20,7 @@ use crate::error::RuntimeError;
 /// Clients that are served at once.
 const MAX_CLIENTS: usize = 32;
 /// How long a client may be silent, or leave an answer unread.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 /// Wait after a connection that could not be accepted, for want of file descriptors.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 

@@ -46,6 +46,7 @@ struct Gang {
     ranks: BTreeMap<u32, LiveRank>,
     stop_asked: bool,
     /// The newest step to stop at that was asked for while it lives.
+    #[expect(clippy::option_option, reason = "nothing was told, or the step that was, or its end")]
     until: Option<Option<u64>>,
     /// It is to die; ranks that have no process then have a hung parent.
     kill_asked: Option<Instant>,
@@ -225,7 +226,9 @@ impl Gangs {
     /// Kills everything. Processes that are there to be killed come back.
     pub(crate) fn kill_all(&mut self) -> Vec<i32> {
         let attempts: Vec<AttemptId> = self.0.keys().copied().collect();
-        attempts.into_iter().for_each(|attempt| self.kill(attempt));
+        for attempt in attempts {
+            self.kill(attempt);
+        }
         let ranks = self.0.values().flat_map(|gang| gang.ranks.values());
         ranks.filter_map(|rank| rank.pid).collect()
     }

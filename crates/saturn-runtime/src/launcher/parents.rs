@@ -175,15 +175,15 @@ impl Parents {
     /// Has the parent that serves start the ranks of a gang.
     pub(crate) fn launch(&mut self, launches: &[RankLaunch]) -> Result<(), LaunchError> {
         let State::Ready(parent) = &mut self.state else {
-            return Err(failed("no parent of ranks is ready".to_owned()));
+            return Err(failed("no parent of ranks is ready"));
         };
         for launch in launches {
-            parent.launch(launch).map_err(|error| failed(error.to_string()))?;
+            parent.launch(launch).map_err(|error| failed(&error.to_string()))?;
         }
         Ok(())
     }
 }
 
-fn failed(error: String) -> LaunchError {
+fn failed(error: &str) -> LaunchError {
     LaunchError { kind: FailureKind::Machine, error: format!("it could not be started: {error}") }
 }
