@@ -29,11 +29,11 @@ pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
     if let Some(path) = candidates.into_iter().find(|path| is_run(path)) {
         return Ok(Found { path, shown });
     }
-    let names = listed(&all_in(Path::new(RUNS_DIR)).unwrap_or_default());
-    let hint = if names.is_empty() {
+    let others = listed(&all_in(Path::new(RUNS_DIR)).unwrap_or_default());
+    let hint = if others.is_empty() {
         format!("there is none in `{RUNS_DIR}` either")
     } else {
-        format!("those in `{RUNS_DIR}` are {names}")
+        format!("those in `{RUNS_DIR}` are {others}")
     };
     Err(fail(
         Exit::BadInput,

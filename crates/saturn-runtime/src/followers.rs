@@ -190,7 +190,7 @@ fn show(
             }
             Ok(Told::Note(text, now_s)) => {
                 console.note(&text, now_s);
-                for observer in observers.iter_mut() {
+                for observer in &mut observers {
                     observer.note(&text, now_s);
                 }
             }
@@ -206,7 +206,7 @@ fn show(
             ticked = clock::now();
             let now_s = fold.catch_up();
             console.tick(&fold.state, now_s);
-            for observer in observers.iter_mut() {
+            for observer in &mut observers {
                 observer.tick(&fold.state, now_s);
             }
         }

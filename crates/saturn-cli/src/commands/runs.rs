@@ -1,5 +1,6 @@
 //! `saturn runs`.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -132,7 +133,7 @@ impl Tasks {
         let mut text = format!("{} of {} done", self.done, self.all);
         for (number, word) in [(self.failed, "failed"), (self.cancelled, "cancelled")] {
             if number > 0 {
-                text.push_str(&format!(", {number} {word}"));
+                let _ = write!(text, ", {number} {word}");
             }
         }
         text
@@ -189,7 +190,7 @@ fn table(runs: &[Listed], now_unix_s: u64) -> String {
             Standing::Damaged(error) => error.clone(),
             Standing::Running(_) | Standing::Complete => continue,
         };
-        lines.push_str(&format!("  {}\n", escape_terminal(&more)));
+        let _ = writeln!(lines, "  {}", escape_terminal(&more));
     }
     lines
 }
