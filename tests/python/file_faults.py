@@ -105,8 +105,8 @@ class Disk:
     """What of a directory would be left by a power cut; all that is in it now would be."""
 
     def __init__(self, directory: Path) -> None:
-        # Taken now: later they are `Operations`'.
-        self._open, self._read = os.open, io.open
+        # Taken now: later they are `Operations`', and would count what is done here.
+        self._open, self._open_file, self._mkdir = os.open, io.open, os.mkdir
         #: Of a directory, by its number: its entries' numbers, and whether they are directories.
         self._names: dict[int, dict[str, tuple[int, bool]]] = {}
         self._content: dict[int, bytes] = {}
@@ -129,7 +129,7 @@ class Disk:
                 entries = {e.name: (e.inode(), e.is_dir()) for e in os.scandir(path)}
                 self._names[found.st_ino] = entries
             else:
-                with self._read(path, "rb") as file:
+                with self._open_file(path, "rb") as file:
                     self._content[found.st_ino] = file.read()
 
     def write_what_is_left(self, target: Path) -> None:
@@ -139,8 +139,9 @@ class Disk:
     def _write(self, number: int, is_directory: bool, target: Path) -> None:
         # What was never synced has a name, where that was synced, and nothing in it.
         if is_directory:
-            target.mkdir()
+            self._mkdir(target)
             for name, entry in self._names.get(number, {}).items():
                 self._write(*entry, target / name)
         else:
-            target.write_bytes(self._content.get(number, b""))
+            with self._open_file(target, "wb") as file:
+                file.write(self._content.get(number, b""))

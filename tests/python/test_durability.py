@@ -27,7 +27,7 @@ IN_MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 
 
 def walk(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
-    """How many operations there are, and what is wrong after which fault at which of them."""
+    """How many operations there are, and what is wrong after a fault at which of them."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory:
         ended = subprocess.run(
             [sys.executable, PROGRAM, directory, *arguments],
@@ -40,7 +40,7 @@ def walk(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
     assert ended.returncode == 0, ended.stderr[-4000:]
     first, *each = map(json.loads, ended.stdout.splitlines())
     wrong = [fault for fault in each if fault["wrong"] is not None]
-    assert wrong or len(each) == 1 + 2 * first["operations"]
+    assert wrong or len(each) == 1 + first["operations"]
     return first["operations"], [*wrong, {"stderr": ended.stderr[-4000:]}] if wrong else []
 
 
@@ -48,23 +48,24 @@ def walk(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
     ("scenario", "least"),
     [("managed", 20), ("background", 20), ("first", 20), ("black-box", 12), ("tasks", 20)],
 )
-def test_every_operation_may_fail_or_be_the_last(scenario: str, least: int) -> None:
-    num_operations, wrong = walk(scenario)
+@pytest.mark.parametrize("fault", ["error", "death"])
+def test_every_operation_may_fail_or_be_the_last(scenario: str, least: int, fault: str) -> None:
+    num_operations, wrong = walk(scenario, fault)
     assert wrong == []
     assert num_operations >= least
 
 
 @pytest.mark.parametrize(
-    ("scenario", "variant", "words"),
+    ("arguments", "words"),
     [
-        ("first", "unsynced", "in `what a power cut leaves` there is 1"),
-        ("tasks", "unsynced", "in `what a power cut leaves` there is 1"),
-        ("black-box", "replacing", "in `place` there is None"),
-        ("managed", "strict-prune", "in `what a power cut leaves` there is 2"),
+        ("first death unsynced", "in `what a power cut leaves` there is 1"),
+        ("tasks death unsynced", "in `what a power cut leaves` there is 1"),
+        ("black-box death replacing", "in `place` there is None"),
+        ("managed error strict-prune", "in `what a power cut leaves` there is 2"),
     ],
 )
-def test_what_is_known_to_be_wrong_is_found_out(scenario: str, variant: str, words: str) -> None:
-    _, wrong = walk(scenario, variant)
+def test_what_is_known_to_be_wrong_is_found_out(arguments: str, words: str) -> None:
+    _, wrong = walk(*arguments.split())
     assert wrong and words in wrong[0]["wrong"], wrong
 
 

@@ -48,6 +48,8 @@ pub struct Engine {
     pub(crate) kept_for_trials: BTreeSet<DeviceId>,
     /// Tasks that may have no strategy left.
     pub(crate) may_be_hopeless: BTreeSet<TaskId>,
+    /// The pool's widest nodes when all tasks were last looked at for that.
+    widest: Vec<(String, u32)>,
     /// The tasks that wait for each task.
     pub(crate) followers: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Under which strategy a task was killed from outside the time before last.
@@ -82,6 +84,7 @@ impl Engine {
             trials_changed: true,
             kept_for_trials: BTreeSet::new(),
             may_be_hopeless: state.task_ids().collect(),
+            widest: state.widest.clone(),
             followers: BTreeMap::new(),
             was_killed: BTreeMap::new(),
             decision: Decision::default(),
@@ -199,24 +202,40 @@ impl Engine {
             }
             Record::Excluded { task, .. } => {
                 self.may_be_hopeless.insert(*task);
-                self.lay_out_queues();
+                self.note_dropped();
             }
             Record::Wished { task, .. } => {
                 self.note_followers(*task);
-                self.lay_out_queues();
+                self.note_dropped();
+                self.queues.touch_task(&self.state, *task);
             }
             Record::TaskEnded { task, .. } => self.queues.touch_task(&self.state, *task),
-            Record::Paused { .. } | Record::Planned { .. } => self.lay_out_queues(),
+            Record::Paused { .. } => self.note_dropped(),
+            Record::Planned { .. } => self.lay_out_queues(),
             Record::NodeJoined { .. }
             | Record::NodeLeft { .. }
             | Record::SetAside { .. }
             | Record::TakenBack { .. }
             | Record::Resumed { .. } => {
-                self.lay_out_queues();
+                self.note_dropped();
                 self.trials_changed = true;
-                self.may_be_hopeless.extend(self.state.task_ids());
+                // Which trials are wanted rests on the widest nodes alone.
+                let is_resumed = matches!(record, Record::Resumed { .. });
+                if is_resumed || self.widest != self.state.widest {
+                    self.widest.clone_from(&self.state.widest);
+                    let open = self.state.task_ids().filter(|task| !self.state.has_ended(*task));
+                    self.may_be_hopeless.extend(open);
+                }
             }
             _ => {}
+        }
+    }
+
+    /// Places may have left the plan: then the queues are laid out anew.
+    fn note_dropped(&mut self) {
+        let num_places = self.state.plan.as_ref().map_or(0, |plan| plan.places.len());
+        if num_places != self.queues.num_places() {
+            self.lay_out_queues();
         }
     }
 

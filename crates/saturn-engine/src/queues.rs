@@ -14,6 +14,7 @@ use crate::state::State;
 /// The queues of a plan; empty without one.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
+    num_places: usize,
     by_device: BTreeMap<DeviceId, VecDeque<usize>>,
     by_task: BTreeMap<TaskId, Vec<usize>>,
     /// Devices to look at: something about them, or about what waits for them, has changed.
@@ -23,7 +24,7 @@ pub(crate) struct Queues {
 impl Queues {
     /// The queues of a plan, all of them to be looked at.
     pub(crate) fn of(plan: &RunPlan) -> Self {
-        let mut queues = Self::default();
+        let mut queues = Self { num_places: plan.places.len(), ..Self::default() };
         for (index, place) in plan.places.iter().enumerate() {
             queues.by_task.entry(place.task).or_default().push(index);
             for device in devices(&place.gang) {
@@ -32,6 +33,11 @@ impl Queues {
         }
         queues.changed = queues.by_device.keys().copied().collect();
         queues
+    }
+
+    /// How many places the plan had that these are of.
+    pub(crate) fn num_places(&self) -> usize {
+        self.num_places
     }
 
     /// Notes that something about a device has changed.
