@@ -7,6 +7,7 @@ use saturn_core::{Plan, PlanStatus};
 
 use crate::bounds::dual_feasible;
 use crate::clock::Deadline;
+use crate::general;
 use crate::lists::{self, makespan};
 use crate::options::Aim;
 use crate::proof::{self, Verdict};
@@ -32,9 +33,10 @@ const REFUTED: f64 = 1.0 - 5e-7;
 pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
     let is_makespan = solve.aim == Aim::Makespan;
     let proves = is_makespan && proof::is_in_reach(solve.model);
+    let proves_exactly = !proves && general::is_in_exact_reach(solve.model);
     let bounds = is_makespan && solve.model.tasks.len() <= BOUND_TASKS;
     let has_moves = solve.options.max_moves.is_some();
-    if has_moves || !bounds {
+    if has_moves || !bounds && !proves_exactly {
         let schedule = solve.search(solve.deadline, solve.bound.makespan);
         solve.adopt(plan, &schedule);
         if proves && has_moves {
@@ -43,7 +45,8 @@ pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
         return;
     }
     let share = solve.deadline.left_s() * FIRST_SEARCH;
-    let first = solve.deadline.within(if proves { share.min(FIRST_SEARCH_S) } else { share });
+    let first_s = if proves || proves_exactly { share.min(FIRST_SEARCH_S) } else { share };
+    let first = solve.deadline.within(first_s);
     let schedule = solve.search(first, solve.bound.makespan);
     solve.adopt(plan, &schedule);
     if proves {
@@ -54,13 +57,16 @@ pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
             prove_in_turn(solve, plan, proving);
         }
     }
-    if plan.status != PlanStatus::Optimal && solve.deadline.left_s() >= LEAST_FOR_BOUNDS_S {
+    let has_time = solve.deadline.left_s() >= LEAST_FOR_BOUNDS_S;
+    if bounds && plan.status != PlanStatus::Optimal && has_time {
         let bounding = solve.deadline.within(solve.deadline.left_s() * BOUNDS);
         plan.lower_bound_s =
             dual_feasible::raise(solve.model, plan.lower_bound_s, plan.makespan_s, bounding);
         grade(plan);
     }
-    if plan.status != PlanStatus::Optimal {
+    if proves_exactly && plan.status != PlanStatus::Optimal && solve.options.threads > 1 {
+        prove_exactly_beside_search(solve, plan);
+    } else if plan.status != PlanStatus::Optimal {
         let warm = warm::lists(solve.problem, solve.model, plan);
         let schedule = solve.search_from(solve.deadline, plan.lower_bound_s, warm);
         solve.adopt(plan, &schedule);
@@ -126,6 +132,42 @@ fn prove_beside_search(solve: &Solve, plan: &mut Plan, deadline: Deadline) {
             return;
         }
     }
+}
+
+/// One thread proves by the exact program while the others search, until either is done.
+fn prove_exactly_beside_search(solve: &Solve, plan: &mut Plan) {
+    let (is_proven, is_found) = (AtomicBool::new(false), AtomicBool::new(false));
+    let search_clock = solve.deadline.stopped_by(&is_proven);
+    let proof_clock = solve.deadline.stopped_by(&is_found);
+    let start = plan.clone();
+    let (proven, found) = thread::scope(|scope| {
+        let prover = scope.spawn(|| {
+            let mut proven = start.clone();
+            let deadline = solve.deadline.on(&proof_clock);
+            general::solve_exactly(&solve.exact(deadline), &mut proven);
+            // Without a proof the search goes on.
+            is_proven.store(proven.status == PlanStatus::Optimal, Ordering::Relaxed);
+            proven
+        });
+        let warm = warm::lists(solve.problem, solve.model, &start);
+        let until = solve.deadline.on(&search_clock);
+        let threads = solve.options.threads - 1;
+        let found = solve.search_lists(until, start.lower_bound_s, threads, 0.0, warm);
+        // It ends early only with a plan that meets the bound.
+        if !solve.deadline.is_over() {
+            is_found.store(true, Ordering::Relaxed);
+        }
+        match prover.join() {
+            Ok(proven) => (proven, found),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    });
+    if proven.value() < plan.value() {
+        plan.set_assignments(solve.problem, proven.assignments);
+    }
+    plan.lower_bound_s = plan.lower_bound_s.max(proven.lower_bound_s);
+    plan.completion_bound_s = plan.completion_bound_s.max(proven.completion_bound_s);
+    solve.adopt(plan, &lists::schedule(solve.model, &found));
 }
 
 /// Takes a verdict into the plan; whether there was one.

@@ -45,6 +45,8 @@ pub(crate) enum Solution {
     /// No plan ends by the horizon.
     Infeasible,
     Known {
+        /// Whether more time would change nothing.
+        is_solved: bool,
         /// No plan is better than this under the objective.
         bound: f64,
         placed: Option<Vec<Placed>>,
@@ -65,7 +67,7 @@ pub(crate) fn solve(instance: &Instance, low: f64, horizon: f64, effort: Effort)
     };
     if unit <= 0.0 {
         // Nodes that cost nothing: any plan will do.
-        return Solution::Known { bound: 0.0, placed: None };
+        return Solution::Known { is_solved: true, bound: 0.0, placed: None };
     }
     let is_makespan = instance.objective == Objective::Makespan;
     let least = if is_makespan { (low / unit).min(1.0) } else { 0.0 };
@@ -109,11 +111,11 @@ pub(crate) fn solve(instance: &Instance, low: f64, horizon: f64, effort: Effort)
     }
     match program.solve(effort) {
         Outcome::Infeasible => Solution::Infeasible,
-        Outcome::Unknown => Solution::Known { bound: low, placed: None },
-        Outcome::Known { bound, columns, .. } => {
+        Outcome::Unknown => Solution::Known { is_solved: false, bound: low, placed: None },
+        Outcome::Known { is_solved, bound, columns, .. } => {
             let bound = (bound * (1.0 - MARGIN) - LEAST_MARGIN) * unit;
             let placed = columns.map(|columns| read(instance, &rows, &columns, horizon));
-            Solution::Known { bound: bound.max(low), placed }
+            Solution::Known { is_solved, bound: bound.max(low), placed }
         }
     }
 }

@@ -93,7 +93,7 @@ fn plan_tasks(problem: &Problem, options: &Options, deadline: Deadline, plan: &m
     }
 }
 
-/// The plan in force is the answer where none better was found.
+/// The plan in force is the answer where none better was found, be it that none seemed to exist.
 fn take_warm_start(problem: &Problem, options: &Options, plan: &mut Plan) {
     let Some(warm) = &options.warm_start else { return };
     let is_known = |one: &saturn_core::Assignment| one.task < problem.tasks.len();
@@ -107,7 +107,6 @@ fn take_warm_start(problem: &Problem, options: &Options, plan: &mut Plan) {
     let found = Plan::of(problem, options.objective, warm.assignments.clone());
     let is_better = !plan.is_usable() || found.value() < plan.value() * (1.0 - ROUNDING);
     if is_better
-        && plan.status != PlanStatus::Infeasible
         && num_segments.iter().all(|segments| *segments <= options.max_switches + 1)
         && check(problem, &found).is_ok()
     {
@@ -169,15 +168,19 @@ impl Solve<'_> {
         if plan.status == PlanStatus::Optimal {
             return;
         }
-        let exact = Exact {
+        general::solve_exactly(&self.exact(self.deadline), plan);
+    }
+
+    /// The whole problem, to be put to the exact program.
+    pub(crate) fn exact<'b>(&'b self, deadline: Deadline<'b>) -> Exact<'b> {
+        Exact {
             problem: self.problem,
             model: self.model,
             prices: &self.bound.prices,
             objective: self.options.objective,
-            deadline: self.deadline,
+            deadline,
             max_nodes: None,
-        };
-        general::solve_exactly(&exact, plan);
+        }
     }
 
     /// The anytime search over lists.

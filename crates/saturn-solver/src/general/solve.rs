@@ -93,6 +93,11 @@ pub(crate) fn completion_bound(
     Relaxation::new(&instance, prices, deadline).bounds().completion
 }
 
+/// Whether `auto` has the exact program prove.
+pub(crate) fn is_in_exact_reach(model: &Model) -> bool {
+    model.tasks.len() * model.tasks.len() * model.nodes.len() <= EXACT_REACH
+}
+
 /// What the exact program is asked.
 pub(crate) struct Exact<'a> {
     pub(crate) problem: &'a Problem,
@@ -146,7 +151,7 @@ impl Solve<'_> {
     fn auto(&mut self, plan: &mut Plan) {
         let Options { threads, max_moves, .. } = *self.options;
         let num_tasks = self.instance.tasks.len();
-        let is_in_reach = num_tasks * num_tasks * self.instance.nodes.len() <= EXACT_REACH;
+        let is_in_reach = is_in_exact_reach(self.instance.model);
         let raises = self.options.objective == Objective::Makespan
             && !self.instance.has_times()
             && num_tasks <= BOUND_TASKS;
@@ -192,7 +197,12 @@ impl Solve<'_> {
             let prover = scope.spawn(|| {
                 let deadline = self.deadline.on(&proof_clock);
                 let solution = exactly(self.instance, &start, deadline, None);
-                is_proven.store(true, Ordering::Relaxed);
+                // Without a proof the search goes on.
+                let is_solved = match &solution {
+                    Solution::Infeasible => true,
+                    Solution::Known { is_solved, .. } => *is_solved,
+                };
+                is_proven.store(is_solved, Ordering::Relaxed);
                 solution
             });
             let limits = Limits { deadline: self.deadline.on(&search_clock), ..limits };
