@@ -1,6 +1,7 @@
 """The compiled part: plain data (JSON) in and out. See `saturn.native`, the only user."""
 
 from collections.abc import Callable
+from typing import final
 
 __all__ = [
     "Interrupts",
@@ -17,6 +18,7 @@ __all__ = [
 
 __version__: str
 
+@final
 class Interrupts:
     """How often a person asked a run to stop."""
 

@@ -151,13 +151,14 @@ pub(crate) fn fill(
     recipe: Recipe,
     random: &mut Random,
 ) -> (Lists, u64) {
-    let mut lists = stay_or_move(model, prices, nodes, &mut tasks, recipe, random);
+    let Running { staying: mut lists, drawn } =
+        stay_or_move(model, prices, nodes, &mut tasks, recipe, random);
     let mut filling = Filling::new(model, prices, &tasks, recipe, random);
     tasks.sort_by(|left, right| filling.least[*right].total_cmp(&filling.least[*left]));
     let mut order: Vec<usize> = (0..nodes.len()).collect();
     filling.random.shuffle(&mut order);
     for local in order {
-        let filled = filling.best_list(nodes[local], &lists[local], &tasks);
+        let filled = filling.best_list(nodes[local], &lists[local], &drawn[local], &tasks);
         lists[local] = filled;
         for entry in &lists[local] {
             filling.is_taken[entry.task as usize] = true;
@@ -177,7 +178,15 @@ fn least_area(task: &Task, prices: &[f64], target: f64) -> f64 {
     modes.fold(f64::INFINITY, f64::min)
 }
 
-/// Lists of the running tasks that stay; they are taken out of `tasks`.
+/// The running tasks as they are, each on the list of its node.
+struct Running {
+    /// What stays.
+    staying: Lists,
+    /// What may, and is among the tasks for all nodes.
+    drawn: Lists,
+}
+
+/// Parts the running tasks; those that stay are taken out of `tasks`.
 fn stay_or_move(
     model: &Model,
     prices: &[f64],
@@ -185,25 +194,37 @@ fn stay_or_move(
     tasks: &mut Vec<usize>,
     recipe: Recipe,
     random: &mut Random,
-) -> Lists {
-    let mut lists: Lists = vec![Vec::new(); nodes.len()];
+) -> Running {
+    const ELSEWHERE: usize = usize::MAX;
+    let lists: Lists = vec![Vec::new(); nodes.len()];
+    let mut running = Running { staying: lists.clone(), drawn: lists };
+    if !model.has_running() {
+        return running;
+    }
+    let mut locals = vec![ELSEWHERE; model.nodes.len()];
+    for (local, node) in nodes.iter().enumerate() {
+        locals[*node] = local;
+    }
     tasks.retain(|&index| {
         let task = &model.tasks[index];
         let Some(stay) = &task.stay else { return true };
-        let home = nodes.iter().position(|node| stay.home() == Some(*node));
+        let home = stay.home().map(|node| locals[node]);
+        let Some(local) = home.filter(|local| *local != ELSEWHERE) else { return true };
         // What would end too late, or wastes too much, has a mode that doesn't.
         let area = prices[stay.kind] * f64::from(stay.held()) * stay.runtime;
         let moves = !task.is_fixed()
             && (stay.runtime > recipe.target
                 || area > least_area(task, prices, recipe.target) * (1.0 + recipe.waste)
                 || recipe.moved > 0.0 && random.unit() < recipe.moved);
-        match home.filter(|_| !moves) {
-            Some(local) => lists[local].push(Entry::staying(index, stay)),
-            None => return true,
+        let entry = Entry::staying(index, stay);
+        if !moves {
+            running.staying[local].push(entry);
+        } else if stay.runtime <= recipe.target {
+            running.drawn[local].push(entry);
         }
-        false
+        moves
     });
-    lists
+    running
 }
 
 impl<'a> Filling<'a> {
@@ -256,13 +277,21 @@ impl<'a> Filling<'a> {
             && self.prices[kind] * mode.area() <= self.least[task] * (1.0 + self.recipe.waste)
     }
 
-    /// The list worth most of those drawn for `node`, behind those that stay there.
-    fn best_list(&mut self, node: usize, staying: &[Entry], order: &[usize]) -> Vec<Entry> {
+    /// The list worth most of those drawn for `node`, behind those that stay there; some of the `drawn`
+    /// that are left may stay too.
+    fn best_list(
+        &mut self,
+        node: usize,
+        staying: &[Entry],
+        drawn: &[Entry],
+        order: &[usize],
+    ) -> Vec<Entry> {
         let mut ready = self.model.ready[node].clone();
         for entry in staying {
             place(&mut ready, usize::from(entry.gpus), entry.runtime);
         }
-        let homely = self.homely(node, order);
+        let is_left = |entry: &&Entry| !self.is_taken[entry.task as usize];
+        let homely: Vec<Entry> = drawn.iter().filter(is_left).copied().collect();
         let seed = self.seed(node, &ready, order);
         if seed.is_none() && homely.is_empty() {
             return staying.to_vec();
@@ -278,20 +307,6 @@ impl<'a> Filling<'a> {
             }
         }
         [staying, &best.1].concat()
-    }
-
-    /// The tasks left that run on `node`, as they are.
-    fn homely(&self, node: usize, order: &[usize]) -> Vec<Entry> {
-        if self.recipe.moved == 0.0 {
-            return Vec::new();
-        }
-        let left = order.iter().filter(|task| !self.is_taken[**task]);
-        let staying = left.filter_map(|&task| {
-            let stay = self.model.tasks[task].stay.as_ref()?;
-            let is_here = stay.home() == Some(node) && stay.runtime <= self.recipe.target;
-            is_here.then(|| Entry::staying(task, stay))
-        });
-        staying.collect()
     }
 
     /// The largest task left that fits `node`, in its smallest mode.
