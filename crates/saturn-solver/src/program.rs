@@ -4,7 +4,8 @@
 //! error. None of that may cost a plan: each program is solved on a thread of its own, which is left
 //! behind where the deadline comes first, and whatever is no answer is [`Outcome::Unknown`]. Left
 //! behind, it ends by its own time limit. And as HiGHS has called programs infeasible that are not
-//! (HiGHS#2033), it is asked again with other tolerances and without presolve before that is believed.
+//! (HiGHS#2033), it is asked again with other tolerances and without presolve before that is believed;
+//! where the answers differ, presolve was wrong, and the program is solved without it.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -68,6 +69,8 @@ impl<'a> Effort<'a> {
 enum Care {
     /// As exact as it can be.
     Tight,
+    /// As exact, without presolve.
+    Unreduced,
     /// With its own tolerances and without presolve: what is infeasible by rounding alone is not.
     Relaxed,
 }
@@ -100,13 +103,17 @@ impl Program {
 
     /// Minimises on one thread within the effort.
     pub(crate) fn solve(self, effort: Effort) -> Outcome {
-        match attempt(self.rows.clone(), self.has_integers, Care::Tight, effort) {
-            Outcome::Infeasible => {
-                match attempt(self.rows, self.has_integers, Care::Relaxed, effort) {
-                    Outcome::Infeasible => Outcome::Infeasible,
-                    Outcome::Known { .. } | Outcome::Unknown => Outcome::Unknown,
-                }
-            }
+        let solved = |care| attempt(self.rows.clone(), self.has_integers, care, effort);
+        match solved(Care::Tight) {
+            Outcome::Infeasible => {}
+            outcome => return outcome,
+        }
+        if solved(Care::Relaxed) == Outcome::Infeasible {
+            return Outcome::Infeasible;
+        }
+        match solved(Care::Unreduced) {
+            // Which of the two is right is not known.
+            Outcome::Infeasible => Outcome::Unknown,
             outcome => outcome,
         }
     }
@@ -162,16 +169,16 @@ fn run(
         model.try_set_option("mip_abs_gap", 1e-9),
     ];
     set.into_iter().collect::<Result<(), _>>().map_err(|_| HighsStatus::Error)?;
-    let set = match care {
-        Care::Tight => [
-            model.try_set_option("primal_feasibility_tolerance", 1e-9),
-            model.try_set_option("mip_feasibility_tolerance", 1e-9),
-        ],
-        Care::Relaxed => [
-            model.try_set_option("presolve", "off"),
-            model.try_set_option("mip_max_nodes", i32::MAX),
-        ],
-    };
+    let mut set = vec![];
+    if care != Care::Tight {
+        set.push(model.try_set_option("presolve", "off"));
+    }
+    if care == Care::Relaxed {
+        set.push(model.try_set_option("mip_max_nodes", i32::MAX));
+    } else {
+        set.push(model.try_set_option("primal_feasibility_tolerance", 1e-9));
+        set.push(model.try_set_option("mip_feasibility_tolerance", 1e-9));
+    }
     set.into_iter().collect::<Result<(), _>>().map_err(|_| HighsStatus::Error)?;
     let solved = model.try_solve()?;
     match solved.status() {
