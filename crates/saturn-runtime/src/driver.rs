@@ -102,7 +102,7 @@ impl<L: Launcher> Driver<'_, L> {
         if let Some(event) = begin {
             self.decide(event)?;
         }
-        self.wait_for_launcher();
+        self.wait_for_launcher()?;
         self.clock = RunClock::starting_at(self.clock.now_s());
         self.followers.clock(self.clock);
         self.tell(Event::Tick)?;
@@ -122,19 +122,19 @@ impl<L: Launcher> Driver<'_, L> {
     }
 
     /// Until workers can be started the run's clock stands still, so that what every run must wait
-    /// for (imports) counts for no task.
-    fn wait_for_launcher(&mut self) {
-        while !self.launcher.is_ready() {
+    /// for (imports) counts for no task. Commands are obeyed all the same: what they have launched
+    /// waits in the launcher.
+    fn wait_for_launcher(&mut self) -> Result<(), RuntimeError> {
+        while !self.launcher.is_ready() && self.engine.state().ended.is_none() {
             self.bell.wait(POLL);
             if (self.is_interrupted)() {
                 self.interrupts += 1;
-                return;
+                return Ok(());
             }
-            // Nothing is launched yet: there is nothing to tell but words for people.
-            if let Some(News::Note(text)) = self.launcher.poll() {
-                self.followers.note(&text, self.clock.now_s());
-            }
+            self.look_at_launcher()?;
+            self.look_at_inputs()?;
         }
+        Ok(())
     }
 
     fn until_next_look(&self) -> Duration {

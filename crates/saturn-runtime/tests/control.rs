@@ -142,3 +142,18 @@ fn a_terminal_that_has_stalled_delays_nothing_and_no_one() {
     assert!(status.to_string().contains("running"), "{status}");
     drop(release);
 }
+
+#[test]
+fn a_run_obeys_while_its_workers_are_still_importing() {
+    let mut run = Run::new(1, &[GOOD, GOOD]);
+    run.more = serde_json::json!({"keep_open": true});
+    run.tell_parents("hang", "");
+    let path = run.path();
+    std::thread::scope(|scope| {
+        let driving = scope.spawn(|| run.start());
+        assert!(tell(&path, serde_json::json!({"command": "cancel", "task": "t0"})).ok);
+        assert_eq!(stage(&path, "t0"), "cancelled");
+        assert!(tell(&path, serde_json::json!({"command": "stop"})).ok);
+        assert_eq!(driving.join().unwrap().unwrap().end, RunEnd::Interrupted);
+    });
+}

@@ -1,0 +1,124 @@
+"""Whatever is killed whenever, a run goes on, and trains as if nothing had happened.
+
+Each kill is of a real process at a random moment: the driver, a rank, the warm parent, or all at
+once. After it no process of a dead driver lives, and every checkpoint that is called complete is
+whole. In the end every loss is the undisturbed run's.
+
+    SATURN_TEST_KILLS=100 SATURN_TEST_SEED=7 pytest tests/python/test_random_kills.py
+
+does more than the fifteen of `make test`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from saturn.worker import manifest
+from sweep_run import TASKS, Run, assert_same_training
+
+NUM_KILLS = int(os.environ.get("SATURN_TEST_KILLS", "15"))
+#: Another at each run of the tests, told where a test fails.
+SEED = int(os.environ.get("SATURN_TEST_SEED", str(time.time_ns() % 1_000_000)))
+#: Longest that processes may outlive their driver.
+ORPHANS_S = 10.0
+#: Longest from the start of a driver to its first rank, on a busy machine.
+FIRST_RANK_S = 90.0
+
+
+class Killer:
+    """Kills processes of a run at random moments."""
+
+    def __init__(self, run: Run, chance: random.Random) -> None:
+        self._run = run
+        self._chance = chance
+        self._done: list[str] = []
+        #: The newest checkpoint when a rank was last killed: a task whose ranks die again and again
+        #: without coming further is given up, as it should be.
+        self._saved: dict[str, list[Path]] | None = None
+
+    def kill(self) -> str | None:
+        """Kill something some time from now: what; `None` where the run was over first."""
+        self._wait()
+        if self._run.process.poll() is not None:
+            return None
+        ranks, parents = self._run.ranks(), self._run.warm_parents()
+        choices: dict[str, Callable[[], list[int]]] = {"driver": lambda: [self._run.process.pid]}
+        choices["all at once"] = self._run.processes
+        saved = {task: self._run.checkpoints(task) for task in TASKS}
+        if saved != self._saved:
+            if ranks:
+                choices["rank"] = lambda: [self._chance.choice(ranks)]
+            if parents:
+                choices["warm parent"] = lambda: [self._chance.choice(parents)]
+        victim = self._chance.choice(sorted(choices))
+        for pid in choices[victim]():
+            # It may just have ended.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if victim in ("rank", "warm parent"):
+            self._saved = saved
+        return victim
+
+    def _wait(self) -> None:
+        """Until a random moment: of the start, or of the life of ranks."""
+        if self._chance.random() < 0.3:
+            time.sleep(self._chance.uniform(0.0, 4.0))
+            return
+        deadline = time.monotonic() + FIRST_RANK_S
+        while not self._run.ranks() and self._run.process.poll() is None:
+            assert time.monotonic() < deadline, "no rank is ever started"
+            time.sleep(0.02)
+        time.sleep(self._chance.uniform(0.0, 1.5))
+
+
+def assert_checkpoints_are_whole(run: Run) -> None:
+    """Every checkpoint that has its name has all of its files, as they were written."""
+    for task in TASKS:
+        for _ in range(2):
+            # One may be removed while it is looked at, as there is a newer one.
+            wrong = [_wrong(directory) for directory in run.checkpoints(task)]
+            if not any(wrong):
+                break
+        assert not any(wrong), wrong
+
+
+def _wrong(directory: Path) -> str | None:
+    content = manifest.read(directory)
+    if content is None:
+        return f"{directory} has no manifest" if directory.exists() else None
+    found = manifest.verify(directory, content)
+    return f"{directory}: {found}" if found and directory.exists() else None
+
+
+@pytest.mark.timeout(120 + 60 * NUM_KILLS)
+def test_random_kills_change_no_loss(tmp_path_factory: pytest.TempPathFactory) -> None:
+    print(f"SATURN_TEST_SEED={SEED}")
+    chance = random.Random(SEED)
+    undisturbed = Run(tmp_path_factory.mktemp("undisturbed"))
+    assert undisturbed.wait() == 0, undisturbed.stderr.read_text()
+    kills: list[str] = []
+    while len(kills) < NUM_KILLS:
+        run = Run(tmp_path_factory.mktemp("killed"))
+        killer = Killer(run, chance)
+        while len(kills) < NUM_KILLS and (victim := killer.kill()) is not None:
+            kills.append(victim)
+            print(f"kill {len(kills)}: {victim}, at {time.monotonic():.1f} s")
+            assert_checkpoints_are_whole(run)
+            if victim in ("driver", "all at once"):
+                assert run.process.wait(timeout=30) == -signal.SIGKILL
+                run.assert_nothing_lives(ORPHANS_S)
+                if not (run.path / "journal.db").exists():
+                    break  # killed before there was a run
+                run.resume()
+        else:
+            assert run.wait() == 0, run.stderr.read_text()
+            run.assert_nothing_lives(ORPHANS_S)
+            assert_same_training(run, undisturbed)
+    assert {"driver", "all at once"} & set(kills)
