@@ -11,16 +11,16 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-short test test-rust test-python fuzz fuzz-readers bench bench-solver \
-  bench-techniques bench-engine bench-introspection lint format clean
+.PHONY: help setup demo demo-short test test-rust test-python test-nightly fuzz fuzz-readers bench \
+  bench-solver bench-techniques bench-engine lint format clean
 
 help:
 	@echo 'make demo        measure, plan and train a sweep of 12 models; opens with a report at the end'
 	@echo 'make demo-short  the same with fewer steps, about a minute'
 	@echo 'make test        all tests'
+	@echo 'make test-nightly  what takes hours: more kills, more seeds, other vector instructions, busy cores'
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
-	@echo 'make bench-engine  a week of 10,000 tasks on 10,000 GPUs through the engine; bench-introspection: its gain'
-	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, about 10 minutes'
+	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale: half an hour'
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
 	@echo 'make lint        formatter, lints, types'
 	@echo 'make format      format all code'
@@ -46,8 +46,17 @@ test-rust: setup
 test-python: setup
 	@$(bin)/python -m pytest
 
+# More of what `make test` does a little of. The Python tests run once more on plain and on AVX2
+# instructions, with more threads than cores, beside programs that keep every core busy.
+test-nightly: test
+	@$(MAKE) fuzz SEEDS=0..50000
+	@$(MAKE) fuzz-readers FUZZ_S=120
+	@SATURN_TEST_KILLS=100 $(bin)/python -m pytest tests/python/test_random_kills.py
+	@ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(bin)/python -m pytest
+	@$(bin)/python scripts/busy.py env ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=4 $(bin)/python -m pytest
+
 # Overwrite the kept pages: commit them only from a machine that does nothing else.
-bench: bench-solver bench-techniques
+bench: bench-solver bench-techniques bench-engine
 
 bench-solver: setup
 	@$(bin)/python -m pip --disable-pip-version-check install --quiet ortools
@@ -74,10 +83,7 @@ fuzz: setup
 	@$(PYTHON) $(setup) --run cargo run --quiet --release -p saturn-sim --bin saturn-fuzz -- --seeds $(SEEDS)
 
 bench-engine: setup
-	@$(PYTHON) $(setup) --run cargo run --quiet --release -p saturn-sim --bin saturn-engine-bench
-
-bench-introspection: setup
-	@$(PYTHON) $(setup) --run cargo run --quiet --release -p saturn-sim --bin saturn-introspection
+	@$(bin)/python benches/engine/bench.py --out docs/engine-bench.md
 
 lint: setup
 	@$(PYTHON) $(setup) --run cargo fmt --all --check

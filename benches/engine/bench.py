@@ -1,0 +1,75 @@
+"""The engine measured: a week of a large pool, re-planning, and real runs of the driver.
+
+usage: bench.py [--seeds N] [--tasks N] [--out FILE]
+
+Runs `saturn-engine-bench` and `saturn-introspection`, which simulate, and two real runs on CPU
+slots (`real_runs.py`), and writes what they found as a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+PAGE = """# The engine, measured
+`make bench-engine` writes this page; the solver has [its own](solver-bench.md). Load of the \
+machine when it began: {load:.1f} on {cores} cores.
+
+## A week of a large pool
+Simulated: as many tasks as GPUs (8 on a node), of one to twenty hours on one GPU, which come \
+in a hundred sweeps over five days. Ranks crash and hang, launches fail, steps are noisy, a fifth \
+of the nodes go and come back. Solves are answered by a plan that costs next to nothing. Times are \
+of the processor. Goal: the largest in under 10 s and 1 GB, and a slope of at most 0.2.
+
+{week}
+
+## What re-planning gains and loses
+Simulated: {seeds} random workloads a row, whose measured runtimes are wrong by a bias for each \
+strategy and by noise for each step, of the size in the first column. Each is run twice, with \
+introspection and without; the numbers say by how much the run with introspection was longer \
+(negative: shorter). Goal: at most +1% at the 95th percentile, and a negative mean.
+
+{introspection}
+
+## Real runs
+{real}
+"""
+
+
+def binary(name: str, *arguments: str) -> str:
+    """What a program of the simulator prints."""
+    command = [sys.executable, "scripts/setup.py", "--run", "cargo", "run", "--quiet", "--release"]
+    command += ["-p", "saturn-sim", "--bin", name, "--", *arguments]
+    found = subprocess.run(command, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True)
+    return found.stdout.strip()
+
+
+def main() -> None:
+    """Print the page, and write it to `--out`."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", default="500", help="workloads a row of the re-planning table")
+    parser.add_argument("--tasks", default="1000", help="of the real run with many")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    load = os.getloadavg()[0]
+    real = [sys.executable, str(Path(__file__).with_name("real_runs.py")), options.tasks]
+    page = PAGE.format(
+        load=load,
+        cores=os.cpu_count(),
+        week=binary("saturn-engine-bench"),
+        seeds=options.seeds,
+        introspection=binary("saturn-introspection", options.seeds),
+        real=subprocess.run(real, check=True, stdout=subprocess.PIPE, text=True).stdout.strip(),
+    )
+    print(page)
+    if options.out is not None:
+        options.out.write_text(page)
+
+
+if __name__ == "__main__":
+    main()
