@@ -536,6 +536,6 @@ impl FailureKind {
 }
 
 /// A set of excluded strategies says so of one.
-pub(crate) fn is_excluded(excluded: &[(StrategyKey, String)], key: &StrategyKey) -> bool {
-    excluded.iter().any(|(other, _)| other == key)
+pub(crate) fn is_excluded(excluded: &[(StrategyKey, String)], strategy: &Strategy) -> bool {
+    excluded.iter().any(|(key, _)| strategy.is_of(key))
 }

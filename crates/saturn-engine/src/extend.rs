@@ -111,12 +111,12 @@ impl Back {
 
     /// A place for a task behind all others.
     fn put(&mut self, state: &State, task: TaskId) -> Option<Place> {
-        let pace = state.pace_of_waiting(task);
+        let pace = state.pace(task);
         let mut choices: Vec<(f64, Choice<'_>)> = state
             .choices(task)
             .filter_map(|choice| {
                 let gpus = f64::from(choice.trial.strategy.gpus);
-                Some((pace.time_s(choice.trial)? * gpus, choice))
+                Some((pace.time_s(choice)? * gpus, choice))
             })
             .collect();
         choices.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -130,7 +130,7 @@ impl Back {
         let start_s = after
             .chain([free_s.s(), of.not_before_s, of.spec.wishes.release_s])
             .fold(self.now_s, f64::max);
-        let end_s = start_s + state.time_under_s(task, &strategy, choice.gpu_type)?;
+        let end_s = start_s + pace.time_s(choice)?;
         let devices = self.hold(state, node, strategy.gpus, end_s);
         self.ends.insert(task, end_s);
         let gang = vec![Placement { node: node.0, devices }];

@@ -113,7 +113,7 @@ pub(crate) fn stale(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
     let is_stale = |place: &&Place| {
         let task = state.task(place.task);
         task.is_paused
-            || is_excluded(&task.excluded, &place.strategy.key())
+            || is_excluded(&task.excluded, &place.strategy)
             || !state.can_hold(&place.gang)
     };
     open.filter(is_stale).map(|place| place.task).collect()

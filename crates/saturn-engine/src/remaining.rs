@@ -137,7 +137,7 @@ impl Remaining {
         let attempt = attempt.filter(|one| one.stopping.is_none() && !one.is_dying());
         let mut strategies = Vec::new();
         let mut options = Vec::new();
-        let waiting = state.attempt_of(id).is_none().then(|| state.pace_of_waiting(id));
+        let pace = state.pace(id);
         for choice in state.choices(id) {
             let strategy = &choice.trial.strategy;
             // A gang across nodes was never measured: what no node can hold now is no option.
@@ -147,10 +147,9 @@ impl Remaining {
             let stays = attempt.filter(|attempt| {
                 attempt.strategy == *strategy && state.gang_type(&attempt.gang) == choice.gpu_type
             });
-            let runtime_s = match (stays, waiting) {
-                (Some(attempt), _) => Some(state.time_left_s(attempt, None, now_s)),
-                (None, Some(pace)) => pace.time_s(choice.trial),
-                (None, None) => state.time_under_s(id, strategy, choice.gpu_type),
+            let runtime_s = match stays {
+                Some(attempt) => Some(state.time_left_s(attempt, None, now_s)),
+                None => pace.time_s(choice),
             };
             let Some(runtime_s) = runtime_s else { continue };
             options.push(Candidate {
@@ -310,8 +309,7 @@ fn planned_switch_s(state: &State, task: TaskId, strategies: &[Strategy]) -> Opt
     if state.config.policy.max_switches == 0 || left < MIN_STEPS_TO_CUT || !are_managed {
         return None;
     }
-    let load_s = state
-        .choices(task)
-        .map(|choice| state.load_s(task, &choice.trial.strategy.key(), choice.gpu_type));
+    let is_going_on = state.task(task).step > 0;
+    let load_s = state.choices(task).map(|choice| choice.trial.load_s(is_going_on));
     Some(state.save_s(task)? + load_s.fold(0.0, f64::max))
 }

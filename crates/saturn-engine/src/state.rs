@@ -423,15 +423,23 @@ impl State {
     }
 
     /// What is known of a strategy for a task on a type of device.
-    pub fn trial_of(&self, task: TaskId, key: &StrategyKey, gpu_type: &str) -> Option<&TrialState> {
-        self.groups[self.task(task).group].trial(key, gpu_type)
+    pub fn trial_of(
+        &self,
+        task: TaskId,
+        strategy: &Strategy,
+        gpu_type: &str,
+    ) -> Option<&TrialState> {
+        self.group_of(task).trial(strategy, gpu_type)
     }
 }
 
 impl Group {
     /// What is known of a strategy on a type of device.
-    pub fn trial(&self, key: &StrategyKey, gpu_type: &str) -> Option<&TrialState> {
-        self.trials.get(&TrialKey { strategy: key.clone(), gpu_type: gpu_type.to_owned() })
+    pub fn trial(&self, strategy: &Strategy, gpu_type: &str) -> Option<&TrialState> {
+        // There are few: to make a key of them to look up takes longer than to look at them all.
+        let mut trials = self.trials.iter();
+        let is_of = |key: &TrialKey| strategy.is_of(&key.strategy) && key.gpu_type == gpu_type;
+        trials.find(|(key, _)| is_of(key)).map(|(_, trial)| trial)
     }
 }
 

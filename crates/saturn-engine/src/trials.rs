@@ -90,7 +90,7 @@ impl Engine {
     fn tried(&mut self, attempt: &Attempt, knobs: Knobs, outcome: TrialOutcome, now_s: f64) {
         let gpu_type = self.state.gang_type(&attempt.gang).to_owned();
         let group = self.state.group_of(attempt.task);
-        let known = group.trial(&attempt.strategy.key(), &gpu_type);
+        let known = group.trial(&attempt.strategy, &gpu_type);
         if known.is_some_and(|trial| trial.outcome.is_some()) {
             return;
         }
@@ -106,7 +106,7 @@ impl Engine {
         let gpu_type = self.state.gang_type(&attempt.gang).to_owned();
         let group = self.state.group_of(attempt.task);
         let num_failed =
-            group.trial(&attempt.strategy.key(), &gpu_type).map_or(0, |trial| trial.failures);
+            group.trial(&attempt.strategy, &gpu_type).map_or(0, |trial| trial.failures);
         let may_be_chance = matches!(
             failure.kind,
             FailureKind::Killed
