@@ -78,7 +78,11 @@ impl State {
     pub(crate) fn pace(&self, task: TaskId) -> Pace<'_> {
         let state = self.task(task);
         let observed = self.attempt_of(task).and_then(|(_, attempt)| {
-            Some((&attempt.strategy, self.gang_type(&attempt.gang), attempt.observed_step_s()?))
+            Some((
+                attempt.strategy.as_ref(),
+                self.gang_type(&attempt.gang),
+                attempt.observed_step_s()?,
+            ))
         });
         Pace {
             num_steps: state.steps.map(|steps| steps.saturating_sub(state.step)),

@@ -22,9 +22,7 @@ pub(crate) fn extended(
     tasks: &[TaskId],
     now_s: f64,
 ) -> Vec<Place> {
-    let known: BTreeSet<TaskId> = places.iter().map(|place| place.task).collect();
-    let mut missing: Vec<TaskId> =
-        tasks.iter().copied().filter(|task| !known.contains(task)).collect();
+    let mut missing = without_place(state, tasks, &places);
     if missing.is_empty() {
         return places;
     }
@@ -50,6 +48,15 @@ pub(crate) fn extended(
         }
     }
     places
+}
+
+/// Those of `tasks` that have no place among these.
+pub(crate) fn without_place(state: &State, tasks: &[TaskId], places: &[Place]) -> Vec<TaskId> {
+    let mut has_place = vec![false; state.tasks.len()];
+    for place in places {
+        has_place[place.task.0] = true;
+    }
+    tasks.iter().copied().filter(|task| !has_place[task.0]).collect()
 }
 
 /// The place of a task that trains and goes on as it does.
@@ -98,7 +105,7 @@ impl Back {
             let mut devices: Vec<(Time, u32)> = state
                 .usable_devices(node)
                 .map(|device| {
-                    let free_s = forecast.free_at.get(&DeviceId { node, device }).copied();
+                    let free_s = forecast.free_at.get(DeviceId { node, device });
                     (Time::of(free_s.unwrap_or(now_s)), device)
                 })
                 .collect();

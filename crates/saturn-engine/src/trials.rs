@@ -6,10 +6,11 @@
 //! are free for it already are kept for it; where it waits for training to end, they are not: a
 //! task may train under what has been measured, and the trial is run when there is room again.
 
+use std::cell::LazyCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use saturn_core::{Knobs, Placement, StrategyKey, TrialOutcome};
+use saturn_core::{Knobs, Placement, Strategy, StrategyKey, TrialOutcome};
 
 use crate::engine::Engine;
 use crate::event::{FailureKind, RankFailure};
@@ -50,7 +51,8 @@ impl Engine {
             for (group, technique) in open {
                 if let Some(gang) = rooms.take(&gpu_type, gpus) {
                     let key = trial_key(&technique, gpus, &gpu_type);
-                    let strategy = self.state.groups[group].trials[&key].strategy.clone();
+                    let strategy = &self.state.groups[group].trials[&key].strategy;
+                    let strategy = Strategy::clone(strategy);
                     if let Some(task) = self.speaker(group) {
                         self.launch(task, Purpose::Trial, strategy, (vec![gang], None), now_s);
                     }
@@ -94,7 +96,7 @@ impl Engine {
         if known.is_some_and(|trial| trial.outcome.is_some()) {
             return;
         }
-        let mut strategy = attempt.strategy.clone();
+        let mut strategy = Strategy::clone(&attempt.strategy);
         strategy.knobs = knobs;
         let group = group.key.clone();
         self.commit(Record::Tried { group, gpu_type, strategy, outcome }, now_s);
@@ -132,11 +134,15 @@ impl Engine {
 impl State {
     /// Whether more will be known of a group before long: a trial of it runs, or could run without
     /// waiting for training to end.
-    pub(crate) fn awaits_trials(&self, group: usize, rooms: &Rooms) -> bool {
+    pub(crate) fn awaits_trials(
+        &self,
+        group: usize,
+        rooms: &LazyCell<Rooms, impl FnOnce() -> Rooms>,
+    ) -> bool {
         self.groups[group].trials.iter().any(|(key, trial)| {
             let has_room = || rooms.without_training(&key.gpu_type) >= key.strategy.gpus;
             trial.attempt.is_some()
-                || trial.outcome.is_none() && has_room() && self.is_open(group, key)
+                || trial.outcome.is_none() && self.is_open(group, key) && has_room()
         })
     }
 }
