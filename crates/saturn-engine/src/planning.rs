@@ -75,6 +75,7 @@ struct About {
     tasks: Vec<(TaskId, (usize, usize, Wishes))>,
     /// The measured strategies of each group.
     groups: BTreeMap<usize, Vec<Arc<TrialKey>>>,
+    nodes: Vec<NodeId>,
     devices: Vec<DeviceId>,
 }
 
@@ -96,6 +97,7 @@ impl About {
         Self {
             tasks,
             groups: groups.into_iter().map(measured).collect(),
+            nodes: state.present_nodes().collect(),
             devices: state.present_nodes().flat_map(usable).collect(),
         }
     }
@@ -107,7 +109,8 @@ impl About {
 
     /// Whether the same was asked, but for tasks that have ended since.
     fn is_answered_by(&self, asked: &Self) -> bool {
-        self.devices == asked.devices
+        self.nodes == asked.nodes
+            && self.devices == asked.devices
             && self.tasks.iter().all(|(task, about)| asked.of_task(*task) == Some(about))
             && self.groups.iter().all(|(group, about)| asked.groups.get(group) == Some(about))
     }
