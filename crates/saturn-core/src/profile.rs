@@ -46,7 +46,12 @@ impl Strategy {
 
     /// Whether it is of this technique and device count.
     pub fn is_of(&self, key: &StrategyKey) -> bool {
-        self.technique == key.technique && self.gpus == key.gpus
+        self.gpus == key.gpus && self.technique == key.technique
+    }
+
+    /// Whether another is of its technique and device count, whatever the knobs of both.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.gpus == other.gpus && self.technique == other.technique
     }
 }
 

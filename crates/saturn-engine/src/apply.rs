@@ -4,6 +4,7 @@
 //! that names something unknown (a damaged journal) changes nothing.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use saturn_core::{Node, Strategy, StrategyKey, TrialOutcome};
 
@@ -126,9 +127,9 @@ impl State {
         let key = TrialKey { strategy: strategy.key(), gpu_type: gpu_type.to_owned() };
         let trial = self.groups[group]
             .trials
-            .entry(key)
+            .entry(Arc::new(key))
             .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
-        trial.strategy = strategy.clone();
+        trial.strategy = Arc::new(strategy.clone());
         trial.outcome = Some(outcome.clone());
         trial.reused = false;
         self.close_trial(group, &strategy.key(), gpu_type);
@@ -285,10 +286,10 @@ impl State {
                 let key = TrialKey { strategy: trial.strategy.key(), gpu_type };
                 let state = self.groups[group]
                     .trials
-                    .entry(key)
+                    .entry(Arc::new(key))
                     .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
                 if state.outcome.is_none() {
-                    state.strategy = trial.strategy.clone();
+                    state.strategy = Arc::new(trial.strategy.clone());
                     state.outcome = Some(trial.outcome.clone());
                     state.reused = true;
                 }
@@ -319,7 +320,7 @@ impl State {
         let attempt = Attempt {
             task: *task,
             purpose: *purpose,
-            strategy: strategy.clone(),
+            strategy: Arc::new(strategy.clone()),
             gang: gang.clone(),
             until_step: *until_step,
             launched_s: now_s,
@@ -536,6 +537,6 @@ impl FailureKind {
 }
 
 /// A set of excluded strategies says so of one.
-pub(crate) fn is_excluded(excluded: &[(StrategyKey, String)], key: &StrategyKey) -> bool {
-    excluded.iter().any(|(other, _)| other == key)
+pub(crate) fn is_excluded(excluded: &[(StrategyKey, String)], strategy: &Strategy) -> bool {
+    excluded.iter().any(|(key, _)| strategy.is_of(key))
 }

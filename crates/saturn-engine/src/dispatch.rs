@@ -9,6 +9,8 @@
 //! in: the first whose last step it has not saved. So nothing else need be remembered of a switch,
 //! and a crash before, in or after one leads back to the same place.
 
+use std::sync::Arc;
+
 use crate::config::Level;
 use crate::engine::Engine;
 use crate::event::Action;
@@ -43,6 +45,7 @@ impl Engine {
             .all(|device| self.state.is_free(device) && !self.kept_for_trials.contains(&device));
         if is_clear && self.queues.is_first(&self.state, index) {
             let Place { strategy, gang, until_step, .. } = place;
+            let strategy = Arc::unwrap_or_clone(strategy);
             self.launch(task, Purpose::Train, strategy, (gang, until_step), now_s);
         }
     }

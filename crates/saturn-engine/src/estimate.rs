@@ -6,7 +6,7 @@
 //! and under another are corrected alike: else the one that trains would look worse, or better,
 //! only for being known better.
 
-use saturn_core::{Strategy, StrategyKey, TrialOutcome};
+use saturn_core::{Strategy, TrialOutcome};
 
 use crate::apply::is_excluded;
 use crate::ids::TaskId;
@@ -36,23 +36,16 @@ impl State {
             let range = &state.spec.gpu_range;
             let is_allowed = is_measured
                 && range.as_ref().is_none_or(|range| range.contains(&key.strategy.gpus))
-                && !is_excluded(&state.excluded, &key.strategy);
+                && !is_excluded(&state.excluded, &trial.strategy);
             is_allowed.then_some(Choice { trial, gpu_type: &key.gpu_type })
         })
     }
 
     /// Seconds a step of a task under a strategy on a type of device; `None` where it was never
     /// measured.
-    pub fn step_s(&self, task: TaskId, key: &StrategyKey, gpu_type: &str) -> Option<f64> {
-        let trial = self.trial_of(task, key, gpu_type)?;
-        if let Some((_, attempt)) = self.attempt_of(task)
-            && attempt.strategy.is_of(key)
-            && self.gang_type(&attempt.gang) == gpu_type
-            && let Some(observed_s) = attempt.observed_step_s()
-        {
-            return Some(observed_s);
-        }
-        trial.trained_step_s.or_else(|| Some(trial.tried_step_s()? * self.correction(task)))
+    pub fn step_s(&self, task: TaskId, strategy: &Strategy, gpu_type: &str) -> Option<f64> {
+        let trial = self.trial_of(task, strategy, gpu_type)?;
+        self.pace(task).step_s(Choice { trial, gpu_type })
     }
 
     /// Trained over tried seconds a step of a task's group: of what the task does now, else the mean
@@ -60,7 +53,7 @@ impl State {
     fn correction(&self, task: TaskId) -> f64 {
         let live = self.attempt_of(task).and_then(|(_, attempt)| {
             let gpu_type = self.gang_type(&attempt.gang);
-            let trial = self.trial_of(task, &attempt.strategy.key(), gpu_type)?;
+            let trial = self.trial_of(task, &attempt.strategy, gpu_type)?;
             Some(attempt.observed_step_s()? / trial.tried_step_s()?)
         });
         live.unwrap_or_else(|| {
@@ -76,18 +69,25 @@ impl State {
 
     /// Seconds from launch to the first step from where a task stands: as it last took a task of its
     /// group that went on from a checkpoint, else as the trial measured it.
-    pub fn load_s(&self, task: TaskId, key: &StrategyKey, gpu_type: &str) -> f64 {
-        let trial = self.trial_of(task, key, gpu_type);
+    pub fn load_s(&self, task: TaskId, strategy: &Strategy, gpu_type: &str) -> f64 {
+        let trial = self.trial_of(task, strategy, gpu_type);
         trial.map_or(0.0, |trial| trial.load_s(self.task(task).step > 0))
     }
 
-    /// What a task that waits needs under each of its strategies: `time_under_s` of it, with what is
-    /// the same for all strategies worked out once.
-    pub(crate) fn pace_of_waiting(&self, task: TaskId) -> Pace {
+    /// What is the same for all strategies of what a task needs under each of them, worked out once.
+    pub(crate) fn pace(&self, task: TaskId) -> Pace<'_> {
         let state = self.task(task);
+        let observed = self.attempt_of(task).and_then(|(_, attempt)| {
+            Some((
+                attempt.strategy.as_ref(),
+                self.gang_type(&attempt.gang),
+                attempt.observed_step_s()?,
+            ))
+        });
         Pace {
             num_steps: state.steps.map(|steps| steps.saturating_sub(state.step)),
             is_going_on: state.step > 0,
+            observed,
             correction: self.correction(task),
             save_s: self.save_s(task).unwrap_or(0.0),
         }
@@ -114,10 +114,8 @@ impl State {
         gpu_type: &str,
         num_steps: u64,
     ) -> Option<f64> {
-        let key = strategy.key();
-        let step_s = self.step_s(task, &key, gpu_type)?;
-        let save_s = self.save_s(task).unwrap_or(0.0);
-        Some(self.load_s(task, &key, gpu_type) + num_steps as f64 * step_s + save_s)
+        let trial = self.trial_of(task, strategy, gpu_type)?;
+        self.pace(task).training_s(Choice { trial, gpu_type }, num_steps)
     }
 
     /// Seconds from launch to end of what is left of a task.
@@ -194,7 +192,7 @@ impl State {
         let gpu_type = self.gang_type(&attempt.gang);
         attempt
             .observed_step_s()
-            .or_else(|| self.step_s(attempt.task, &attempt.strategy.key(), gpu_type))
+            .or_else(|| self.step_s(attempt.task, &attempt.strategy, gpu_type))
             .unwrap_or(0.0)
     }
 
@@ -204,7 +202,7 @@ impl State {
 
     fn load_s_of(&self, attempt: &Attempt) -> f64 {
         let gpu_type = self.gang_type(&attempt.gang);
-        self.load_s(attempt.task, &attempt.strategy.key(), gpu_type)
+        self.load_s(attempt.task, &attempt.strategy, gpu_type)
     }
 }
 
@@ -230,27 +228,42 @@ impl Attempt {
     }
 }
 
-/// What a waiting task's time under any strategy rests on, beside that strategy.
+/// What a task's time under any strategy rests on, beside that strategy.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
+pub(crate) struct Pace<'a> {
     num_steps: Option<u64>,
     is_going_on: bool,
+    /// Seconds a step under the strategy and on the type of device with which it trains now.
+    observed: Option<(&'a Strategy, &'a str, f64)>,
     correction: f64,
     save_s: f64,
 }
 
-impl Pace {
+impl Pace<'_> {
     /// Seconds from launch to end of what is left.
-    pub(crate) fn time_s(&self, trial: &TrialState) -> Option<f64> {
+    pub(crate) fn time_s(&self, choice: Choice<'_>) -> Option<f64> {
+        self.training_s(choice, self.num_steps?)
+    }
+
+    /// Seconds from launch to the checkpoint after so many steps.
+    fn training_s(&self, choice: Choice<'_>, num_steps: u64) -> Option<f64> {
+        let step_s = self.step_s(choice)?;
+        Some(choice.trial.load_s(self.is_going_on) + num_steps as f64 * step_s + self.save_s)
+    }
+
+    fn step_s(&self, Choice { trial, gpu_type }: Choice<'_>) -> Option<f64> {
+        let is_same = |(strategy, of_type, _): &(&Strategy, &str, f64)| {
+            trial.strategy.is_like(strategy) && *of_type == gpu_type
+        };
+        let observed_s = self.observed.filter(is_same).map(|(.., step_s)| step_s);
         let tried_s = || Some(trial.tried_step_s()? * self.correction);
-        let step_s = trial.trained_step_s.or_else(tried_s)?;
-        Some(trial.load_s(self.is_going_on) + self.num_steps? as f64 * step_s + self.save_s)
+        observed_s.or(trial.trained_step_s).or_else(tried_s)
     }
 }
 
 impl TrialState {
     /// Seconds from launch to the first step, from a checkpoint or from the beginning.
-    fn load_s(&self, is_going_on: bool) -> f64 {
+    pub(crate) fn load_s(&self, is_going_on: bool) -> f64 {
         let trained_s = self.trained_load_s.filter(|_| is_going_on);
         trained_s.unwrap_or(match &self.outcome {
             Some(TrialOutcome::Measured { setup_s, .. }) => *setup_s,

@@ -22,9 +22,7 @@ pub(crate) fn extended(
     tasks: &[TaskId],
     now_s: f64,
 ) -> Vec<Place> {
-    let known: BTreeSet<TaskId> = places.iter().map(|place| place.task).collect();
-    let mut missing: Vec<TaskId> =
-        tasks.iter().copied().filter(|task| !known.contains(task)).collect();
+    let mut missing = without_place(state, tasks, &places);
     if missing.is_empty() {
         return places;
     }
@@ -50,6 +48,15 @@ pub(crate) fn extended(
         }
     }
     places
+}
+
+/// Those of `tasks` that have no place among these.
+pub(crate) fn without_place(state: &State, tasks: &[TaskId], places: &[Place]) -> Vec<TaskId> {
+    let mut has_place = vec![false; state.tasks.len()];
+    for place in places {
+        has_place[place.task.0] = true;
+    }
+    tasks.iter().copied().filter(|task| !has_place[task.0]).collect()
 }
 
 /// The place of a task that trains and goes on as it does.
@@ -98,7 +105,7 @@ impl Back {
             let mut devices: Vec<(Time, u32)> = state
                 .usable_devices(node)
                 .map(|device| {
-                    let free_s = forecast.free_at.get(&DeviceId { node, device }).copied();
+                    let free_s = forecast.free_at.get(DeviceId { node, device });
                     (Time::of(free_s.unwrap_or(now_s)), device)
                 })
                 .collect();
@@ -111,12 +118,12 @@ impl Back {
 
     /// A place for a task behind all others.
     fn put(&mut self, state: &State, task: TaskId) -> Option<Place> {
-        let pace = state.pace_of_waiting(task);
+        let pace = state.pace(task);
         let mut choices: Vec<(f64, Choice<'_>)> = state
             .choices(task)
             .filter_map(|choice| {
                 let gpus = f64::from(choice.trial.strategy.gpus);
-                Some((pace.time_s(choice.trial)? * gpus, choice))
+                Some((pace.time_s(choice)? * gpus, choice))
             })
             .collect();
         choices.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -130,7 +137,7 @@ impl Back {
         let start_s = after
             .chain([free_s.s(), of.not_before_s, of.spec.wishes.release_s])
             .fold(self.now_s, f64::max);
-        let end_s = start_s + state.time_under_s(task, &strategy, choice.gpu_type)?;
+        let end_s = start_s + pace.time_s(choice)?;
         let devices = self.hold(state, node, strategy.gpus, end_s);
         self.ends.insert(task, end_s);
         let gang = vec![Placement { node: node.0, devices }];

@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 
 use saturn_core::{Gang, Objective};
 
-use crate::ids::{AttemptId, DeviceId, TaskId, devices};
+use crate::by_device::ByDevice;
+use crate::ids::{AttemptId, TaskId, devices};
 use crate::queues::is_over;
 use crate::record::{Place, Purpose};
 use crate::state::{Attempt, State};
@@ -29,7 +30,7 @@ pub struct Forecast {
     /// End of the last task.
     pub end_s: f64,
     /// When each device is free for good, where the plan or an attempt uses it.
-    pub(crate) free_at: BTreeMap<DeviceId, f64>,
+    pub(crate) free_at: ByDevice<f64>,
     /// Tasks that train and would be stopped, to go on otherwise.
     pub(crate) moved: Vec<AttemptId>,
 }
@@ -41,8 +42,12 @@ pub fn forecast(state: &State, now_s: f64) -> Forecast {
 
 /// Forecasts what following these places, in this order, gives from `now_s`.
 pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
-    let mut forecast =
-        Forecast { places: vec![None; places.len()], end_s: now_s, ..Forecast::default() };
+    let mut forecast = Forecast {
+        places: vec![None; places.len()],
+        end_s: now_s,
+        free_at: ByDevice::of(state),
+        ..Forecast::default()
+    };
     let mut reached: BTreeMap<TaskId, u64> = BTreeMap::new();
     let staying = staying(state, places);
     for (id, attempt) in &state.attempts {
@@ -64,7 +69,7 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
     let mut free_again: BTreeMap<TaskId, f64> = BTreeMap::new();
     for id in &forecast.moved {
         let attempt = &state.attempts[id];
-        let end_s = attempt.devices().filter_map(|device| forecast.free_at.get(&device).copied());
+        let end_s = attempt.devices().filter_map(|device| forecast.free_at.get(device));
         free_again.insert(attempt.task, end_s.fold(now_s, f64::max));
     }
     for (index, place) in places.iter().enumerate() {
@@ -92,7 +97,7 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
 /// Attempts that train on where these places leave them, each with its place: the first of its task,
 /// with its strategy and devices, and the first of all of those.
 pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, usize> {
-    let mut first: BTreeMap<DeviceId, usize> = BTreeMap::new();
+    let mut first: ByDevice<usize> = ByDevice::of(state);
     let mut first_of: BTreeMap<TaskId, usize> = BTreeMap::new();
     for (index, place) in places.iter().enumerate() {
         if is_over(state, place) {
@@ -100,7 +105,9 @@ pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, us
         }
         first_of.entry(place.task).or_insert(index);
         for device in devices(&place.gang) {
-            first.entry(device).or_insert(index);
+            if let Some(first) = first.slot(device) {
+                first.get_or_insert(index);
+            }
         }
     }
     let live = state.attempts.iter().filter(|(_, attempt)| {
@@ -114,7 +121,7 @@ pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, us
         let stays = place.strategy == attempt.strategy
             && place.gang == attempt.gang
             && (!is_ending || place.until_step == attempt.until_step)
-            && devices(&place.gang).all(|device| first.get(&device) == Some(&index));
+            && devices(&place.gang).all(|device| first.get(device) == Some(index));
         stays.then_some((*id, index))
     })
     .collect()
@@ -172,7 +179,7 @@ impl Forecast {
         let before = self.tasks.get(&place.task).map(|(_, end_s)| *end_s);
         let after = state.waits_for(place.task).filter_map(|one| self.tasks.get(&one));
         devices(&place.gang)
-            .filter_map(|device| self.free_at.get(&device).copied())
+            .filter_map(|device| self.free_at.get(device))
             .chain(before)
             .chain(free_again.get(&place.task).copied())
             .chain(after.map(|(_, end_s)| *end_s))
@@ -187,8 +194,9 @@ impl Forecast {
 
     pub(crate) fn hold(&mut self, gang: &Gang, until_s: f64) {
         for device in devices(gang) {
-            let free_s = self.free_at.entry(device).or_insert(until_s);
-            *free_s = free_s.max(until_s);
+            if let Some(free_s) = self.free_at.slot(device) {
+                *free_s = Some(free_s.map_or(until_s, |free_s| free_s.max(until_s)));
+            }
         }
     }
 }

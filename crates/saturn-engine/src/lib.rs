@@ -33,6 +33,7 @@ pub mod record;
 pub mod state;
 
 mod apply;
+mod by_device;
 mod control;
 mod dispatch;
 mod extend;

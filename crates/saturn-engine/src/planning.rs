@@ -11,13 +11,14 @@
 //! plan promises what following it gives, and a solve that fails costs a better plan, never a task.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use saturn_core::{Assignment, Objective, PlanStatus, WHOLE};
 
 use crate::config::{Mode, Wishes};
 use crate::engine::Engine;
 use crate::event::{Action, SolveAnswer, SolveOrder};
-use crate::extend::extended;
+use crate::extend::{extended, without_place};
 use crate::forecast::{Forecast, follow};
 use crate::ids::{DeviceId, NodeId, TaskId, devices};
 use crate::queues::{Queues, stale, too_early};
@@ -70,11 +71,12 @@ struct PendingSolve {
 /// Tasks with what they may choose from and what is wished of them, and devices.
 #[derive(Debug, PartialEq)]
 struct About {
-    /// Each with its group, and how many strategies are excluded for it.
-    tasks: BTreeMap<TaskId, (usize, usize, Wishes)>,
+    /// Ascending, each with its group, and how many strategies are excluded for it.
+    tasks: Vec<(TaskId, (usize, usize, Wishes))>,
     /// The measured strategies of each group.
-    groups: BTreeMap<usize, Vec<TrialKey>>,
-    devices: Vec<(NodeId, Vec<u32>)>,
+    groups: BTreeMap<usize, Vec<Arc<TrialKey>>>,
+    nodes: Vec<NodeId>,
+    devices: Vec<DeviceId>,
 }
 
 impl About {
@@ -83,25 +85,33 @@ impl About {
             let of_task = state.task(*task);
             (*task, (of_task.group, of_task.excluded.len(), of_task.spec.wishes.clone()))
         };
-        let tasks: BTreeMap<_, _> = tasks.iter().map(about).collect();
+        let tasks: Vec<_> = tasks.iter().map(about).collect();
         let measured = |group: usize| {
             let trials = state.groups[group].trials.iter();
             let measured = trials.filter(|(_, trial)| trial.tried_step_s().is_some());
             (group, measured.map(|(key, _)| key.clone()).collect())
         };
-        let groups: BTreeSet<usize> = tasks.values().map(|(group, ..)| *group).collect();
-        let nodes = state.present_nodes();
+        let groups: BTreeSet<usize> = tasks.iter().map(|(_, (group, ..))| *group).collect();
+        let usable =
+            |node: NodeId| state.usable_devices(node).map(move |device| DeviceId { node, device });
         Self {
             tasks,
             groups: groups.into_iter().map(measured).collect(),
-            devices: nodes.map(|node| (node, state.usable_devices(node).collect())).collect(),
+            nodes: state.present_nodes().collect(),
+            devices: state.present_nodes().flat_map(usable).collect(),
         }
+    }
+
+    fn of_task(&self, task: TaskId) -> Option<&(usize, usize, Wishes)> {
+        let index = self.tasks.binary_search_by_key(&task, |(one, _)| *one).ok()?;
+        Some(&self.tasks[index].1)
     }
 
     /// Whether the same was asked, but for tasks that have ended since.
     fn is_answered_by(&self, asked: &Self) -> bool {
-        self.devices == asked.devices
-            && self.tasks.iter().all(|(task, about)| asked.tasks.get(task) == Some(about))
+        self.nodes == asked.nodes
+            && self.devices == asked.devices
+            && self.tasks.iter().all(|(task, about)| asked.of_task(*task) == Some(about))
             && self.groups.iter().all(|(group, about)| asked.groups.get(group) == Some(about))
     }
 }
@@ -232,8 +242,7 @@ impl Engine {
         let objective = remaining.objective;
         let tasks = state.plannable();
         let open = Queues::open_places(state);
-        let covered: BTreeSet<TaskId> = open.iter().map(|place| place.task).collect();
-        let is_complete = tasks.iter().all(|task| covered.contains(task));
+        let is_complete = without_place(state, &tasks, &open).is_empty();
         let standing = Rival::new(state, extended(state, open, &tasks, now_s), objective, now_s);
         let rivals = solved.iter().flat_map(|(_, places)| {
             let in_place = keep_in_place(state, places.clone());
@@ -406,10 +415,9 @@ fn rounded(steps: f64) -> u64 {
 fn is_followable(state: &State, places: &[Place]) -> bool {
     too_early(state, places).is_empty()
         && places.iter().all(|place| {
-            let held: BTreeSet<_> = devices(&place.gang).collect();
-            held.len() == place.strategy.gpus as usize
-                && devices(&place.gang).count() == held.len()
-                && place.gang.len() == 1
+            let [part] = place.gang.as_slice() else { return false };
+            part.devices.len() == place.strategy.gpus as usize
+                && part.devices.windows(2).all(|pair| pair[0] < pair[1])
                 && state.can_hold(&place.gang)
         })
 }
@@ -445,6 +453,8 @@ fn leave_running(state: &State, places: &[Place]) -> Vec<Place> {
 fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
     let mut renamed: BTreeMap<DeviceId, DeviceId> = BTreeMap::new();
     let mut targets = BTreeSet::new();
+    // On all others, all is as it should be.
+    let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
     for place in places.iter().filter(|place| place.start_s <= AT_ONCE_S) {
         let Some((_, attempt)) = state.attempt_of(place.task) else { continue };
         let same_nodes = place.gang.len() == attempt.gang.len()
@@ -457,10 +467,12 @@ fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
             for (from, to) in devices(&place.gang).zip(devices(&attempt.gang)) {
                 renamed.insert(from, to);
                 targets.insert(to);
+                if from != to {
+                    nodes.insert(from.node);
+                }
             }
         }
     }
-    let nodes: BTreeSet<NodeId> = renamed.keys().map(|one| one.node).collect();
     for node in nodes {
         let all: Vec<_> =
             state.usable_devices(node).map(|device| DeviceId { node, device }).collect();

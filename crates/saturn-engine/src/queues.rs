@@ -113,7 +113,7 @@ pub(crate) fn stale(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
     let is_stale = |place: &&Place| {
         let task = state.task(place.task);
         task.is_paused
-            || is_excluded(&task.excluded, &place.strategy.key())
+            || is_excluded(&task.excluded, &place.strategy)
             || !state.can_hold(&place.gang)
     };
     open.filter(is_stale).map(|place| place.task).collect()
@@ -123,6 +123,9 @@ pub(crate) fn stale(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
 /// each would wait for the other. Nor is there a place for what comes after a task that has none.
 pub(crate) fn too_early(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
     let mut too_early = BTreeSet::new();
+    if !places.iter().any(|place| state.waits_for(place.task).next().is_some()) {
+        return too_early;
+    }
     let mut last: BTreeMap<TaskId, usize> = BTreeMap::new();
     for (index, place) in places.iter().enumerate() {
         last.insert(place.task, index);

@@ -5,6 +5,7 @@
 //! the same under every later policy. A record of a kind that is gone is translated by `migrate`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use saturn_core::{Gang, Node, PlanStatus, Strategy, StrategyKey, TrialOutcome, WHOLE};
 use serde::{Deserialize, Serialize};
@@ -89,8 +90,8 @@ pub enum StopReason {
 pub struct Place {
     /// Which task.
     pub task: TaskId,
-    /// How it runs.
-    pub strategy: Strategy,
+    /// How it runs; shared with the trial that measured it.
+    pub strategy: Arc<Strategy>,
     /// Where.
     pub gang: Gang,
     /// The part of what was left of the task when the plan was made that is done here.

@@ -4,7 +4,9 @@
 //! what runs as running. To stay costs nothing; to move costs a task the checkpoint at which it stops
 //! (`switch_cost_s`) and the launch under the strategy moved to (in that strategy's runtime).
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use saturn_core::{
     Assignment, Candidate, Cluster, Gang, HeldDevices, Node, Objective, Placement, Plan, Problem,
@@ -32,11 +34,11 @@ pub(crate) struct Remaining {
     pub(crate) objective: Objective,
     /// One for each task of the problem.
     pub(crate) tasks: Vec<RemainingTask>,
-    /// One for each node of the problem: which it is, and which of its devices the problem's are.
+    /// One for each node of the problem, ascending: which it is, and which of its devices the
+    /// problem's are.
     nodes: Vec<(NodeId, Vec<u32>)>,
-    node_indices: BTreeMap<NodeId, usize>,
     /// The most devices of each type that one node of the problem has.
-    widest: BTreeMap<String, u32>,
+    widest: Vec<(String, u32)>,
 }
 
 /// A task that has not ended.
@@ -44,7 +46,7 @@ pub(crate) struct Remaining {
 pub(crate) struct RemainingTask {
     pub(crate) id: TaskId,
     /// One for each of its candidates.
-    pub(crate) strategies: Vec<Strategy>,
+    pub(crate) strategies: Vec<Arc<Strategy>>,
     /// Finished steps when the problem was made.
     pub(crate) step: u64,
 }
@@ -53,7 +55,7 @@ impl State {
     /// Tasks that a plan can have a place for: measured, neither ended nor paused, not about to be
     /// measured better, and after nothing that a plan can have no place for.
     pub(crate) fn plannable(&self) -> Vec<TaskId> {
-        let rooms = Rooms::of(self);
+        let rooms = LazyCell::new(|| Rooms::of(self));
         let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();
         let mut is_plannable = |task: TaskId| {
             let state = self.task(task);
@@ -72,10 +74,10 @@ impl State {
             self.task_ids().filter(|task| is_plannable(*task)).collect();
         // What comes after a task that can't be planned can't be either.
         loop {
-            let all: BTreeSet<TaskId> = plannable.iter().copied().collect();
+            let all = plannable.clone();
             plannable.retain(|task| {
                 self.attempt_of(*task).is_some()
-                    || self.waits_for(*task).all(|one| all.contains(&one))
+                    || self.waits_for(*task).all(|one| all.binary_search(&one).is_ok())
             });
             if plannable.len() == all.len() {
                 return plannable;
@@ -123,10 +125,11 @@ impl Remaining {
             if gpus > 0 {
                 let spec = &state.cluster.nodes[id.0];
                 cluster.nodes.push(Node { gpus, ..spec.clone() });
-                self.node_indices.insert(id, self.nodes.len());
                 self.nodes.push((id, devices));
-                let widest = self.widest.entry(spec.gpu_type.clone()).or_insert(0);
-                *widest = gpus.max(*widest);
+                match self.widest.iter_mut().find(|(gpu_type, _)| *gpu_type == spec.gpu_type) {
+                    Some((_, widest)) => *widest = gpus.max(*widest),
+                    None => self.widest.push((spec.gpu_type.clone(), gpus)),
+                }
             }
         }
         self.problem.cluster = cluster;
@@ -137,20 +140,22 @@ impl Remaining {
         let attempt = attempt.filter(|one| one.stopping.is_none() && !one.is_dying());
         let mut strategies = Vec::new();
         let mut options = Vec::new();
-        let waiting = state.attempt_of(id).is_none().then(|| state.pace_of_waiting(id));
+        let pace = state.pace(id);
         for choice in state.choices(id) {
             let strategy = &choice.trial.strategy;
             // A gang across nodes was never measured: what no node can hold now is no option.
-            if self.widest.get(choice.gpu_type).is_none_or(|widest| *widest < strategy.gpus) {
+            let can_hold = |(gpu_type, widest): &(String, u32)| {
+                *widest >= strategy.gpus && gpu_type == choice.gpu_type
+            };
+            if !self.widest.iter().any(can_hold) {
                 continue;
             }
             let stays = attempt.filter(|attempt| {
                 attempt.strategy == *strategy && state.gang_type(&attempt.gang) == choice.gpu_type
             });
-            let runtime_s = match (stays, waiting) {
-                (Some(attempt), _) => Some(state.time_left_s(attempt, None, now_s)),
-                (None, Some(pace)) => pace.time_s(choice.trial),
-                (None, None) => state.time_under_s(id, strategy, choice.gpu_type),
+            let runtime_s = match stays {
+                Some(attempt) => Some(state.time_left_s(attempt, None, now_s)),
+                None => pace.time_s(choice),
             };
             let Some(runtime_s) = runtime_s else { continue };
             options.push(Candidate {
@@ -204,7 +209,7 @@ impl Remaining {
             return None;
         }
         let placement = attempt.gang.iter().map(|part| {
-            let (id, usable) = &self.nodes[*self.node_indices.get(&NodeId(part.node))?];
+            let (id, usable) = &self.nodes[self.index_of(NodeId(part.node))?];
             let devices = part.devices.iter().map(|device| {
                 let index = usable.iter().position(|one| one == device)?;
                 u32::try_from(index).ok()
@@ -255,10 +260,15 @@ impl Remaining {
             .collect()
     }
 
+    /// The problem's number of a node.
+    fn index_of(&self, node: NodeId) -> Option<usize> {
+        self.nodes.binary_search_by_key(&node, |(id, _)| *id).ok()
+    }
+
     fn problem_gang(&self, gang: &Gang) -> Option<Gang> {
         gang.iter()
             .map(|part| {
-                let node = *self.node_indices.get(&NodeId(part.node))?;
+                let node = self.index_of(NodeId(part.node))?;
                 let usable = &self.nodes[node].1;
                 let devices = part
                     .devices
@@ -303,15 +313,14 @@ impl Remaining {
 /// Seconds that a planned switch costs a task that waits: a checkpoint, and building and loading
 /// under its slowest strategy to set up. `None` where no checkpoint was timed, where too little is
 /// left of it, or where some strategy is a black box, which saves when it likes.
-fn planned_switch_s(state: &State, task: TaskId, strategies: &[Strategy]) -> Option<f64> {
+fn planned_switch_s(state: &State, task: TaskId, strategies: &[Arc<Strategy>]) -> Option<f64> {
     let left = state.task(task).steps?.saturating_sub(state.task(task).step);
     let are_managed =
         strategies.iter().all(|one| state.config.level_of(&one.technique) == Level::Managed);
     if state.config.policy.max_switches == 0 || left < MIN_STEPS_TO_CUT || !are_managed {
         return None;
     }
-    let load_s = state
-        .choices(task)
-        .map(|choice| state.load_s(task, &choice.trial.strategy.key(), choice.gpu_type));
+    let is_going_on = state.task(task).step > 0;
+    let load_s = state.choices(task).map(|choice| choice.trial.load_s(is_going_on));
     Some(state.save_s(task)? + load_s.fold(0.0, f64::max))
 }

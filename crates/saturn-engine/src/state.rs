@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use saturn_core::{Cluster, Gang, Strategy, StrategyKey, TrialOutcome};
 
@@ -75,7 +76,7 @@ pub struct TrialKey {
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrialState {
     /// What is tried; the knobs are those that the technique chose, once it has.
-    pub strategy: Strategy,
+    pub strategy: Arc<Strategy>,
     /// What came of it; `None` until it has ended.
     pub outcome: Option<TrialOutcome>,
     /// The outcome came from an earlier search.
@@ -100,7 +101,7 @@ pub struct Group {
     /// How many of them have not ended.
     pub num_open: usize,
     /// What is wanted or known.
-    pub trials: BTreeMap<TrialKey, TrialState>,
+    pub trials: BTreeMap<Arc<TrialKey>, TrialState>,
 }
 
 /// One launch of a gang that has not ended.
@@ -111,7 +112,7 @@ pub struct Attempt {
     /// Trial or training.
     pub purpose: Purpose,
     /// How it runs.
-    pub strategy: Strategy,
+    pub strategy: Arc<Strategy>,
     /// Where.
     pub gang: Gang,
     /// Finished steps at which it stops by itself, where that is before the task's end.
@@ -423,15 +424,23 @@ impl State {
     }
 
     /// What is known of a strategy for a task on a type of device.
-    pub fn trial_of(&self, task: TaskId, key: &StrategyKey, gpu_type: &str) -> Option<&TrialState> {
-        self.groups[self.task(task).group].trial(key, gpu_type)
+    pub fn trial_of(
+        &self,
+        task: TaskId,
+        strategy: &Strategy,
+        gpu_type: &str,
+    ) -> Option<&TrialState> {
+        self.group_of(task).trial(strategy, gpu_type)
     }
 }
 
 impl Group {
     /// What is known of a strategy on a type of device.
-    pub fn trial(&self, key: &StrategyKey, gpu_type: &str) -> Option<&TrialState> {
-        self.trials.get(&TrialKey { strategy: key.clone(), gpu_type: gpu_type.to_owned() })
+    pub fn trial(&self, strategy: &Strategy, gpu_type: &str) -> Option<&TrialState> {
+        // There are few: to make a key of them to look up takes longer than to look at them all.
+        let mut trials = self.trials.iter();
+        let is_of = |key: &TrialKey| strategy.is_of(&key.strategy) && key.gpu_type == gpu_type;
+        trials.find(|(key, _)| is_of(key)).map(|(_, trial)| trial)
     }
 }
 

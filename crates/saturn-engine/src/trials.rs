@@ -6,10 +6,11 @@
 //! are free for it already are kept for it; where it waits for training to end, they are not: a
 //! task may train under what has been measured, and the trial is run when there is room again.
 
+use std::cell::LazyCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use saturn_core::{Knobs, Placement, StrategyKey, TrialOutcome};
+use saturn_core::{Knobs, Placement, Strategy, StrategyKey, TrialOutcome};
 
 use crate::engine::Engine;
 use crate::event::{FailureKind, RankFailure};
@@ -50,7 +51,8 @@ impl Engine {
             for (group, technique) in open {
                 if let Some(gang) = rooms.take(&gpu_type, gpus) {
                     let key = trial_key(&technique, gpus, &gpu_type);
-                    let strategy = self.state.groups[group].trials[&key].strategy.clone();
+                    let strategy = &self.state.groups[group].trials[&key].strategy;
+                    let strategy = Strategy::clone(strategy);
                     if let Some(task) = self.speaker(group) {
                         self.launch(task, Purpose::Trial, strategy, (vec![gang], None), now_s);
                     }
@@ -90,11 +92,11 @@ impl Engine {
     fn tried(&mut self, attempt: &Attempt, knobs: Knobs, outcome: TrialOutcome, now_s: f64) {
         let gpu_type = self.state.gang_type(&attempt.gang).to_owned();
         let group = self.state.group_of(attempt.task);
-        let known = group.trial(&attempt.strategy.key(), &gpu_type);
+        let known = group.trial(&attempt.strategy, &gpu_type);
         if known.is_some_and(|trial| trial.outcome.is_some()) {
             return;
         }
-        let mut strategy = attempt.strategy.clone();
+        let mut strategy = Strategy::clone(&attempt.strategy);
         strategy.knobs = knobs;
         let group = group.key.clone();
         self.commit(Record::Tried { group, gpu_type, strategy, outcome }, now_s);
@@ -106,7 +108,7 @@ impl Engine {
         let gpu_type = self.state.gang_type(&attempt.gang).to_owned();
         let group = self.state.group_of(attempt.task);
         let num_failed =
-            group.trial(&attempt.strategy.key(), &gpu_type).map_or(0, |trial| trial.failures);
+            group.trial(&attempt.strategy, &gpu_type).map_or(0, |trial| trial.failures);
         let may_be_chance = matches!(
             failure.kind,
             FailureKind::Killed
@@ -132,11 +134,15 @@ impl Engine {
 impl State {
     /// Whether more will be known of a group before long: a trial of it runs, or could run without
     /// waiting for training to end.
-    pub(crate) fn awaits_trials(&self, group: usize, rooms: &Rooms) -> bool {
+    pub(crate) fn awaits_trials(
+        &self,
+        group: usize,
+        rooms: &LazyCell<Rooms, impl FnOnce() -> Rooms>,
+    ) -> bool {
         self.groups[group].trials.iter().any(|(key, trial)| {
             let has_room = || rooms.without_training(&key.gpu_type) >= key.strategy.gpus;
             trial.attempt.is_some()
-                || trial.outcome.is_none() && has_room() && self.is_open(group, key)
+                || trial.outcome.is_none() && self.is_open(group, key) && has_room()
         })
     }
 }

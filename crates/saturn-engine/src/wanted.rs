@@ -5,6 +5,7 @@
 //! go; outcomes are facts and stay, whatever is wanted.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 
@@ -42,7 +43,7 @@ impl State {
                     };
                     let trial = self.groups[group]
                         .trials
-                        .entry(key)
+                        .entry(Arc::new(key))
                         .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
                     if trial.outcome.is_none() && trial.attempt.is_none() {
                         let place = (gpu_type.clone(), Reverse(gpus));
@@ -63,7 +64,7 @@ impl State {
 
     /// No task of a group is left to train: its open trials need not be run.
     pub(crate) fn close_trials(&mut self, group: usize) {
-        let keys: Vec<TrialKey> = self.groups[group].trials.keys().cloned().collect();
+        let keys: Vec<Arc<TrialKey>> = self.groups[group].trials.keys().cloned().collect();
         for key in keys {
             self.close_trial(group, &key.strategy, &key.gpu_type);
         }
@@ -133,7 +134,7 @@ impl TrialState {
         let strategy =
             Strategy { technique: key.technique.clone(), gpus: key.gpus, knobs: Knobs::new() };
         Self {
-            strategy,
+            strategy: Arc::new(strategy),
             outcome: None,
             reused: false,
             failures: 0,

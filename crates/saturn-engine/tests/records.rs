@@ -95,7 +95,7 @@ fn plan() -> impl Strategy<Value = RunPlan> {
     let place = (task(), gang(), prop::option::of(0..50u64), 0.0..9.0f64).prop_map(
         |(task, gang, until_step, start_s)| Place {
             task,
-            strategy: way(1),
+            strategy: way(1).into(),
             gang,
             share: 1.0,
             until_step,

@@ -162,7 +162,7 @@ fn profile(state: &State) -> Profile {
                 profile_key: Some(state.group_of(task).key.clone()),
                 gpu_type: Some(key.gpu_type.clone()),
                 device_memory_bytes: state.config.device_memory_bytes,
-                strategy: trial.strategy.clone(),
+                strategy: trial.strategy.as_ref().clone(),
                 outcome: trial.outcome.clone()?,
             })
         })

@@ -71,7 +71,7 @@ fn plan() -> RunPlan {
         instead_of_s: Some(100.0),
         places: vec![Place {
             task: TASK,
-            strategy: strategy(),
+            strategy: strategy().into(),
             gang: gang(),
             share: 0.5,
             until_step: Some(50),

@@ -18,6 +18,8 @@ use crate::world::World;
 
 /// Events at one moment after which the driver counts as running in circles.
 const MAX_EVENTS_AT_ONCE: u32 = 5000;
+/// Readings of a clock by which it is measured what one takes.
+const NUM_READINGS: u32 = 10_000;
 
 /// Something that is done to a run from outside at a set time.
 #[derive(Debug, Clone)]
@@ -70,14 +72,33 @@ pub struct Simulation {
     meter: Option<Meter>,
 }
 
-/// What the engine's decisions cost, on the caller's clock.
+/// What the engine's decisions cost, and the solver's answers, on the caller's clock.
 #[derive(Debug)]
 struct Meter {
     clock: fn() -> f64,
+    /// Seconds that one reading of the clock takes: about what each span measured has too much.
+    reading_s: f64,
     cost: Cost,
 }
 
-/// Seconds of the caller's clock that the engine took.
+impl Meter {
+    fn new(clock: fn() -> f64) -> Self {
+        let began_s = clock();
+        for _ in 1..NUM_READINGS {
+            clock();
+        }
+        let reading_s = (clock() - began_s) / f64::from(NUM_READINGS);
+        Self { clock, reading_s, cost: Cost::default() }
+    }
+
+    /// Seconds since a reading of the clock.
+    fn since_s(&mut self, began_s: f64) -> f64 {
+        self.cost.clock_s += 2.0 * self.reading_s;
+        (self.clock)() - began_s - self.reading_s
+    }
+}
+
+/// Seconds of the caller's clock that engine and solver took, the clock's own left out.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
     /// For events that neither ask for a plan nor answer with one.
@@ -90,6 +111,10 @@ pub struct Cost {
     pub num_plannings: u64,
     /// The longest of them.
     pub longest_planning_s: f64,
+    /// For the solver's answers.
+    pub solver_s: f64,
+    /// For reading the clock.
+    pub clock_s: f64,
 }
 
 impl Simulation {
@@ -328,9 +353,9 @@ impl Simulation {
         self.keeps_no_journal = true;
     }
 
-    /// Measures what the engine's decisions cost, on a clock in seconds.
+    /// Measures from now on what the engine's decisions cost, on a clock in seconds.
     pub fn measure(&mut self, clock: fn() -> f64) {
-        self.meter = Some(Meter { clock, cost: Cost::default() });
+        self.meter = Some(Meter::new(clock));
     }
 
     /// What was measured.
@@ -339,13 +364,14 @@ impl Simulation {
     }
 
     fn metered(&mut self, event: Event, now_s: f64) -> Decision {
-        let Some(Meter { clock, cost }) = &mut self.meter else {
+        let Some(meter) = &mut self.meter else {
             return self.engine.handle(event, now_s);
         };
         let is_answer = matches!(event, Event::Solved { .. });
-        let began_s = clock();
+        let began_s = (meter.clock)();
         let decision = self.engine.handle(event, now_s);
-        let took_s = clock() - began_s;
+        let took_s = meter.since_s(began_s);
+        let cost = &mut meter.cost;
         let is_order = decision.actions.iter().any(|one| matches!(one, Action::Solve { .. }));
         if is_answer || is_order {
             cost.planning_s += took_s;
@@ -438,7 +464,11 @@ impl Simulation {
             Action::Until { attempt, step } => self.world.until(attempt, step),
             Action::Kill { attempt } => self.world.kill(attempt),
             Action::Solve { request, order } => {
+                let began_s = self.meter.as_ref().map(|meter| (meter.clock)());
                 let (takes_s, answer) = self.planner.answer(&mut self.world, &order);
+                if let (Some(meter), Some(began_s)) = (&mut self.meter, began_s) {
+                    meter.cost.solver_s += meter.since_s(began_s);
+                }
                 self.world.tell(now_s + takes_s, Event::Solved { request, answer });
             }
         }

@@ -145,7 +145,7 @@ impl Books {
         }
         let is_planned = self.plan.iter().flatten().any(|place| {
             place.task == id
-                && place.strategy == *strategy
+                && *place.strategy == *strategy
                 && place.gang == *gang
                 && place.until_step == *until_step
         });

@@ -55,7 +55,7 @@ pub(super) fn of(state: &State, history: &History, task: TaskId, now_s: f64) -> 
         .group_of(task)
         .trials
         .iter()
-        .map(|(key, trial)| candidate(state, task, (key, trial), rival, now_s))
+        .map(|(key, trial)| candidate(state, task, (key.as_ref(), trial), rival, now_s))
         .collect();
     candidates.sort_by(|left, right| {
         let order = |one: &Candidate| (one.code != Code::Chosen, one.time_s.is_none());

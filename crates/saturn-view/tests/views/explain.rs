@@ -247,7 +247,10 @@ fn strategies() -> Vec<Explanation> {
 
 fn scripted_place(task: TaskId, technique: &str, gpus: u32) -> saturn_engine::Place {
     let gang = on(0, &(0..gpus).collect::<Vec<u32>>());
-    saturn_engine::Place { strategy: strategy(technique, gpus), ..place(task, gang, 38.0, 45.0) }
+    saturn_engine::Place {
+        strategy: strategy(technique, gpus).into(),
+        ..place(task, gang, 38.0, 45.0)
+    }
 }
 
 /// Runs whose further reasons are of plans and pools.

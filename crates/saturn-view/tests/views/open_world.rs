@@ -36,7 +36,7 @@ pub(crate) fn place(task: TaskId, gang: Gang, start_s: f64, end_s: f64) -> Place
     let gpus = gang.iter().map(|part| part.devices.len()).sum::<usize>();
     Place {
         task,
-        strategy: strategy("ddp", u32::try_from(gpus).unwrap()),
+        strategy: strategy("ddp", u32::try_from(gpus).unwrap()).into(),
         gang,
         share: WHOLE,
         until_step: None,

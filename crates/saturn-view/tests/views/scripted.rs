@@ -145,7 +145,7 @@ impl Script {
     }
 
     fn launch_trial(&mut self, now_s: f64, group: usize, key: &TrialKey) -> AttemptId {
-        let strategy = self.state.groups[group].trials[key].strategy.clone();
+        let strategy = self.state.groups[group].trials[key].strategy.as_ref().clone();
         let devices: Vec<u32> = (0..strategy.gpus).collect();
         let task = self.state.groups[group].tasks[0];
         let mut nodes = self.state.present_nodes();
@@ -180,7 +180,7 @@ impl Script {
 
     fn trial(&mut self, from_s: f64, group: usize, key: &TrialKey) {
         let name = self.state.groups[group].key.clone();
-        let strategy = self.state.groups[group].trials[key].strategy.clone();
+        let strategy = self.state.groups[group].trials[key].strategy.as_ref().clone();
         let speed = f64::from(strategy.gpus).sqrt();
         let outcome = match (name.as_str(), strategy.technique.as_str()) {
             ("broken", _) => TrialOutcome::Failed {
@@ -218,7 +218,7 @@ impl Script {
     pub(crate) fn plan(&mut self) {
         let place = |task: usize, technique: &str, devices: &[u32], start: f64, end: f64| Place {
             task: TaskId(task),
-            strategy: strategy(technique, u32::try_from(devices.len()).unwrap()),
+            strategy: strategy(technique, u32::try_from(devices.len()).unwrap()).into(),
             gang: gang(devices),
             share: saturn_core::WHOLE,
             until_step: None,
@@ -305,7 +305,7 @@ impl Script {
         plan.places = vec![
             Place {
                 task: TaskId(1),
-                strategy: strategy("ddp", 2),
+                strategy: strategy("ddp", 2).into(),
                 gang: gang(&[0, 1]),
                 share: saturn_core::WHOLE,
                 until_step: None,
