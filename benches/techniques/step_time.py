@@ -86,13 +86,13 @@ def saturn_side(
     technique_name: str, knobs: dict[str, Any], gang: Any, directory: Path
 ) -> Callable[[], float]:
     """One step of Saturn's, as its training loop takes it; returns the loss."""
+    from saturn.data.slices import Position
     from saturn.definition import TaskDefinition
     from saturn.techniques import BUILT_IN
+    from saturn.training.stepper import Stepper
     from saturn.worker import load_technique
-    from saturn.worker.data import Position
     from saturn.worker.metrics import Metrics
     from saturn.worker.spec import TechniqueRef
-    from saturn.worker.stepper import Stepper
 
     definition = TaskDefinition(
         name="bench",
@@ -152,8 +152,8 @@ def side_by_hand(kind: str, arguments: dict[str, Any]) -> Callable[[], float]:
 def run_rank(case: int, rank: int, pairs: int, directory: Path) -> None:
     """What one rank does; rank 0 prints the seconds of each pair, and losses."""
     technique, ranks, knobs, kind, arguments = CASES[case]
-    from saturn.worker.gang import Gang
-    from saturn.worker.process import settle
+    from saturn.rank.gang import Gang
+    from saturn.rank.process import settle
 
     settle([sorted(os.sched_getaffinity(0))[rank]], num_devices=1)
     gang = Gang(

@@ -38,7 +38,8 @@ def export(
         raise InvalidInput(f"{target} is there already; choose a directory that is not")
     task_dir, definition = _find(run_dir, task)
     # Not above: these import torch, which the face leaves to those who train.
-    from saturn.worker import huggingface, manifest, seeds
+    from saturn.checkpoint import huggingface, manifest
+    from saturn.data import seeds
 
     newest = manifest.newest_valid(task_dir / "checkpoints")
     if newest is None:

@@ -25,16 +25,16 @@ from typing import Any
 
 import torch
 from models import Mlp
+from saturn.checkpoint import checkpoints, manifest, writer
+from saturn.checkpoint.checkpoints import Checkpoints
+from saturn.checkpoint.writer import CheckpointWriter
+from saturn.data.slices import Position
+from saturn.rank.gang import Gang
 from saturn.techniques.data_parallel import DataParallelModel
 from saturn.techniques.fsdp import Fsdp
 from saturn.techniques.interface import ParallelModel
-from saturn.worker import checkpoint, checkpoint_writer, manifest
-from saturn.worker.checkpoint import Checkpoints
-from saturn.worker.checkpoint_writer import CheckpointWriter
-from saturn.worker.data import Position
-from saturn.worker.gang import Gang
-from saturn.worker.lr_schedule import LrSchedule
-from saturn.worker.optimizer_groups import OptimizerGroups
+from saturn.training.lr_schedule import LrSchedule
+from saturn.training.optimizer_groups import OptimizerGroups
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 from torch.distributed.tensor import DTensor
 
@@ -101,7 +101,7 @@ def built(gang: Gang, technique: str) -> tuple[ParallelModel, torch.optim.Optimi
 
 #: What a save does to files, and to directories: thousands of the one, a few dozen of the other.
 OPERATIONS: dict[str, list[tuple[Any, str]]] = {
-    "file": [(checkpoint_writer._Digested, "write"), (checkpoint_writer._Digested, "flush")],
+    "file": [(writer._Digested, "write"), (writer._Digested, "flush")],
     "directory": [
         *((os, name) for name in ("fsync", "fdatasync", "rename", "mkdir", "unlink", "rmdir")),
         (Path, "open"),
@@ -141,8 +141,8 @@ class Kills:
         if variant == "unverified":
             manifest.verify = lambda *_, **__: None  # type: ignore[assignment]
         # So that so little state goes to the background, and always.
-        checkpoint._LEAST_BACKGROUND_BYTES = 0
-        checkpoint._LEAST_WAITING_SHARE = -1.0
+        checkpoints._LEAST_BACKGROUND_BYTES = 0
+        checkpoints._LEAST_WAITING_SHARE = -1.0
         self._attempt = 0
 
     def kill(self, chance: random.Random, from_step: int) -> tuple[int, str]:

@@ -31,16 +31,16 @@ import torch._dynamo  # optimizers import it, which takes a second: not in every
 from checkpoint_kills import numbers, set_to
 from file_faults import Disk, Operations
 from saturn import durable, run_directory
+from saturn.checkpoint import black_box_state, checkpoints, manifest, writer
+from saturn.checkpoint.checkpoints import Checkpoints
+from saturn.data.slices import Position
 from saturn.errors import InvalidInput
 from saturn.library import Entry
+from saturn.rank.failure import describe
+from saturn.rank.gang import Gang
 from saturn.techniques.data_parallel import DataParallelModel
-from saturn.worker import black_box_state, checkpoint, checkpoint_writer, manifest
-from saturn.worker.checkpoint import Checkpoints
-from saturn.worker.data import Position
-from saturn.worker.failure import describe
-from saturn.worker.gang import Gang
-from saturn.worker.lr_schedule import LrSchedule
-from saturn.worker.optimizer_groups import OptimizerGroups
+from saturn.training.lr_schedule import LrSchedule
+from saturn.training.optimizer_groups import OptimizerGroups
 
 #: In turn, each with the kind of failure that it is.
 ERRORS = ((errno.EIO, "error"), (errno.ENOSPC, "no_space"))
@@ -119,7 +119,7 @@ class Managed(Scenario):
         return newest[1]["step"] if held == {float(newest[1]["step"])} else sorted(held)
 
     def open(self) -> None:
-        checkpoint_writer._SYNC_EVERY_BYTES = 12_000  # syncs early, and more than once
+        writer._SYNC_EVERY_BYTES = 12_000  # syncs early, and more than once
         gang = self._gang()
         self._parallel, self._optimizer = built(gang)
         self._saving = self._checkpoints(gang, self._optimizer)
@@ -151,7 +151,7 @@ class Background(Managed):
 
     def open(self) -> None:
         super().open()
-        checkpoint._LEAST_BACKGROUND_BYTES = 0  # there is little
+        checkpoints._LEAST_BACKGROUND_BYTES = 0  # there is little
         self._saving._is_worth_it = True
 
     def do(self) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from saturn.data.slices import Position
 from saturn.definition import TaskDefinition
+from saturn.rank.gang import Gang
 from saturn.techniques.interface import Technique
-from saturn.worker.data import Position
-from saturn.worker.gang import Gang
-from saturn.worker.stepper import Stepper
+from saturn.training.stepper import Stepper
 
 
 @contextlib.contextmanager

@@ -20,9 +20,9 @@ from typing import Any
 import model_kinds
 import torch
 from harness import Runtime
+from saturn.checkpoint import manifest
 from saturn.definition import TaskDefinition
 from saturn.techniques import BUILT_IN, Knobs, Setting, Technique
-from saturn.worker import manifest
 from torch import nn
 from torch.distributed.checkpoint import FileSystemReader, load
 from torch.optim import SGD, AdamW, RMSprop, lr_scheduler

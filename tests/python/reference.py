@@ -1,6 +1,6 @@
 """Training by hand in plain torch: what every plan must reproduce.
 
-Of Saturn it uses only the documented seeds (`saturn.worker.seeds`): which number an epoch is
+Of Saturn it uses only the documented seeds (`saturn.data.seeds`): which number an epoch is
 shuffled with, and which one a step's forward draws from. Loop, optimizer and batches are torch's.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from saturn.data.seeds import batch_seed, epoch_seed
 from saturn.definition import TaskDefinition
-from saturn.worker.seeds import batch_seed, epoch_seed
 from torch.utils.data import DataLoader
 
 

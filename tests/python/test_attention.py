@@ -16,12 +16,12 @@ import torch
 from harness import Runtime
 from model_kinds import gpt2, llama, loss_of, task_of, vit
 from models import Mlp
+from saturn.rank.exceptions import TaskError
 from saturn.techniques import NotApplicable, Setting, Technique
-from saturn.techniques.attention import set_back_end
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.fsdp import Fsdp
+from saturn.techniques.model.attention import set_back_end
 from saturn.techniques.offload import Offload
-from saturn.worker.failure import TaskError
 from torch import Tensor, nn
 
 EAGER, SDPA = {"attention": "eager"}, {"attention": "sdpa"}
@@ -220,7 +220,7 @@ def test_xformers_computes_what_sdpa_does(build: Any) -> None:
 
 @pytest.mark.usefixtures("xformers")
 def test_what_xformers_can_not_do_is_an_error() -> None:
-    from saturn.techniques.xformers_attention import attend
+    from saturn.techniques.model.xformers_attention import attend
 
     heads = torch.zeros(1, 2, 3, 4)
     with pytest.raises(ValueError, match="does not support `softcap`"):

@@ -9,7 +9,7 @@ from typing import Any
 import reference
 from harness import Runtime
 from models import Mlp, definition
-from saturn.worker import checkpoint, manifest
+from saturn.checkpoint import checkpoints, manifest
 
 #: Longer than many steps.
 SLOW_S = 0.4
@@ -17,8 +17,8 @@ SLOW_S = 0.4
 
 def in_background() -> Mlp:
     """Lets every save but the first of an attempt go to the background."""
-    checkpoint._LEAST_BACKGROUND_BYTES = 0
-    checkpoint._LEAST_WAITING_SHARE = -1.0
+    checkpoints._LEAST_BACKGROUND_BYTES = 0
+    checkpoints._LEAST_WAITING_SHARE = -1.0
     return Mlp(dropout=0.1)
 
 

@@ -11,7 +11,7 @@ import reference
 import torch
 from harness import Runtime
 from models import WIDTH, definition, shuffled_loader
-from saturn.worker import manifest
+from saturn.checkpoint import manifest
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -94,14 +94,14 @@ def test_losses_weights_and_running_statistics_are_those_of_one_process(
 
 
 def take_statistics_of_slices() -> Normed:
-    from saturn.worker.batch_norm import GlobalBatchNorm
+    from saturn.training.batch_norm import GlobalBatchNorm
 
     GlobalBatchNorm.__init__ = lambda self, *_, **__: None  # type: ignore[method-assign]
     return Normed()
 
 
 def count_stand_ins() -> Normed:
-    from saturn.worker.batch_norm import GlobalBatchNorm
+    from saturn.training.batch_norm import GlobalBatchNorm
 
     GlobalBatchNorm.counts = property(lambda self: True, lambda self, value: None)  # type: ignore
     return Normed()

@@ -12,7 +12,7 @@ import reference
 import torch
 from harness import Gang, Runtime
 from models import Mlp, definition
-from saturn.worker import manifest
+from saturn.checkpoint import manifest
 
 TOLERANCE = 1e-5
 

@@ -11,7 +11,7 @@ import memory_models
 import pytest
 import torch
 from harness import Result, Runtime
-from saturn.worker.device_memory import DeviceMemory, is_limited, limit_gpus_when_used
+from saturn.rank.device_memory import DeviceMemory, is_limited, limit_gpus_when_used
 from techniques_of_tests import spec_of
 from torch import nn
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from harness import worker_env
-from saturn.worker import checkpoint_writer
+from saturn.checkpoint import writer
 
 PROGRAM = Path(__file__).with_name("durability_walk.py")
 #: Where files in memory are, if anywhere: what would last is reckoned, and real syncs only take
@@ -76,10 +76,10 @@ def test_an_early_sync_that_fails_fails_the_file(
     def lost(descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(checkpoint_writer, "_SYNC_EVERY_BYTES", 10)
+    monkeypatch.setattr(writer, "_SYNC_EVERY_BYTES", 10)
     monkeypatch.setattr(os, "fdatasync", lost)
     with (tmp_path / "file").open("wb") as file:
-        digested = checkpoint_writer._Digested(file)
+        digested = writer._Digested(file)
         digested.write(b"more than ten bytes")
         digested.flush()
         with pytest.raises(OSError, match="Input/output error"):

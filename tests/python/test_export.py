@@ -10,7 +10,7 @@ import black_boxes
 import pytest
 from harness import Runtime
 from models import definition
-from saturn.worker import manifest
+from saturn.checkpoint import manifest
 from techniques_of_tests import spec_of
 
 PLAIN = spec_of(black_boxes.Plain, "black_box")

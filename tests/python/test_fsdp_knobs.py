@@ -64,7 +64,7 @@ def test_checkpointing_forgets_activations() -> None:
     kept: list[int] = []
 
     def saved_bytes(checkpointed: bool) -> int:
-        from saturn.techniques.recompute import checkpoint_layers
+        from saturn.techniques.model.recompute import checkpoint_layers
 
         model = gpt2()
         if checkpointed:

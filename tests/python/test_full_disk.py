@@ -17,8 +17,8 @@ import pytest
 import torch
 from harness import Runtime
 from models import Mlp, definition, shuffled_loader
-from saturn.worker import manifest
-from saturn.worker.failure import describe
+from saturn.checkpoint import manifest
+from saturn.rank.failure import describe
 from saturn.worker.metrics import Metrics
 from techniques_of_tests import spec_of
 

@@ -13,7 +13,7 @@ import saturn
 import torch
 from harness import Runtime
 from models import Mlp, definition
-from saturn.worker import manifest
+from saturn.checkpoint import manifest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 import pytest
 from model_kinds import BUILD
-from saturn.techniques.layers import repeated_layers
+from saturn.techniques.model.layers import repeated_layers
 from torch import nn
 
 

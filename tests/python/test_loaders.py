@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from saturn.worker.data import Data, Position, Slice
-from saturn.worker.failure import TaskError
-from saturn.worker.sampling import epoch_batches
+from saturn.data.sampling import epoch_batches
+from saturn.data.slices import Data, Position, Slice
+from saturn.rank.exceptions import TaskError
 from torch.utils.data import (
     BatchSampler,
     DataLoader,

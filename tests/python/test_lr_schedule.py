@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from saturn.worker.failure import TaskError
-from saturn.worker.lr_schedule import LrSchedule
-from saturn.worker.optimizer_groups import OptimizerGroups
+from saturn.rank.exceptions import TaskError
+from saturn.training.lr_schedule import LrSchedule
+from saturn.training.optimizer_groups import OptimizerGroups
 from torch.optim import SGD, AdamW, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 

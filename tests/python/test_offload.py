@@ -16,13 +16,13 @@ import torch
 from harness import Runtime
 from model_kinds import convolutional, gpt2, sequential, task_of
 from models import Mlp, definition
+from saturn.data.slices import Position
 from saturn.techniques import NotApplicable, Setting
-from saturn.techniques.courier import Courier, CudaCourier
 from saturn.techniques.ddp import Ddp
-from saturn.techniques.layers import repeated_layers
+from saturn.techniques.model.layers import repeated_layers
 from saturn.techniques.offload import Offload
-from saturn.techniques.slow_tier import SlowTier
-from saturn.worker.data import Position
+from saturn.techniques.offload.courier import Courier, CudaCourier
+from saturn.techniques.offload.slow_tier import SlowTier
 from torch import nn
 
 ONE = Setting(gpus=1, device_kind="cpu", hints={})

@@ -11,8 +11,8 @@ import reference
 import torch
 from harness import Runtime
 from models import definition
-from saturn.worker import manifest
-from saturn.worker.optimizer_groups import OptimizerGroups
+from saturn.checkpoint import manifest
+from saturn.training.optimizer_groups import OptimizerGroups
 
 
 class SelfScheduled(torch.optim.SGD):

@@ -13,10 +13,10 @@ import reference
 import torch
 from harness import Runtime, Warm
 from models import NUM_CLASSES, WIDTH, Mlp, definition, shuffled_loader
+from saturn.checkpoint import manifest
 from saturn.definition import TaskDefinition
 from saturn.techniques import Setting
 from saturn.techniques.pipeline import Pipeline
-from saturn.worker import manifest
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -254,14 +254,14 @@ def test_a_loss_that_draws_resumes_bit_equal_too(run: Runtime) -> None:
 
 
 def leave_tied_gradients_apart() -> nn.Module:
-    from saturn.techniques.shared_parameters import SharedParameters
+    from saturn.techniques.pipeline.shared_parameters import SharedParameters
 
     SharedParameters.sum_gradients = lambda self: None  # type: ignore[method-assign]
     return model_kinds.gpt2(n_layer=4)
 
 
 def count_tied_gradients_twice() -> nn.Module:
-    from saturn.techniques import shared_parameters
+    from saturn.techniques.pipeline import shared_parameters
 
     norm = shared_parameters.SharedParameters.gradient_norm
 
@@ -274,7 +274,7 @@ def count_tied_gradients_twice() -> nn.Module:
 
 
 def weigh_micro_batches_alike() -> nn.Module:
-    from saturn.worker.objective import TaskObjective
+    from saturn.training.objective import TaskObjective
 
     TaskObjective.weight = lambda self, batch: 1.0  # type: ignore[method-assign]
     return model_kinds.gpt2(n_layer=4)

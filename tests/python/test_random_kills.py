@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from saturn.worker import manifest
+from saturn.checkpoint import manifest
 from sweep_run import TASKS, Run, assert_same_training
 
 NUM_KILLS = int(os.environ.get("SATURN_TEST_KILLS", "15"))

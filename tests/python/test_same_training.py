@@ -134,7 +134,7 @@ def test_a_planned_switch_stops_at_its_step_and_trains_the_same(run: Runtime) ->
 
 
 def forget_optimizer_state() -> Mlp:
-    from saturn.worker.checkpoint import Checkpoints
+    from saturn.checkpoint.checkpoints import Checkpoints
 
     load = Checkpoints.load
 
@@ -148,8 +148,8 @@ def forget_optimizer_state() -> Mlp:
 
 
 def shift_data_position() -> Mlp:
-    from saturn.worker.checkpoint import Checkpoints
-    from saturn.worker.data import Position
+    from saturn.checkpoint.checkpoints import Checkpoints
+    from saturn.data.slices import Position
 
     load = Checkpoints.load
 
@@ -162,7 +162,7 @@ def shift_data_position() -> Mlp:
 
 
 def ignore_slice_sizes() -> Mlp:
-    from saturn.worker.stepper import Stepper
+    from saturn.training.stepper import Stepper
 
     def equal(self: Any, pieces: Any) -> tuple[list[float], float]:
         return [1.0] * len(pieces), float(len(pieces) * self.parallel.data_size)
@@ -172,7 +172,7 @@ def ignore_slice_sizes() -> Mlp:
 
 
 def forget_lr_schedule() -> Mlp:
-    from saturn.worker.lr_schedule import LrSchedule
+    from saturn.training.lr_schedule import LrSchedule
 
     LrSchedule.restore = lambda self, state: None  # type: ignore[method-assign]
     return Mlp()
@@ -192,7 +192,7 @@ def clip_by_the_own_shards() -> Mlp:
 
 
 def weigh_batches_of_a_step_alike() -> Mlp:
-    from saturn.worker.stepper import Stepper
+    from saturn.training.stepper import Stepper
 
     def alike(self: Any, pieces: Any) -> tuple[list[float], float]:
         shares = [piece.num_samples / piece.num_global for piece in pieces]

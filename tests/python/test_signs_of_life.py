@@ -17,9 +17,11 @@ import techniques_of_tests as techniques
 import torch
 from harness import Result, Runtime
 from models import Mlp, dataset, definition
-from saturn.worker import data, export, manifest, report
-from saturn.worker.checkpoint import Checkpoints
-from saturn.worker.data import Data, Position
+from saturn.checkpoint import manifest
+from saturn.checkpoint.checkpoints import Checkpoints
+from saturn.data import slices
+from saturn.data.slices import Data, Position
+from saturn.worker import export, report
 from saturn.worker.report import Reporter
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -164,7 +166,7 @@ def test_reading_a_stream_again_is_told_as_it_goes(clock: Callable[[float], None
     assert next(loader.slices(Position(0, 8, 16, 8))).after == Position(0, 9, 18, 9)
     assert [note.partition(" ")[0] for note in notes] == ["reading", "reading", "read"]
     assert "3 of 8 batches after 30 s" in notes[0] and "6 of 8" in notes[1]
-    assert data._TELL_EVERY_S == 30.0
+    assert slices._TELL_EVERY_S == 30.0
 
 
 @contextlib.contextmanager

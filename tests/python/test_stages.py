@@ -16,10 +16,10 @@ import odd_models
 import pytest
 import torch
 from models import NUM_CLASSES, WIDTH, Mlp
-from saturn.techniques.absent import AbsentTensor
 from saturn.techniques.interface import NotApplicable
-from saturn.techniques.stage_forward import NeededElsewhere, StageForward
-from saturn.techniques.stages import Split, keep_only, split
+from saturn.techniques.pipeline.absent import AbsentTensor
+from saturn.techniques.pipeline.stage_forward import NeededElsewhere, StageForward
+from saturn.techniques.pipeline.stages import Split, keep_only, split
 from torch import nn
 
 CPU = torch.device("cpu")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from models import definition
+from saturn.data.slices import Position, Slice
+from saturn.rank.device_memory import DeviceMemory
 from saturn.techniques import Knobs, Objective, ParallelModel, Technique
-from saturn.worker.data import Position, Slice
-from saturn.worker.device_memory import DeviceMemory
-from saturn.worker.stepper import Stepper
+from saturn.training.stepper import Stepper
 from torch import nn
 
 

@@ -17,7 +17,7 @@ from models import shuffled_loader
 from saturn.definition import TaskDefinition
 from saturn.techniques import Setting
 from saturn.techniques.tensor import TensorFsdp, TensorParallel
-from saturn.techniques.tensor_plan import TensorPlan
+from saturn.techniques.tensor.plan import TensorPlan
 from techniques_of_tests import spec_of
 from tensor_models import PLAN, PLAN_OF_OBJECTS, Attentive, tiny_llama
 from torch import nn

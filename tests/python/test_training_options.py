@@ -15,10 +15,10 @@ import saturn
 import torch
 from harness import Runtime
 from models import Mlp, definition, shuffled_loader
+from saturn.checkpoint import manifest
 from saturn.definition import TaskDefinition
-from saturn.worker import manifest
-from saturn.worker.accumulation import Accumulation
-from saturn.worker.precision import Precision
+from saturn.training.accumulation import Accumulation
+from saturn.training.precision import Precision
 from techniques_of_tests import spec_of
 from torch import nn
 from torch.optim import SGD

@@ -18,7 +18,7 @@ from saturn.techniques.interface import Objective, ParallelModel
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from saturn.worker.gang import Gang
+    from saturn.rank.gang import Gang
 
 
 class DataParallelModel(ParallelModel):

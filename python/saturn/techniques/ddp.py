@@ -18,13 +18,14 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from saturn.techniques import attention, memory_bounds, recompute
+from saturn.techniques import memory_bounds
 from saturn.techniques.data_parallel import DataParallelModel
 from saturn.techniques.interface import Knobs, ParallelModel, Setting, Technique
-from saturn.techniques.recompute import ACTIVATION_CHECKPOINTING
+from saturn.techniques.model import attention, recompute
+from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
 
 if TYPE_CHECKING:
-    from saturn.worker.gang import Gang
+    from saturn.rank.gang import Gang
 
 #: What torch's reducer says when some parameter took no part in the loss.
 _UNUSED_PARAMETERS = "find_unused_parameters"

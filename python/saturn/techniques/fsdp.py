@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
-from saturn.techniques import attention, memory_bounds, recompute
+from saturn.techniques import memory_bounds
 from saturn.techniques.data_parallel import DataParallelModel
 from saturn.techniques.interface import Knobs, ParallelModel, Setting, Technique
-from saturn.techniques.layers import repeated_layers
-from saturn.techniques.recompute import ACTIVATION_CHECKPOINTING
+from saturn.techniques.model import attention, recompute
+from saturn.techniques.model.layers import repeated_layers
+from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from saturn.worker.gang import Gang
+    from saturn.rank.gang import Gang
 
 RESHARD_AFTER_FORWARD = "reshard_after_forward"
 CPU_OFFLOAD = "cpu_offload"

@@ -24,10 +24,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from saturn.rank.exceptions import NotApplicable
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from saturn.worker.gang import Gang
+    from saturn.rank.gang import Gang
+
+__all__ = [
+    "Knobs",
+    "NotApplicable",
+    "Objective",
+    "ParallelModel",
+    "Setting",
+    "Technique",
+]
 
 #: Settings of a technique: plain JSON data, opaque to everything but the technique.
 Knobs = dict[str, Any]
@@ -168,7 +179,3 @@ class Technique(ABC):
         Runs on every rank at once, and may replace parts of `module`. Raise `NotApplicable` with
         a reason where it turns out not to work.
         """
-
-
-class NotApplicable(Exception):
-    """The technique can't run this task; the message says why, in words."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from saturn.techniques.layers import repeated_layers
+from saturn.techniques.model.layers import repeated_layers
 
 if TYPE_CHECKING:
     from torch import nn

@@ -14,18 +14,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+from saturn.checkpoint import manifest
 from saturn.definition import TaskDefinition
+from saturn.rank.failure import describe
+from saturn.rank.memory import PeakMemory
+from saturn.rank.process import seconds_alive
 from saturn.strategy import Strategy, wrap_parameters
 from saturn.techniques.black_box import BaseTechnique, bound_function
 from saturn.techniques.interface import NotApplicable
-from saturn.worker import manifest
 from saturn.worker.black_box_task import BlackBoxTask
 from saturn.worker.export import export
-from saturn.worker.failure import describe
 from saturn.worker.load_technique import load_class
-from saturn.worker.memory import PeakMemory
 from saturn.worker.metrics import Metrics
-from saturn.worker.process import seconds_alive
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
 

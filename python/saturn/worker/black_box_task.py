@@ -20,11 +20,8 @@ import cloudpickle  # type: ignore[import-untyped]
 import torch
 from torch import nn
 
-from saturn.definition import TaskDefinition
-from saturn.strategy import Strategy
-from saturn.worker import manifest, seeds
-from saturn.worker.accumulation import Accumulation
-from saturn.worker.black_box_state import (
+from saturn.checkpoint import manifest
+from saturn.checkpoint.black_box_state import (
     commit_pending,
     drop_pending,
     has_pending,
@@ -32,8 +29,12 @@ from saturn.worker.black_box_state import (
     read_whole,
     write_pending,
 )
-from saturn.worker.data import Data, Position
-from saturn.worker.stepper import build_data, build_model
+from saturn.data import seeds
+from saturn.data.slices import Data, Position
+from saturn.definition import TaskDefinition
+from saturn.strategy import Strategy
+from saturn.training.accumulation import Accumulation
+from saturn.training.stepper import build_data, build_model
 
 #: Least seconds between two progress reports.
 _PROGRESS_EVERY_S = 0.25

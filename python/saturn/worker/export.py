@@ -11,9 +11,9 @@ import shutil
 import sys
 from pathlib import Path
 
+from saturn.checkpoint import huggingface, manifest
 from saturn.definition import TaskDefinition
-from saturn.worker import huggingface, manifest
-from saturn.worker.device_memory import lift
+from saturn.rank.device_memory import lift
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
 

@@ -16,7 +16,7 @@ from torch import nn
 from saturn.definition import TaskDefinition
 from saturn.sizes import size_text
 from saturn.techniques.interface import Knobs, Setting, Technique
-from saturn.worker.optimizer import build_optimizer
+from saturn.training.optimizer import build_optimizer
 
 #: Side of a probe tensor by its number of dimensions. A probe is large enough for optimizers that
 #: compress the state of large tensors alone.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from saturn.worker.process import seconds_alive
+from saturn.rank.process import seconds_alive
 
 
 class Laps:

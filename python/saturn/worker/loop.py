@@ -12,19 +12,19 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
+from saturn.checkpoint.background_save import Save
+from saturn.checkpoint.checkpoints import Checkpoints
+from saturn.data.slices import Position, Slice
 from saturn.definition import TaskDefinition
+from saturn.rank.gang import Gang
 from saturn.techniques.interface import Technique
-from saturn.worker.background_save import Save
-from saturn.worker.checkpoint import Checkpoints
-from saturn.worker.data import Position, Slice
+from saturn.training.optimizer_groups import OptimizerGroups
+from saturn.training.stepper import Stepper
 from saturn.worker.export import export
-from saturn.worker.gang import Gang
 from saturn.worker.laps import Laps
 from saturn.worker.metrics import Metrics
-from saturn.worker.optimizer_groups import OptimizerGroups
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
-from saturn.worker.stepper import Stepper
 
 #: Least seconds between two progress reports.
 _PROGRESS_EVERY_S = 0.25

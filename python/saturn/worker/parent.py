@@ -23,7 +23,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from saturn.worker.orphans import adopt_orphans, children, die_with_parent
+from saturn.rank.orphans import adopt_orphans, children, die_with_parent
 
 
 class Parent:

@@ -19,13 +19,15 @@ import torch
 
 from saturn import definition as definitions
 from saturn.definition import TaskDefinition
-from saturn.worker import black_box, device_memory, load_technique, output
+from saturn.rank import device_memory
+from saturn.rank.exceptions import TaskError
+from saturn.rank.failure import describe
+from saturn.rank.gang import Gang
+from saturn.rank.process import device_of, settle
+from saturn.worker import black_box, load_technique, output
 from saturn.worker import spec as specs
-from saturn.worker.failure import TaskError, describe
-from saturn.worker.gang import Gang
 from saturn.worker.lock import hold_workers_lock
 from saturn.worker.loop import train
-from saturn.worker.process import device_of, settle
 from saturn.worker.report import Reporter
 from saturn.worker.trial import trial
 

@@ -19,19 +19,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from saturn.checkpoint import cost as checkpoint_cost
+from saturn.data.slices import Position
 from saturn.definition import TaskDefinition
+from saturn.rank.device_memory import lift
+from saturn.rank.failure import describe
+from saturn.rank.gang import Gang
+from saturn.rank.memory import PeakMemory
+from saturn.rank.process import seconds_alive
 from saturn.techniques.interface import Knobs, Setting, Technique
-from saturn.worker import checkpoint_cost
-from saturn.worker.data import Position
-from saturn.worker.device_memory import lift
-from saturn.worker.failure import describe
+from saturn.training.stepper import Stepper, build_model
 from saturn.worker.fit import Fit, optimizer_state_ratio
-from saturn.worker.gang import Gang
-from saturn.worker.memory import PeakMemory
-from saturn.worker.process import seconds_alive
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
-from saturn.worker.stepper import Stepper, build_model
 
 Outcome = dict[str, Any]
 

@@ -1,0 +1,308 @@
+"""Save and load the training state of a managed task, under any layout.
+
+State is the model's and the optimizer's tensors by unsplit parameter names, in PyTorch's
+distributed checkpoint format (DCP), so any technique loads any other's. Learning rates and other
+group settings are the task's, and are rebuilt, not stored, but for those that changed since (see
+`optimizer_groups`, `lr_schedule`); random streams are seeded anew (see `seeds`). Non-persistent
+buffers stay as the model built them.
+
+A save may run in the background: the state is copied to host memory, training goes on, and a
+thread of each rank writes. It does on GPUs; on CPU slots only where saving mostly waits for the
+disk, since copying, digesting and writing need the core that trains. There is never more than one
+at a time. One that fails costs nothing but itself; the next is then made while training waits, and
+what fails there fails the attempt.
+
+Which directories count, and how one is committed, is in `manifest`.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
+from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
+from torch.distributed.tensor import DTensor
+
+from saturn import durable
+from saturn.checkpoint import manifest
+from saturn.checkpoint.background_save import BackgroundSave, Save
+from saturn.checkpoint.black_box_state import saved_model
+from saturn.checkpoint.optimizer_state import OPTIONS, OptimizerRoom, tensors_of
+from saturn.checkpoint.writer import CheckpointWriter, Digest, StagingPlanner
+from saturn.data.slices import Position
+from saturn.rank.gang import Gang
+from saturn.rank.memory import available_host_bytes
+from saturn.techniques.interface import ParallelModel
+from saturn.training.lr_schedule import LrSchedule
+from saturn.training.optimizer_groups import OptimizerGroups
+
+#: Prefix of the optimizer's entries in DCP's index.
+_OPTIMIZER = "optimizer."
+#: Less state than this is written sooner than a thread is of use.
+_LEAST_BACKGROUND_BYTES = 16 << 20
+#: Share of a save that a CPU slot must have spent waiting, for the disk above all, for the next to
+#: go to the background: what is computing of it takes the same core either way.
+_LEAST_WAITING_SHARE = 0.5
+#: Share of the host's free memory that copies of the state may take, all ranks together.
+_STAGED_SHARE = 0.5
+
+
+class Checkpoints:
+    """The checkpoints of one task, as one rank of a gang writes and reads them."""
+
+    def __init__(
+        self,
+        directory: Path,
+        gang: Gang,
+        about: Mapping[str, Any],
+        groups: OptimizerGroups,
+        lr_schedule: LrSchedule,
+        *,
+        may_stage: bool = True,
+    ) -> None:
+        """`about` is what else a manifest says; without `may_stage`, training always waits."""
+        self._directory = directory
+        self._gang = gang
+        self._groups = groups  # of the optimizer that is saved and loaded here
+        self._lr_schedule = lr_schedule  # of the same
+        self._about = dict(about)
+        self._may_stage = may_stage
+        self._room: dict[Any, torch.Tensor] = {}  # of staged copies, kept between saves
+        self._running: BackgroundSave | None = None
+        self._last_failed = False
+        self._is_worth_it = gang.device.type == "cuda"
+        self._ended: list[Save] = []
+        expect_no_process_group()
+
+    def save(
+        self,
+        parallel: ParallelModel,
+        optimizer: torch.optim.Optimizer,
+        *,
+        step: int,
+        position: Position,
+        loss: float,
+        background: bool = False,
+    ) -> None:
+        """Save after `step` done steps; every rank calls it. What came of it: `take_ended`.
+
+        Waits for a save in the background. With `background` this one may go there too; without,
+        or where it may not, what goes wrong is raised, on every rank.
+        """
+        began = time.monotonic()
+        self.wait()
+        parallel.before_save()
+        state = state_of(parallel, optimizer)
+        content = {
+            "version": manifest.VERSION,
+            "format": "dcp",
+            "step": step,
+            **asdict(position),
+            "loss": loss if math.isfinite(loss) else None,
+            "optimizer_groups": self._groups.changed(),
+            "lr_scheduler": self._lr_schedule.state(),
+            **self._about,
+            **manifest.versions(),
+        }
+        # The same name on every rank; fresh, because no attempt but this one writes here.
+        name = f"{manifest.UNFINISHED}{manifest.step_dir_name(step)}-{self._about['attempt']}"
+        scratch = self._directory / name
+        if self._gang.rank == 0:
+            durable.make_directory(self._directory)
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir()
+        # Nobody writes before it is there.
+        if background and self._all_can_stage(state):
+            group = self._gang.second_group()  # training's own is not for two threads
+            planner = StagingPlanner(self._room)
+
+            def write(staged: Callable[[], None]) -> None:
+                self._write(scratch, state, content, planner, staged, group)
+
+            self._running = BackgroundSave(write, step=step, began=began, device=self._gang.device)
+            self._running.wait_until_staged()
+            return
+        self._gang.sum([0.0])
+        write_began, computed_s = time.monotonic(), time.thread_time()
+        self._write(scratch, state, content)
+        self._last_failed = False
+        ended = time.monotonic()
+        taken_s = ended - began
+        if self._gang.device.type == "cpu":
+            write_s, computed_s = ended - write_began, time.thread_time() - computed_s
+            self._is_worth_it = write_s - computed_s > _LEAST_WAITING_SHARE * write_s
+        self._ended.append(Save(step=step, save_s=taken_s, blocked_s=taken_s))
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a save runs in the background."""
+        return self._running is not None and not self._running.has_ended
+
+    def wait(self) -> None:
+        """Wait for the save in the background, if there is one."""
+        if self._running is not None:
+            ended = self._running.result()
+            self._running = None
+            self._last_failed = ended.failure is not None
+            self._ended.append(ended)
+
+    def take_ended(self) -> list[Save]:
+        """The saves that have ended since it was last asked, oldest first."""
+        if not self.is_saving:
+            self.wait()
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _all_can_stage(self, state: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Whether all ranks may copy `state` to host memory, and it is worth it."""
+        num_bytes = sum(local_bytes(value) for part in state.values() for value in part.values())
+        held = sum(local_bytes(copy) for copy in self._room.values())
+        has_room = (
+            num_bytes - held <= _STAGED_SHARE * available_host_bytes() / self._gang.world_size
+        )
+        can = self._may_stage and self._is_worth_it and not self._last_failed and has_room
+        cannot_total, bytes_total = self._gang.sum([not can, num_bytes])
+        return cannot_total == 0 and bytes_total >= _LEAST_BACKGROUND_BYTES
+
+    def _write(
+        self,
+        scratch: Path,
+        state: Mapping[str, Any],
+        content: Mapping[str, Any],
+        planner: StagingPlanner | None = None,
+        staged: Callable[[], None] | None = None,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        """Write `state` and make it the newest checkpoint; every rank, maybe in a thread."""
+
+        def commit(files: dict[str, Digest]) -> None:
+            manifest.commit(scratch, self._directory, {**content, "files": files})
+            manifest.prune(self._directory)
+
+        writer = CheckpointWriter(scratch, commit, staged)
+        try:
+            write_state(state, writer, self._gang, planner=planner, group=group)
+        except BaseException:
+            if self._gang.rank == 0:
+                shutil.rmtree(scratch, ignore_errors=True)  # a full disk needs the room
+            raise
+
+    def newest(self) -> tuple[Path, dict[str, Any]] | None:
+        """The newest checkpoint that verifies, and its manifest; every rank calls it.
+
+        Torn, damaged and foreign directories are passed over.
+        """
+        gang = self._gang
+        # Rank 0's list is the list: the others may see a directory in another state.
+        listed = manifest.found(self._directory) if gang.rank == 0 else []
+        for directory in gang.collect([str(path) for _, path in listed])[0]:
+            path = Path(directory)
+            content = manifest.read(path)
+            wrong = content is None or manifest.verify(
+                path, content, part=gang.rank, parts=gang.world_size
+            )
+            if gang.sum([1.0 if wrong else 0.0])[0] == 0.0 and content is not None:
+                return path, content
+        return None
+
+    def load(
+        self,
+        directory: Path,
+        content: Mapping[str, Any],
+        parallel: ParallelModel,
+        optimizer: torch.optim.Optimizer,
+    ) -> Position:
+        """Load a verified checkpoint into the model and a fresh optimizer; every rank calls it."""
+        module = parallel.module
+        model_state = get_model_state_dict(module, options=OPTIONS)
+        if content["format"] == "torch":
+            # Saved by a black-box technique: the model alone.
+            set_model_state_dict(
+                module,
+                saved_model(directory, self._gang.device),
+                options=StateDictOptions(full_state_dict=True),
+            )
+            self._lr_schedule.skip(content["step"])
+        else:
+            reader = FileSystemReader(directory)
+            saved = {
+                key.removeprefix(_OPTIMIZER): entry
+                for key, entry in reader.read_metadata().state_dict_metadata.items()
+                if key.startswith(_OPTIMIZER)
+            }
+            with parallel.optimizer_memory():
+                room = OptimizerRoom(module, optimizer, saved)
+            load_distributed(
+                {"model": model_state, "optimizer": room.state},
+                storage_reader=reader,
+                no_dist=self._gang.world_size == 1,
+            )
+            set_model_state_dict(module, model_state, options=OPTIONS)
+            room.fill()
+            # What the optimizer had counted while its state was made is undone here.
+            self._groups.restore(content["optimizer_groups"])
+            self._lr_schedule.restore(content["lr_scheduler"])
+        return Position.of(content)
+
+
+def state_of(
+    parallel: ParallelModel, optimizer: torch.optim.Optimizer
+) -> dict[str, dict[str, Any]]:
+    """What a checkpoint holds, as this rank holds it: the very tensors, not copies."""
+    return {
+        "model": get_model_state_dict(parallel.module, options=OPTIONS),
+        "optimizer": tensors_of(parallel.module, optimizer),
+    }
+
+
+def expect_no_process_group() -> None:
+    """Silence DCP where it warns, from whichever thread, of one rank without a process group.
+
+    That is what a gang of one is.
+    """
+    warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+
+
+def write_state(
+    state: Mapping[str, Any],
+    writer: CheckpointWriter,
+    gang: Gang,
+    *,
+    planner: StagingPlanner | None = None,
+    group: dist.ProcessGroup | None = None,
+) -> None:
+    """Have all ranks write their shares; what fails on one is raised on every rank."""
+    try:
+        save_distributed(
+            dict(state),
+            storage_writer=writer,
+            planner=planner,
+            process_group=group,
+            no_dist=gang.world_size == 1,
+        )
+    except CheckpointException as error:
+        # What a rank raised, in place of DCP's account of all ranks.
+        raise next(iter(error.failures.values()))[0] from None
+
+
+def local_bytes(value: Any) -> int:
+    """Bytes of this rank's part of an entry of a state dict."""
+    if isinstance(value, DTensor):
+        value = value.to_local()
+    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0

@@ -1,0 +1,99 @@
+"""Batches as nested data: how many samples they hold, a slice of them, a copy on a device.
+
+Tensors, numpy arrays, tuples, named tuples, lists and mappings are understood; a list without
+tensors in it counts as a list of samples. Anything else passes through untouched where it needn't
+be cut, and is an error where it must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from saturn.rank.exceptions import TaskError
+
+
+def num_samples(batch: Any) -> int | None:
+    """Samples in a batch: the first dimension of its first array; None where it holds none."""
+    return _first_size(batch)
+
+
+def take(batch: Any, start: int, stop: int) -> Any:
+    """Samples `start` to `stop` of a batch, every array cut alike.
+
+    Raises a task error where the batch holds something that can't be cut.
+    """
+    size = num_samples(batch)
+    if size is None:
+        raise TaskError(
+            f"get_dataloader's batches are {_kind(batch)} without any tensor, so Saturn can't "
+            "tell how to cut them over devices"
+        )
+    return _take(batch, start, stop, size)
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """The batch with every tensor on `device`; the batch itself where nothing has to move."""
+    if device.type == "cpu":
+        return batch
+    return _map(batch, lambda value: _move(value, device))
+
+
+def _move(value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    move = getattr(value, "to", None)
+    return move(device) if callable(move) else value
+
+
+def _take(value: Any, start: int, stop: int, size: int) -> Any:
+    def cut(leaf: Any) -> Any:
+        shape = getattr(leaf, "shape", None)
+        if shape is not None and len(shape) > 0:
+            if shape[0] != size:
+                raise TaskError(
+                    f"get_dataloader's batches hold arrays of {size} and of {shape[0]} samples; "
+                    "to cut a batch over devices, every array needs the samples first"
+                )
+            return leaf[start:stop]
+        if isinstance(leaf, list) and len(leaf) == size:
+            return leaf[start:stop]
+        if shape is not None or leaf is None or isinstance(leaf, bool | int | float | str):
+            return leaf
+        raise TaskError(
+            f"get_dataloader's batches hold {_kind(leaf)}, which Saturn can't cut over devices; "
+            "use tensors, tuples, lists and mappings, or a map-style dataset"
+        )
+
+    return _map(value, cut)
+
+
+def _first_size(value: Any) -> int | None:
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) > 0 else None
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, tuple | list):
+        for inner in value:
+            if (size := _first_size(inner)) is not None:
+                return size
+    return None
+
+
+def _map(value: Any, function: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _map(inner, function) for key, inner in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_map(inner, function) for inner in value))
+    if isinstance(value, tuple):
+        return tuple(_map(inner, function) for inner in value)
+    if isinstance(value, list) and _first_size(value) is not None:
+        return [_map(inner, function) for inner in value]
+    return function(value)
+
+
+def _kind(value: Any) -> str:
+    return f"a {type(value).__name__}"

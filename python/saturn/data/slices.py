@@ -1,0 +1,271 @@
+"""The data of a task, as one rank reads it: its slice of every global batch, from any position.
+
+The order of samples belongs to the task (see `sampling`), so a position is two numbers: epoch, and
+batch in it. Map-style datasets are read from there at once. Streams (iterable datasets, or any
+iterable of batches) are read by every rank in full, cut, and read over again up to the position
+on resume; the person is told how far that is, and what it cost.
+
+Not here: moving a slice to a device, and what a slice counts in the loss beyond its samples.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from saturn.data import nested, seeds
+from saturn.data.fetch import FetchKey, SliceDataset, WorkerStart, same
+from saturn.data.sampling import epoch_batches, num_batches
+from saturn.rank.exceptions import TaskError
+from saturn.rank.failure import task_function
+
+#: Seconds between two words on how far a stream has been read again.
+_TELL_EVERY_S = 30.0
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where training stands: `batch` of `epoch` comes next.
+
+    `samples` have been seen, in `batches` of the loader, since the task began.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    samples: int = 0
+    batches: int = 0
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> Position:
+        """The position in a checkpoint's manifest, which holds the fields of one."""
+        return cls(**{field.name: manifest[field.name] for field in fields(cls)})
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One data rank's part of one global batch."""
+
+    batch: Any
+    num_samples: int  # that count; 0 where there was none for this rank and `batch` is a stand-in
+    num_global: int  # samples of the global batch
+    after: Position  # where training stands once this batch is done
+
+
+class Data:
+    """A task's loader, and the slices of it for one data rank."""
+
+    def __init__(
+        self,
+        get_dataloader: Callable[[], Any],
+        *,
+        seed: int,
+        pin_memory: bool = False,
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._get_dataloader = get_dataloader
+        self._seed = seed
+        self._pin_memory = pin_memory  # whether pinning can help: only where there is a GPU
+        self._note = note
+        self.loader = self._make_loader()
+
+    @property
+    def batches_per_epoch(self) -> int | None:
+        """Batches in one pass; None for a loader without length."""
+        return num_batches(self.loader)
+
+    def slices(
+        self, start: Position, *, data_rank: int = 0, data_size: int = 1
+    ) -> Generator[Slice, None, None]:
+        """This rank's slice of every batch from `start` on, epoch after epoch, without end."""
+        if _is_map_style(self.loader):
+            return self._fetch(start, data_rank, data_size)
+        return self._stream(start, data_rank, data_size)
+
+    def _make_loader(self) -> Any:
+        seeds.seed_all(self._seed)
+        with task_function("get_dataloader"):
+            loader = self._get_dataloader()
+        if not hasattr(loader, "__iter__"):
+            raise TaskError(
+                f"get_dataloader returned a {type(loader).__name__}; it must return a DataLoader, "
+                "or an iterable of batches"
+            )
+        return loader
+
+    # Map-style datasets.
+
+    def _fetch(
+        self, start: Position, data_rank: int, data_size: int
+    ) -> Generator[Slice, None, None]:
+        loader = self.loader
+        ready_made = loader.batch_sampler is None
+        dataset = SliceDataset(loader.dataset, loader.collate_fn, self._seed, ready_made=ready_made)
+        planned: deque[_Planned] = deque()
+        keys = self._keys(start, planned, *((0, 1) if ready_made else (data_rank, data_size)))
+        workers: dict[str, Any] = {}
+        if loader.num_workers > 0:
+            workers = {
+                "timeout": loader.timeout,
+                "worker_init_fn": WorkerStart(loader.worker_init_fn),
+                "multiprocessing_context": loader.multiprocessing_context,
+                "prefetch_factor": loader.prefetch_factor,
+            }
+        own: DataLoader[Any] = DataLoader(
+            dataset,
+            batch_size=None,
+            sampler=keys,
+            collate_fn=same,
+            num_workers=loader.num_workers,
+            pin_memory=loader.pin_memory and self._pin_memory,
+            **workers,
+        )
+        with seeds.forked():
+            fetched = iter(own)
+        samples, batches = start.samples, start.batches
+        while True:
+            with task_function("get_dataloader's loader"):
+                batch = next(fetched)
+            plan = planned.popleft()
+            if ready_made:
+                piece, counted, size = _cut(batch, data_rank, data_size)
+            else:
+                piece, counted, size = batch, plan.num_samples, plan.num_global
+            samples, batches = samples + size, batches + 1
+            yield Slice(piece, counted, size, Position(plan.epoch, plan.batch, samples, batches))
+
+    def _keys(
+        self,
+        start: Position,
+        planned: deque[_Planned],
+        data_rank: int,
+        data_size: int,
+    ) -> Iterator[FetchKey]:
+        """What to fetch, in order; what each slice counts goes to `planned`.
+
+        The loader asks ahead of training, so this runs ahead too.
+        """
+        epoch, first = start.epoch, start.batch
+        while True:
+            position = 0
+            batches = epoch_batches(self.loader, self._seed, epoch)
+            for number, indices in enumerate(batches):
+                size = len(indices)
+                if number >= first:
+                    low, high = _bounds(size, data_rank, data_size)
+                    after = (epoch, number + 1) if number + 1 < len(batches) else (epoch + 1, 0)
+                    planned.append(_Planned(high - low, size, *after))
+                    # A rank without samples computes on one that counts nothing, so that it
+                    # takes part in every collective.
+                    own = indices[low:high] or indices[:1]
+                    yield FetchKey(epoch, position + (low if low < high else 0), own)
+                position += size
+            epoch, first = epoch + 1, 0
+
+    # Streams.
+
+    def _stream(
+        self, start: Position, data_rank: int, data_size: int
+    ) -> Generator[Slice, None, None]:
+        samples, batches = start.samples, start.batches
+        began = told = time.monotonic()
+        number, epoch, iterator = 0, start.epoch, self._open_stream(start.epoch)
+        while True:
+            batch, found = self._next_of_stream(iterator, epoch, number)
+            if not found:
+                if number == 0:
+                    raise TaskError(
+                        f"get_dataloader's loader gave no batch in epoch {epoch}; it must give "
+                        "batches each time it is iterated"
+                    )
+                epoch, number = epoch + 1, 0
+                iterator = self._open_stream(epoch)
+                continue
+            number += 1
+            if epoch == start.epoch and number <= start.batch:
+                now = time.monotonic()
+                if number == start.batch:
+                    self._note(
+                        f"read {number} batches of the stream again to reach where training "
+                        f"stands: {now - began:.1f} s (a map-style dataset would start there at "
+                        "once)"
+                    )
+                elif now - told >= _TELL_EVERY_S:
+                    told = now
+                    self._note(
+                        f"reading the stream again to reach where training stands: {number} of "
+                        f"{start.batch} batches after {now - began:.0f} s"
+                    )
+                continue
+            piece, counted, size = _cut(batch, data_rank, data_size)
+            samples, batches = samples + size, batches + 1
+            # The end of an epoch is only found by reading on, so a position may be one past it.
+            yield Slice(piece, counted, size, Position(epoch, number, samples, batches))
+
+    def _open_stream(self, epoch: int) -> Iterator[Any]:
+        loader = self.loader
+        if _read_once(loader) and epoch > 0:
+            # A generator can be read once: make another for each further epoch.
+            loader = self.loader = self._make_loader()
+        if isinstance(loader, DataLoader):
+            loader.pin_memory = loader.pin_memory and self._pin_memory
+            if loader.num_workers > 0 and not isinstance(loader.worker_init_fn, WorkerStart):
+                loader.worker_init_fn = WorkerStart(loader.worker_init_fn)
+            if loader.generator is not None:
+                loader.generator.manual_seed(seeds.epoch_seed(self._seed, epoch))
+        seeds.seed_fetch(seeds.epoch_seed(self._seed, epoch))
+        with task_function("get_dataloader's loader"):
+            return iter(loader)
+
+    def _next_of_stream(self, iterator: Iterator[Any], epoch: int, number: int) -> tuple[Any, bool]:
+        # Streams read in this process draw from the generators that the model also uses.
+        seeds.seed_fetch(seeds.sample_seed(self._seed, epoch, number))
+        with task_function("get_dataloader's loader"):
+            try:
+                return next(iterator), True
+            except StopIteration:
+                return None, False
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A slice that the loader was asked for: what it counts, and where training stands after."""
+
+    num_samples: int
+    num_global: int
+    epoch: int
+    batch: int
+
+
+def _cut(batch: Any, data_rank: int, data_size: int) -> tuple[Any, int, int]:
+    """(slice, samples that count in it, samples in all) of a ready-made batch."""
+    if data_size == 1:
+        size = nested.num_samples(batch) or 1  # where it can't be told, a batch counts as one
+        return batch, size, size
+    size = nested.num_samples(batch) or 0
+    low, high = _bounds(size, data_rank, data_size)
+    piece = nested.take(batch, low, high) if low < high else nested.take(batch, 0, 1)
+    return piece, high - low, size
+
+
+def _read_once(loader: Any) -> bool:
+    """Whether `loader` is an iterator, which can be read only once."""
+    return hasattr(loader, "__next__")
+
+
+def _is_map_style(loader: Any) -> bool:
+    """Whether Saturn can sample for the loader: a DataLoader as torch made it, with indices."""
+    return (
+        isinstance(loader, DataLoader)
+        and type(loader).__iter__ is DataLoader.__iter__
+        and not isinstance(loader.dataset, IterableDataset)
+    )
+
+
+def _bounds(size: int, data_rank: int, data_size: int) -> tuple[int, int]:
+    """The part of `size` samples that falls to one of `data_size` ranks, even to one sample."""
+    return size * data_rank // data_size, size * (data_rank + 1) // data_size

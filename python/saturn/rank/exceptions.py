@@ -1,0 +1,14 @@
+"""What is raised on purpose in a rank: the task's own doing, and a technique's refusal.
+
+Without torch: the face imports the interface of techniques, which has the refusal from here.
+"""
+
+from __future__ import annotations
+
+
+class TaskError(Exception):
+    """The task's own doing; the message says which of its functions, and what would be right."""
+
+
+class NotApplicable(Exception):
+    """The technique can't run this task; the message says why, in words."""

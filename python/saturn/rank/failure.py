@@ -1,0 +1,186 @@
+"""Tell one failure from another, in the words of the protocol.
+
+Kinds: `task` (the task's own functions, named), `out_of_memory`, `no_space` (a disk or quota is
+full), `peer_lost` (an echo of another rank's failure, never the cause), `not_applicable` (the
+technique said so), `error` (the rest). Memory and space come first: running out inside a task's
+function is no fault of that function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from saturn.rank.device_memory import is_limited
+from saturn.rank.exceptions import NotApplicable, TaskError
+
+#: Where the frames lie that tell a user nothing: in Saturn, but for the techniques. Ranks write
+#: whole tracebacks to their logs.
+_SATURN = Path(__file__).parent.parent
+_OWN_FILES, _TECHNIQUES = f"{_SATURN}{os.sep}", f"{_SATURN / 'techniques'}{os.sep}"
+#: Longest traceback sent, in characters; the beginning and the end are kept.
+_MAX_TRACEBACK = 20_000
+
+# Messages, because a failed CPU allocation and a lost gloo peer are plain RuntimeErrors.
+_OUT_OF_MEMORY_TEXTS = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "out of memory",  # of CUDA, and of NCCL on top of it
+    "bad_alloc",
+    "unable to allocate shared memory",  # of a DataLoader's workers
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "is killed by signal: killed",  # a DataLoader worker, by the kernel's memory killer
+)
+#: What a thread that can't start says: for lack of memory only where a limit is in force.
+_NO_THREAD_TEXTS = ("can't start new thread", "resource temporarily unavailable")
+_NO_SPACE_TEXTS = ("no space left on device", "disk quota exceeded")
+_PEER_LOST_TEXTS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "application timeout caused pair closure",
+    "timed out waiting",
+    "remote process exited",
+    "connection refused",
+    "socket closed",
+    "pair closure",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One rank's failure as it is reported."""
+
+    kind: str
+    error: str  # one line
+    traceback: str
+
+    def message(self) -> dict[str, Any]:
+        """The protocol's line."""
+        return {
+            "type": "failed",
+            "kind": self.kind,
+            "error": self.error,
+            "traceback": self.traceback,
+        }
+
+
+@contextlib.contextmanager
+def task_function(name: str) -> Iterator[None]:
+    """Run a function of the task: what it raises becomes a `TaskError` that names it."""
+    try:
+        yield
+    except (TaskError, NotApplicable):
+        raise
+    except Exception as error:
+        raise TaskError(f"{name} raised {_one_line(error)}") from error
+
+
+def describe(error: BaseException) -> Failure:
+    """Classify `error`, looking through what caused it."""
+    chain = list(_chain(error))
+    for kind, is_kind in (
+        ("out_of_memory", _is_out_of_memory),
+        ("no_space", _is_no_space),
+        ("peer_lost", _is_peer_lost),
+    ):
+        for link in chain:
+            if is_kind(link):
+                return Failure(kind=kind, error=_one_line(link), traceback=_format(link))
+    for link in chain:
+        if isinstance(link, NotApplicable):
+            return Failure(kind="not_applicable", error=str(link), traceback="")
+        if isinstance(link, TaskError):
+            # Where the task's function raised, its own exception says where.
+            text = "" if link.__cause__ is None else _format(link.__cause__)
+            return Failure(kind="task", error=str(link), traceback=text)
+    return Failure(kind="error", error=_one_line(error), traceback=_format(error))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    if not isinstance(error, RuntimeError | OSError):
+        return False
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    texts = (*_OUT_OF_MEMORY_TEXTS, *(_NO_THREAD_TEXTS if is_limited() else ()))
+    text = str(error).lower()
+    return any(part in text for part in texts)
+
+
+def _is_no_space(error: BaseException) -> bool:
+    if not isinstance(error, RuntimeError | OSError):
+        return False
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    # torch's own files, and what a DataLoader's worker raised, which loses its number on the way.
+    text = str(error).lower()
+    return any(part in text for part in _NO_SPACE_TEXTS)
+
+
+def _is_peer_lost(error: BaseException) -> bool:
+    if isinstance(error, dist.DistNetworkError | dist.DistBackendError):
+        return True
+    text = str(error).lower()
+    # Only while in a group: a loader that reads from a network may lose its own connection.
+    return (
+        isinstance(error, RuntimeError)
+        and dist.is_initialized()
+        and any(part in text for part in _PEER_LOST_TEXTS)
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    # A DataLoader worker's exception carries its whole traceback as text; the last line says it.
+    if "Traceback (most recent call last)" in text:
+        text = str(error).strip().splitlines()[-1].strip()
+        return text[:500]
+    name = type(error).__name__
+    return f"{name}: {text[:500]}" if text else name
+
+
+def _format(error: BaseException) -> str:
+    """The traceback without Saturn's own frames: those of the task, the technique, of torch.
+
+    Empty where no frame is left: then the one line says it all.
+    """
+    summary = traceback.TracebackException.from_exception(error)
+    link: traceback.TracebackException | None = summary
+    num_frames = 0
+    while link is not None:
+        kept = [frame for frame in link.stack if not _is_own(frame.filename)]
+        link.stack = traceback.StackSummary.from_list(kept)
+        num_frames += len(kept)
+        link = link.__cause__ or link.__context__
+    if num_frames == 0:
+        return ""
+    text = "".join(summary.format())
+    if len(text) > _MAX_TRACEBACK:
+        half = _MAX_TRACEBACK // 2
+        text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+    return text
+
+
+def _is_own(file: str) -> bool:
+    return file.startswith(_OWN_FILES) and not file.startswith(_TECHNIQUES)

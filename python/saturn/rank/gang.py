@@ -1,0 +1,118 @@
+"""The gang as one rank sees it: who it is, and how the ranks agree.
+
+The process group opens on first need, over a file that the runtime makes fresh for each attempt,
+so no port is ever raced for. A gang of one never opens one unless its technique asks for a mesh.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from saturn.rank.device_memory import DeviceMemory
+
+#: How long a rank waits for a peer in one collective. Long, because the runtime notices a dead
+#: rank at once and ends the gang; this only bounds a hang nobody else sees.
+_COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+
+
+class Gang:
+    """One rank's place among its peers."""
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        device: torch.device,
+        rendezvous: Path,
+        device_memory_bytes: int | None = None,
+    ) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.device = device
+        self.device_memory = DeviceMemory(device, device_memory_bytes)
+        self._store = FileStore(str(rendezvous), world_size) if world_size > 1 else None
+        #: Where this attempt may leave files: its own directory, in the run's.
+        self.scratch = rendezvous.parent
+        self._opened = 0
+        self._second_group: dist.ProcessGroup | None = None
+
+    def open(self) -> None:
+        """Open the process group, where it isn't open yet. Every rank must call it."""
+        if dist.is_initialized():
+            return
+        store: Store = self._store or HashStore()
+        # Each opening has names of its own in the store: a trial opens several groups in a row.
+        store = PrefixStore(f"group-{self._opened}", store)
+        self._opened += 1
+        backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+        dist.init_process_group(
+            backend,
+            store=store,
+            rank=self.rank,
+            world_size=self.world_size,
+            timeout=_COLLECTIVE_TIMEOUT,
+            device_id=self.device if self.device.type == "cuda" else None,
+        )
+
+    def second_group(self) -> dist.ProcessGroup | None:
+        """A group of the same ranks, for the CPU and another thread; None for a gang of one.
+
+        Every rank must call it. There is one, opened on first need.
+        """
+        if self.world_size > 1 and self._second_group is None:
+            self.open()
+            opened = dist.new_group(backend="gloo", timeout=_COLLECTIVE_TIMEOUT)
+            self._second_group = cast(dist.ProcessGroup, opened)  # a number for non-members
+        return self._second_group
+
+    def close(self) -> None:
+        """Close the process group; peers still waiting in a collective see a lost connection."""
+        self._second_group = None
+        # Models and wrappers hold the group's connections open until they are gone.
+        gc.collect()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        gc.collect()
+
+    def mesh(self, shape: Sequence[int], *, names: Sequence[str]) -> DeviceMesh:
+        """A device mesh of `shape` over all ranks, opening the process group."""
+        self.open()
+        return init_device_mesh(self.device.type, tuple(shape), mesh_dim_names=tuple(names))
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Each value summed over the ranks, in float64. One collective; none for a gang of one."""
+        if self.world_size == 1:
+            return list(values)
+        self.open()
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor)
+        return [float(value) for value in tensor]
+
+    def collect(self, value: Any) -> list[Any]:
+        """Every rank's `value` (small, picklable), in rank order, on every rank."""
+        if self.world_size == 1:
+            return [value]
+        self.open()
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return values
+
+    def exchange(self, key: str, text: str) -> list[str]:
+        """Every rank's `text`, in rank order, through the store alone.
+
+        Works where some ranks have lost their process group; blocks until every rank has come.
+        """
+        if self._store is None:
+            return [text]
+        self._store.set(f"{key}/{self.rank}", text)
+        return [self._store.get(f"{key}/{rank}").decode() for rank in range(self.world_size)]

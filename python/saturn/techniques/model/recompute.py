@@ -1,0 +1,96 @@
+"""Activation checkpointing: layers keep only their inputs, and run again in the backward pass.
+
+The knob `activation_checkpointing` of `ddp`, `fsdp`, `tensor` and `tensor+fsdp`; `offload` runs
+layers twice as well and shares the conditions. A layer runs the same both times: torch brings back
+the autocast state, and this file the random streams, Python's and numpy's included.
+
+Layers are changed in place, by a `forward` of their own: names and module hooks stay as they are.
+What a layer changes besides its outputs would change twice. Batch norm does (see
+`reason_against`), and so does a cache of keys and values, which models don't need in training
+(see `without_cache`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.utils.checkpoint import checkpoint
+
+from saturn.data.seeds import RandomState
+from saturn.techniques.interface import NotApplicable
+from saturn.techniques.model.layers import repeated_layers
+
+if TYPE_CHECKING:
+    import torch
+
+ACTIVATION_CHECKPOINTING = "activation_checkpointing"
+
+
+def reason_against(module: nn.Module) -> str | None:
+    """Why the repeated layers of `module` can't run twice a step; None where they can."""
+    layers = repeated_layers(module)
+    if not layers:
+        return "no list of repeated layers (a ModuleList or Sequential) was found in the model"
+    for layer in layers:
+        for inner in layer.modules():
+            # Instance norm, the other one, looks at one sample and keeps statistics when asked to.
+            is_norm = isinstance(inner, _NormBase) and inner.training
+            if is_norm and (isinstance(inner, _BatchNorm) or inner.track_running_stats):
+                return (
+                    "its layers hold batch norm in training mode, whose statistics would count "
+                    "each batch twice if a layer ran twice"
+                )
+    return None
+
+
+def checkpoint_layers(module: nn.Module, device: torch.device) -> None:
+    """Make each repeated layer of `module` forget its activations and recompute them.
+
+    Before sharding. Raises `NotApplicable` where that can't be.
+    """
+    if (reason := reason_against(module)) is not None:
+        raise NotApplicable(f"no activation checkpointing: {reason}")
+    without_cache(module)
+    for layer in repeated_layers(module):
+        layer.forward = _checkpointed(layer.forward, device)
+
+
+def without_cache(module: nn.Module) -> None:
+    """Tell transformers' models not to keep keys and values, as they do by default."""
+    for part in module.modules():
+        config: Any = getattr(part, "config", None)
+        if getattr(config, "use_cache", False) is True:
+            config.use_cache = False
+
+
+def refuse_caches(values: Any) -> None:
+    """Raise `NotApplicable` where one of `values`, a layer's arguments, is filled as it runs."""
+    caches = sys.modules.get("transformers.cache_utils")
+    if caches is not None and any(isinstance(value, caches.Cache) for value in values):
+        raise NotApplicable(
+            "the model is called with use_cache=True, and a layer that runs twice would fill the "
+            "cache twice; leave use_cache out of the batch"
+        )
+
+
+def _checkpointed(forward: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+    def forward_with_checkpoint(*args: Any, **kwargs: Any) -> Any:
+        refuse_caches([*args, *kwargs.values()])
+
+        def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+            return nullcontext(), RandomState.now(device).again()
+
+        return checkpoint(
+            *(forward, *args),
+            use_reentrant=False,
+            preserve_rng_state=False,
+            context_fn=contexts,
+            **kwargs,
+        )
+
+    return forward_with_checkpoint

@@ -1,0 +1,128 @@
+"""`offload`: a model larger than its device trains on one, its layers streamed through.
+
+Parameters, gradients and optimizer state live in the slow tier (see `slow_tier`), and the
+optimizer steps there. The repeated layers come to the device one at a time, in the forward and
+again in the backward pass (see `streaming`), which costs a second forward; what is outside of them
+(embeddings, head) is on the device from the start of a forward to the end of its backward.
+Buffers stay on the device.
+
+One rank only. Knob: `attention`, see there.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from saturn.techniques import memory_bounds
+from saturn.techniques.data_parallel import DataParallelModel
+from saturn.techniques.interface import (
+    Knobs,
+    NotApplicable,
+    Objective,
+    ParallelModel,
+    Setting,
+    Technique,
+)
+from saturn.techniques.model import attention, recompute
+from saturn.techniques.model.layers import repeated_layers
+from saturn.techniques.offload.courier import Courier
+from saturn.techniques.offload.slow_tier import SlowTier
+from saturn.techniques.offload.streaming import Streamed, StreamedLayers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from torch import Tensor, nn
+
+    from saturn.rank.gang import Gang
+
+
+class Offload(Technique):
+    """Layers streamed through one device."""
+
+    def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
+        if (reason := _reason_against(module, setting.gpus)) is not None:
+            return reason
+        # Training so is possible, and a plan that says so is obeyed; a trial would only measure
+        # `ddp` with copies added.
+        if (reason := memory_bounds.room_to_spare(module, setting)) is not None:
+            return f"streaming can only be slower than ddp: {reason}"
+        return None
+
+    def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
+        return attention.with_back_ends([{}], module, setting)
+
+    def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
+        return memory_bounds.streamed_bytes(module)
+
+    def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
+        if (reason := _reason_against(module, gang.world_size)) is not None:
+            raise NotApplicable(reason)
+        attention.set_back_end(module, knobs)
+        recompute.without_cache(module)
+        if gang.device.type == "cuda":
+            torch.set_num_threads(_threads_a_gpu())
+        return _OffloadedModel(module, gang)
+
+
+class _OffloadedModel(DataParallelModel):
+    """The only rank's."""
+
+    def __init__(self, module: nn.Module, gang: Gang) -> None:
+        super().__init__(module, module, gang)
+        self._tier = SlowTier(gang.device, gang.scratch)
+        self._courier = Courier.to(gang.device)
+        layers = repeated_layers(module)
+        inside = {id(parameter) for layer in layers for parameter in layer.parameters()}
+        rest = [p for p in module.parameters() if id(p) not in inside]
+        StreamedLayers(layers, self._tier, self._courier)
+        self._rest = Streamed(rest, self._tier)
+        self._tier.moved()
+        _move_buffers(module, gang.device)
+
+    def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
+        rest = self._rest
+        # Gradients of an earlier part of the step are in the slow tier, and set aside: what is
+        # added to them must be on the same device.
+        before = [parameter.grad for parameter in rest.trainable]
+        for parameter in rest.trainable:
+            parameter.grad = None
+        with rest.on_device(self._courier.bring(rest.data())):
+            loss = super().forward_backward(batch, objective, share)
+            found = [parameter.grad for parameter in rest.trainable]
+            for parameter in rest.trainable:
+                parameter.grad = None
+        for parameter, gradient in zip(rest.trainable, before, strict=True):
+            parameter.grad = gradient
+        rest.add_gradients(found)
+        self._courier.finish()
+        return loss
+
+    def optimizer_memory(self) -> AbstractContextManager[Any]:
+        return self._tier.optimizer_memory()
+
+
+def _reason_against(module: nn.Module, gpus: int) -> str | None:
+    if gpus > 1:
+        return f"layers are streamed through one device, and there are {gpus}: see fsdp"
+    return recompute.reason_against(module)
+
+
+def _move_buffers(module: nn.Module, device: torch.device) -> None:
+    moved: dict[int, Tensor] = {}
+    for part in module.modules():
+        for name, buffer in part._buffers.items():
+            if buffer is not None:
+                part._buffers[name] = moved.setdefault(id(buffer), buffer.to(device))
+
+
+def _threads_a_gpu() -> int:
+    """This rank's share of the cores, for the optimizer; ranks have one thread otherwise."""
+    gpus = Path("/proc/driver/nvidia/gpus")
+    num_gpus = len(list(gpus.iterdir())) if gpus.is_dir() else 1
+    return max(1, len(os.sched_getaffinity(0)) // max(1, num_gpus))

@@ -1,0 +1,244 @@
+"""What one stage's first run on micro-batches of a new shape finds out, for itself and the others.
+
+It learns what each of its layers gives, which arguments the stage lacks at its first layer, and
+whether random numbers are drawn. It also sees what makes a model unfit for stages, and raises
+`NotApplicable` then: layers whose effects the stages that skip them would miss, buffers that a
+forward changes, stages that get different values for one argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from saturn.data import seeds
+from saturn.techniques.interface import NotApplicable
+from saturn.techniques.pipeline.absent import AbsentTensor, is_absent
+from saturn.techniques.pipeline.arguments import Arguments, map_leaves
+
+
+@dataclass(frozen=True)
+class Made:
+    """A tensor that a layer makes."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Passed:
+    """An argument that a layer gives back as it is: its number among the arguments' leaves."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """An argument that a stage lacks at its first layer, and gets from the one before."""
+
+    number: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass
+class Found:
+    """What one stage tells the others. Plain data."""
+
+    outputs: dict[int, Any] = field(default_factory=dict)  # of each layer, of `Made` and the like
+    changed: dict[int, list[int]] = field(default_factory=dict)  # arguments written to in place
+    lacking: list[Lacking] = field(default_factory=list)
+    draws: bool = False
+    #: Digests of the arguments of the stage's first layer, and of the next stage's.
+    arriving: list[Any] = field(default_factory=list)
+    leaving: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class Shapes:
+    """What all stages have found, for one shape of micro-batch."""
+
+    outputs: dict[int, Any] = field(default_factory=dict)
+    changed: dict[int, list[int]] = field(default_factory=dict)
+    lacking: list[list[Lacking]] = field(default_factory=list)  # of each stage
+    draws: bool = False
+
+    def add(self, found: Found) -> None:
+        """What the next stage has found."""
+        self.outputs |= found.outputs
+        self.changed |= found.changed
+        self.lacking.append(found.lacking)
+        self.draws |= found.draws
+
+
+class Rehearsal:
+    """One stage's; its methods are called as the forward goes."""
+
+    def __init__(self, module: nn.Module, device: torch.device, before: Found | None) -> None:
+        """`before` is what the stage before found; None for the first."""
+        self.found = Found()
+        self._before = before
+        self._module = module
+        self._device = device
+        self._buffers = _versions(module)
+        self._kept: set[tuple[str, int]] = set()
+        self._random_state: seeds.RandomState | None = None
+
+    def seed(self, seed: int) -> None:
+        """Seed what comes next, and see whether anything was drawn since the last time."""
+        if self._random_state is not None:
+            self.found.draws |= self._random_state.has_moved()
+        seeds.seed_batch(seed, self._device)
+        self._random_state = seeds.RandomState.now(self._device)
+
+    def first_layer(self, name: str, leaves: list[Any], numbers: Sequence[int]) -> list[Any]:
+        """The stage's first layer lacks the arguments with `numbers`; gives zeros for them."""
+        for number in numbers:
+            dtype = self._type_sent(number) or leaves[number].dtype
+            if not dtype.is_floating_point:
+                raise NotApplicable(
+                    f"argument {number} of layer `{name}` comes from another stage and is a "
+                    f"{dtype}, which has no gradient"
+                )
+            self.found.lacking.append(Lacking(number, tuple(leaves[number].shape), dtype))
+        if not numbers:
+            raise NotApplicable(f"layer `{name}` gets nothing from the layers before it")
+        self.found.arriving = list(map(_digest, leaves))
+        return [
+            torch.zeros(lacks.shape, dtype=lacks.dtype, device=self._device, requires_grad=True)
+            # No leaf of the graph, so that layers may write to it.
+            .clone()
+            for lacks in self.found.lacking
+        ]
+
+    def _type_sent(self, number: int) -> torch.dtype | None:
+        """The type of an argument where it has numbers: autocast passes over those that have none.
+
+        None where it has none there either.
+        """
+        sent = self._before.leaving[number] if self._before is not None else None
+        return sent[2] if sent is not None and sent[0] == "tensor" else None
+
+    def run_layer(
+        self,
+        number: int,
+        layer: tuple[str, nn.Module],
+        leaves: list[Any],
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Run a layer, and note what it gives, and to what it writes."""
+        name, _ = layer
+        if not torch.is_grad_enabled():
+            raise NotApplicable(
+                "the model runs its layers without gradients, as reentrant activation "
+                "checkpointing does; stages need use_reentrant=False"
+            )
+        if not self.found.outputs:
+            self._kept = _kept_activations(self._module)
+        versions = {
+            index: leaf._version
+            for index, leaf in enumerate(leaves)
+            if isinstance(leaf, torch.Tensor)
+        }
+        outputs = forward(*args, **kwargs)
+        if list(map(id, Arguments(args, kwargs).leaves)) != list(map(id, leaves)):
+            raise NotApplicable(
+                f"layer `{name}` changes a list or mapping that it is given, which other stages "
+                "can't see"
+            )
+        self.found.changed[number] = [i for i, v in versions.items() if leaves[i]._version != v]
+        numbers = {id(leaf): index for index, leaf in enumerate(leaves)}
+
+        def describe(leaf: Any) -> Any:
+            if leaf is None or isinstance(leaf, bool | int | str | torch.Size):
+                return leaf
+            if id(leaf) in numbers:
+                return Passed(numbers[id(leaf)])
+            if isinstance(leaf, torch.Tensor):
+                return Made(tuple(leaf.shape), leaf.dtype)
+            raise NotApplicable(
+                f"layer `{name}` gives a {type(leaf).__name__}, which other stages can't know"
+            )
+
+        self.found.outputs[number] = map_leaves(describe, outputs)
+        return outputs
+
+    def ended(self) -> None:
+        """The forward has ended, of whatever stage."""
+        if _versions(self._module) != self._buffers:
+            before = self._buffers
+            changed = [n for n, v in _versions(self._module).items() if before.get(n) != v]
+            raise NotApplicable(
+                f"the forward changes the buffer `{', '.join(changed)}`; micro-batches would "
+                "change it more often than whole batches do"
+            )
+
+    def cut(self, layers: Sequence[tuple[str, nn.Module]], leaves: list[Any]) -> None:
+        """The forward has ended at the next stage's first layer, after this stage's `layers`."""
+        self.found.leaving = list(map(_digest, leaves))
+        if kept := sorted(_kept_activations(self._module) - self._kept):
+            raise NotApplicable(
+                f"a layer leaves a tensor of its forward in `{kept[0][0]}`, where other stages "
+                "can't see it"
+            )
+        for name, layer in layers:
+            for path, part in layer.named_modules():
+                # The layer's own are called on every stage.
+                if part is not layer and (part._forward_hooks or "forward" in vars(part)):
+                    raise NotApplicable(
+                        f"something is hooked to the forward of `{name}.{path}`, as where a model "
+                        "collects what its layers do; on other stages it would not be called"
+                    )
+
+
+def compare(name: str, before: Found, after: Found) -> None:
+    """Both sides of the cut at layer `name` must see the same arguments.
+
+    But for those that `after` lacks, and those that are absent on either side.
+    """
+    lacking = {lacks.number for lacks in after.lacking}
+    for number, (one, other) in enumerate(zip(before.leaving, after.arriving, strict=True)):
+        if number not in lacking and None not in (one, other) and one != other:
+            raise NotApplicable(
+                f"argument {number} of layer `{name}` differs between the stages: it depends on "
+                "what only some of them have"
+            )
+
+
+def _digest(leaf: Any) -> Any:
+    """Plain data that is equal for equal values; None for an absent one."""
+    if is_absent(leaf):
+        return None
+    if isinstance(leaf, torch.Tensor):
+        total = float(leaf.detach().double().nan_to_num().sum())
+        return ("tensor", tuple(leaf.shape), leaf.dtype, total)
+    if leaf is None or isinstance(leaf, bool | int | float | str):
+        return ("plain", leaf)
+    return ("object", type(leaf).__qualname__)
+
+
+def _versions(module: nn.Module) -> dict[str, tuple[int, int]]:
+    """What changes of a buffer when it is written to, or replaced."""
+    return {name: (id(buffer), buffer._version) for name, buffer in module.named_buffers()}
+
+
+def _kept_activations(module: nn.Module) -> set[tuple[str, int]]:
+    """(path, identity) of tensors with a history that the modules hold."""
+    kept: set[tuple[str, int]] = set()
+    for prefix, part in module.named_modules():
+        for name, value in {**vars(part), **part._buffers}.items():
+            inner = value if isinstance(value, tuple | list) else [value]
+            if isinstance(value, dict) and not name.startswith("_"):
+                inner = list(value.values())
+            for tensor in inner:
+                if isinstance(tensor, AbsentTensor) or not isinstance(tensor, torch.Tensor):
+                    continue
+                if tensor.grad_fn is not None:
+                    kept.add((f"{prefix}.{name}" if prefix else name, id(tensor)))
+    return kept

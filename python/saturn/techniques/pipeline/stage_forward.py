@@ -1,0 +1,267 @@
+"""One stage's part of a model's forward: the model's own code, cut at two calls of layers.
+
+Every stage calls the model with the micro-batch. Layers of earlier stages are skipped and give
+absent tensors (see `absent`); at the call of the stage's first layer, those of its arguments that
+are absent are supplied with what was received; at the call of the next stage's first layer,
+the forward ends, and the next stage gets the arguments that it lacks. The last stage runs to the
+end.
+
+What a skipped layer gives, and which arguments a stage lacks, is found by a rehearsal for each
+shape of micro-batch: the stages run one after the other, on zeros for what they lack, and tell one
+another (see `rehearsal`). Layers out of order or called twice, and values that are needed past a
+cut, raise `NotApplicable`; whatever else can't be seen is caught by absence: no number comes from
+nowhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from saturn.data import seeds
+from saturn.rank.gang import Gang
+from saturn.techniques.interface import NotApplicable
+from saturn.techniques.pipeline.absent import AbsentTensor, is_absent, named, supplied
+from saturn.techniques.pipeline.arguments import Arguments, map_leaves
+from saturn.techniques.pipeline.rehearsal import Found, Made, Passed, Rehearsal, Shapes, compare
+from saturn.techniques.pipeline.stages import Split
+
+
+class NeededElsewhere(RuntimeError):
+    """Parameters outside the layers are needed on a stage that doesn't hold them."""
+
+    _MARK = "; the knob `everywhere` would have to list them too: "
+
+    def __init__(self, who: str, names: Sequence[str]) -> None:
+        super().__init__(
+            f"{who} that comes from parameters that this stage doesn't hold{self._MARK}"
+            + ", ".join(names)
+        )
+
+    @classmethod
+    def names_in(cls, text: str) -> list[str]:
+        """The parameters that an error's text names; none where it is another error's."""
+        _, mark, names = text.partition(cls._MARK)
+        return names.split(", ") if mark else []
+
+
+@dataclass
+class _Run:
+    """One forward in progress."""
+
+    shapes: Shapes
+    received: Sequence[torch.Tensor]
+    seed: int
+    rehearsal: Rehearsal | None = None
+    next_layer: int = 0
+
+
+class _Cut(BaseException):
+    """Ends the forward of a stage, with the leaves of the arguments of the next stage's layer.
+
+    No error, and nothing that an `except Exception` in a model's code may stop.
+    """
+
+    def __init__(self, leaves: list[Any]) -> None:
+        self.leaves = leaves
+
+
+class StageForward:
+    """Runs the part of `module` that falls to `gang.rank`; `module` has been cut by `keep_only`.
+
+    The layers' `forward`s are replaced for good. Activation checkpointing of the model's own may
+    call them again while the backward runs.
+    """
+
+    def __init__(self, module: nn.Module, cut: Split, gang: Gang) -> None:
+        self._module = module
+        self._split = cut
+        self._gang = gang
+        self._start, self._stop = cut.bounds[gang.rank], cut.bounds[gang.rank + 1]
+        self._run: _Run | None = None
+        for number, (_, layer) in enumerate(cut.layers):
+            layer.forward = functools.partial(self._layer, number, layer.forward)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this stage's forward ends with the model's outputs."""
+        return self._stop == len(self._split.layers)
+
+    def run(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        shapes: Shapes,
+        received: Sequence[torch.Tensor],
+        seed: int,
+    ) -> Any:
+        """The model's outputs on the last stage; else the tensors that the next stage lacks."""
+        ended = self._forward(_Run(shapes, received, seed), args, kwargs)
+        if not isinstance(ended, _Cut):
+            return ended
+        leaving = []
+        for lacking in shapes.lacking[self._gang.rank + 1]:
+            tensor = ended.leaves[lacking.number]
+            self._require(tensor, self._stop)
+            if (tuple(tensor.shape), tensor.dtype) != (lacking.shape, lacking.dtype):
+                raise NotApplicable(
+                    f"argument {lacking.number} of layer `{self._name(self._stop)}` is a "
+                    f"{tensor.dtype} of shape {tuple(tensor.shape)}, and was a {lacking.dtype} of "
+                    f"shape {lacking.shape} for a micro-batch of the same shape"
+                )
+            leaving.append(tensor)
+        return leaving
+
+    def rehearse(self, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> Shapes:
+        """Find the shapes for micro-batches such as this; every rank calls it with the same."""
+        shapes = Shapes()
+        before: Found | None = None
+        for stage in range(self._split.num_stages):
+            mine = None
+            if stage == self._gang.rank:
+                mine = self._rehearse_own(shapes, before, args, kwargs, seed)
+            found = self._gang.collect(mine)[stage]
+            shapes.add(found)
+            if before is not None:
+                compare(self._name(self._split.bounds[stage]), before, found)
+            before = found
+        return shapes
+
+    def loss(self, value: torch.Tensor) -> torch.Tensor:
+        """`value`, a loss of the last stage's outputs; raises where a number is missing in it."""
+        value = supplied(value)
+        if is_absent(value):
+            raise self._missing(value, "the loss depends on a value")  # type: ignore[arg-type]
+        return value
+
+    def _rehearse_own(
+        self,
+        shapes: Shapes,
+        before: Found | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        seed: int,
+    ) -> Found:
+        rehearsal = Rehearsal(self._module, self._gang.device, before)
+        run = _Run(shapes, (), seed, rehearsal)
+        ended = self._forward(run, args, kwargs)
+        rehearsal.seed(seed)  # sees what the last stretch has drawn
+        rehearsal.ended()
+        if isinstance(ended, _Cut):
+            rehearsal.cut(self._split.layers[self._start : self._stop], ended.leaves)
+        return rehearsal.found
+
+    def _forward(self, run: _Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._run = run
+        self._seed(run)
+        try:
+            outputs = self._module(*args, **kwargs)
+        except _Cut as cut:
+            return cut.with_traceback(None)  # and with it what the model's code held
+        finally:
+            self._run = None
+        if run.next_layer < len(self._split.layers):
+            raise NotApplicable(
+                f"the model's forward ends without a call of layer `{self._name(run.next_layer)}`"
+            )
+        return pytree.tree_map(supplied, outputs)
+
+    def _layer(self, number: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Stands in for the `forward` of layer `number`."""
+        run = self._run
+        arguments = Arguments(args, kwargs)
+        leaves = list(map(supplied, arguments.leaves))
+        if run is None:  # computed again, in the backward
+            args, kwargs = arguments.rebuilt(leaves)
+            return forward(*args, **kwargs)
+        self._see_order(run, number)
+        run.next_layer += 1
+        if number == self._stop:
+            raise _Cut(leaves)
+        if number < self._start:
+            outputs = self._skip(run, number, leaves)
+        else:
+            if number == self._start and number > 0:
+                self._supply(run, leaves)
+                leaves = list(map(supplied, leaves))
+            for leaf in leaves:
+                self._require(leaf, number)
+            args, kwargs = arguments.rebuilt(leaves)
+            if run.rehearsal is None:
+                outputs = forward(*args, **kwargs)
+            else:
+                layer = self._split.layers[number]
+                outputs = run.rehearsal.run_layer(number, layer, leaves, forward, args, kwargs)
+        self._seed(run)
+        return outputs
+
+    def _see_order(self, run: _Run, number: int) -> None:
+        if number != run.next_layer:
+            is_over = run.next_layer == len(self._split.layers)
+            right = "all have been called" if is_over else f"`{self._name(run.next_layer)}` is next"
+            raise NotApplicable(
+                f"the model calls layer `{self._name(number)}` where {right}; stages need each "
+                "layer called once, in order"
+            )
+
+    def _skip(self, run: _Run, number: int, leaves: list[Any]) -> Any:
+        """What an earlier stage's layer gives, as far as it can be told here."""
+        name = self._name(number)
+        for changed in run.shapes.changed[number]:
+            if isinstance(leaves[changed], torch.Tensor) and not is_absent(leaves[changed]):
+                raise NotApplicable(f"layer `{name}` writes into an argument that others use too")
+
+        def stand_in(leaf: Any) -> Any:
+            if isinstance(leaf, Passed):
+                return leaves[leaf.number]
+            if isinstance(leaf, Made):
+                return AbsentTensor.of(leaf.shape, leaf.dtype, self._gang.device, [name])
+            return leaf
+
+        return map_leaves(stand_in, run.shapes.outputs[number])
+
+    def _supply(self, run: _Run, leaves: list[Any]) -> None:
+        """Give the arguments of this stage's first layer what was received for them."""
+        name = self._name(self._start)
+        lacking: dict[int, int] = {}  # one tensor may be several arguments
+        for number, leaf in enumerate(leaves):
+            if is_absent(leaf):
+                lacking.setdefault(id(leaf), number)
+        numbers = list(lacking.values())
+        received = run.received
+        if run.rehearsal is not None:
+            received = run.rehearsal.first_layer(name, leaves, numbers)
+        elif numbers != [lacks.number for lacks in run.shapes.lacking[self._gang.rank]]:
+            raise NotApplicable(f"layer `{name}` gets other arguments from time to time")
+        for number, tensor in zip(numbers, received, strict=True):
+            leaves[number].supply(tensor)
+
+    def _require(self, leaf: Any, number: int) -> None:
+        """Raise where an argument of layer `number` is absent."""
+        if is_absent(leaf):
+            raise self._missing(leaf, f"layer `{self._name(number)}` gets a value")
+
+    def _missing(self, absent: AbsentTensor, who: str) -> Exception:
+        """The error for an absent tensor where its value is needed."""
+        if absent.sources <= self._split.holders.keys():
+            return NeededElsewhere(who, sorted(absent.sources))
+        return NotApplicable(
+            f"{who} that comes from {named(absent.sources)}, and not only by way of the layers in "
+            "between"
+        )
+
+    def _seed(self, run: _Run) -> None:
+        """Seed what comes until the next layer has run, alike on every stage."""
+        if run.rehearsal is not None:
+            run.rehearsal.seed(seeds.derive(run.seed, run.next_layer))
+        elif run.shapes.draws:
+            seeds.seed_batch(seeds.derive(run.seed, run.next_layer), self._gang.device)
+
+    def _name(self, number: int) -> str:
+        return self._split.layers[number][0]

@@ -1,0 +1,232 @@
+"""How a model is cut into stages, without knowing its kind: which stage holds what.
+
+A model is taken as code around a chain of layers: the children of a `ModuleList`, or of a
+`Sequential` with those inside it. Each stage runs consecutive layers of the chain. Parameters
+outside the chain go to the first stage where they are registered before it (embeddings), to the
+last where after it (norms, heads), or to all stages where that is asked for. A parameter that is
+registered in several places is held whole by each of their stages, under all of its names.
+
+Stages are balanced by the parameters that their work passes over: those of embeddings, which are
+only looked up, don't count. This file looks at the modules alone; whether the model's code can be
+run in stages shows when it runs (see `stage_forward`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from saturn.techniques.interface import NotApplicable
+from saturn.techniques.pipeline.absent import AbsentTensor
+
+
+@dataclass(frozen=True)
+class Split:
+    """A model cut into stages."""
+
+    layers: tuple[tuple[str, nn.Module], ...]  # the chain: names and modules, in order
+    bounds: tuple[int, ...]  # stage s runs the layers from bounds[s] to before bounds[s + 1]
+    holders: dict[str, tuple[int, ...]]  # for each name of a parameter, its stages
+
+    @property
+    def num_stages(self) -> int:
+        """One a rank."""
+        return len(self.bounds) - 1
+
+
+def split(module: nn.Module, num_stages: int, *, everywhere: Collection[str] = ()) -> Split:
+    """Cut `module` into `num_stages`; the same on every rank.
+
+    Every stage holds the parameters outside the chain that `everywhere` names. Raises
+    `NotApplicable` where there are too few layers.
+    """
+    best: tuple[tuple[bool, int], Split] | None = None
+    most: tuple[int, str] = (0, "")
+    total = _cost(module.modules())
+    for name, container in module.named_modules():
+        if not isinstance(container, nn.ModuleList | nn.Sequential):
+            continue
+        layers = tuple(_chain(name, container))
+        num_layers = sum(any(True for _ in layer.parameters()) for _, layer in layers)
+        if len({id(layer) for _, layer in layers}) < len(layers):
+            continue  # one module in two places: which of its calls is which can't be told
+        most = max(most, (num_layers, name), key=lambda pair: pair[0])
+        if num_layers < num_stages:
+            continue
+        before, after = _costs_outside(module, [layer for _, layer in layers])
+        costs = [_cost(layer.modules()) for _, layer in layers]
+        bounds, largest = _balanced(costs, num_stages, before=before, after=after)
+        # A chain that is the bulk of the model before a list within one of its layers; then the
+        # best balance; then the first, since modules come from the outside in.
+        merit = (2 * sum(costs) < total, largest)
+        if best is None or merit < best[0]:
+            holders = _holders(module, layers, bounds, everywhere)
+            best = (merit, Split(layers, bounds, holders))
+    if best is not None:
+        return best[1]
+    if most[0] == 0:
+        raise NotApplicable("the model has no chain of layers (a ModuleList or a Sequential)")
+    where = f"`{most[1]}`" if most[1] else "the model"
+    raise NotApplicable(
+        f"{where} has {most[0]} layers with parameters, fewer than the {num_stages} devices"
+    )
+
+
+def keep_only(module: nn.Module, cut: Split, stage: int, device: torch.device) -> None:
+    """Leave in `module` what `stage` holds, on `device`; the rest becomes absent tensors.
+
+    Parameters keep their names. Buffers outside the chain stay on every stage.
+    """
+    own = range(cut.bounds[stage], cut.bounds[stage + 1])
+    inside = {
+        id(part): number for number, (_, layer) in enumerate(cut.layers) for part in layer.modules()
+    }
+    dropped: list[nn.Parameter] = []
+    for prefix, part in module.named_modules():
+        number = inside.get(id(part))
+        for name, parameter in list(part._parameters.items()):
+            full = f"{prefix}.{name}" if prefix else name
+            if parameter is None or stage in cut.holders[full]:
+                continue
+            dropped.append(parameter)
+            del part._parameters[name]
+            _put_absent(part, name, parameter, device, full)
+        for name, buffer in list(part._buffers.items()):
+            if buffer is not None and number is not None and number not in own:
+                del part._buffers[name]
+                _put_absent(part, name, buffer, device, f"{prefix}.{name}")
+    for parameter in dropped:
+        # Code that kept a reference of its own finds nothing in it, rather than stale weights.
+        parameter.data = torch.empty(0, dtype=parameter.dtype)
+    module.to(device)
+
+
+def stage_bytes(module: nn.Module, cut: Split, *, optimizer_state_ratio: float) -> list[int]:
+    """For each stage what its parameters, their gradients and optimizer state take."""
+    sizes = [0.0] * cut.num_stages
+    for name, parameter in module.named_parameters():
+        size = parameter.numel() * parameter.element_size()
+        for stage in cut.holders[name]:
+            sizes[stage] += size
+            if parameter.requires_grad:
+                sizes[stage] += size * (1 + optimizer_state_ratio)
+    return [int(size) for size in sizes]
+
+
+def _chain(name: str, container: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The layers of a container; a `Sequential` in a `Sequential` stands for its own children."""
+    for key, child in container.named_children():
+        full = f"{name}.{key}" if name else key
+        if _runs_in_order(container) and _runs_in_order(child):
+            yield from _chain(full, child)
+        else:
+            yield full, child
+
+
+def _runs_in_order(module: nn.Module) -> bool:
+    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
+
+
+def _outside(
+    module: nn.Module, layers: Sequence[nn.Module]
+) -> Iterator[tuple[bool, str, nn.Module]]:
+    """(registered after the chain's beginning, name, module) of each module outside the chain.
+
+    A module is given under each of its names.
+    """
+    inside = {id(part) for layer in layers for part in layer.modules()}
+    after = False
+    for name, part in module.named_modules(remove_duplicate=False):
+        if id(part) in inside:
+            after = True
+        else:
+            yield after, name, part
+
+
+def _costs_outside(module: nn.Module, layers: Sequence[nn.Module]) -> tuple[int, int]:
+    """What the work before and after the chain costs."""
+    before: list[nn.Module] = []
+    behind: list[nn.Module] = []
+    for after, _, part in _outside(module, layers):
+        (behind if after else before).append(part)
+    return _cost(before), _cost(behind)
+
+
+def _cost(modules: Iterator[nn.Module] | Sequence[nn.Module]) -> int:
+    """Parameters that these modules' work passes over; at least 1."""
+    return 1 + sum(
+        parameter.numel()
+        for module in modules
+        if not isinstance(module, nn.Embedding | nn.EmbeddingBag)
+        for parameter in module.parameters(recurse=False)
+    )
+
+
+def _balanced(
+    costs: Sequence[int], num_stages: int, *, before: int, after: int
+) -> tuple[tuple[int, ...], int]:
+    """Bounds of `num_stages` runs of layers, none empty, whose largest cost is least; that cost."""
+    num_layers = len(costs)
+    total = [before]
+    for cost in costs:
+        total.append(total[-1] + cost)
+    total[0] = 0
+    total[-1] += after
+    # least[n] is (largest cost, bounds) of the first n layers in the stages so far.
+    least: dict[int, tuple[int, tuple[int, ...]]] = {
+        n: (total[n], (0, n)) for n in range(1, num_layers + 1)
+    }
+    for stages in range(2, num_stages + 1):
+        least = {
+            n: min(
+                (max(least[m][0], total[n] - total[m]), (*least[m][1], n))
+                for m in range(stages - 1, n)
+            )
+            for n in range(stages, num_layers + 1)
+        }
+    largest, bounds = least[num_layers]
+    return bounds, largest
+
+
+def _holders(
+    module: nn.Module,
+    layers: Sequence[tuple[str, nn.Module]],
+    bounds: Sequence[int],
+    everywhere: Collection[str],
+) -> dict[str, tuple[int, ...]]:
+    """For each name of a parameter the stages that hold it."""
+    num_stages = len(bounds) - 1
+    stages: dict[int, set[int]] = {}
+    for stage, (start, stop) in enumerate(pairwise(bounds)):
+        for _, layer in layers[start:stop]:
+            for parameter in layer.parameters():
+                stages.setdefault(id(parameter), set()).add(stage)
+    for after, prefix, part in _outside(module, [layer for _, layer in layers]):
+        for name, parameter in part.named_parameters(prefix, recurse=False):
+            end = num_stages - 1 if after else 0
+            stages.setdefault(id(parameter), set()).update(
+                range(num_stages) if name in everywhere else (end,)
+            )
+    # An optimizer needs something to optimize: a stage whose layers are all frozen holds a copy
+    # of a small parameter too, as if it were tied.
+    trainable = [p for p in module.parameters() if p.requires_grad]
+    if trainable:
+        smallest = min(trainable, key=torch.numel)
+        for stage in range(num_stages):
+            if not any(stage in stages[id(p)] for p in trainable):
+                stages[id(smallest)].add(stage)
+    return {
+        name: tuple(sorted(stages[id(parameter)]))
+        for name, parameter in module.named_parameters(remove_duplicate=False)
+    }
+
+
+def _put_absent(
+    part: nn.Module, name: str, tensor: torch.Tensor, device: torch.device, full: str
+) -> None:
+    # Into the dictionary itself: to a module, a parameter's name is a parameter's for ever.
+    part.__dict__[name] = AbsentTensor.of(tensor.shape, tensor.dtype, device, [full])

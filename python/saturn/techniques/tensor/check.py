@@ -1,0 +1,223 @@
+"""See whether a split model still computes what the whole one does, before it trains a step.
+
+A model may be written so that it runs with split modules and gives something else: attention that
+derives the size of a head from what it gets, say. One sample is therefore sent through the model
+twice, as it is split and with every split module whole in its turn, and what comes out of the
+modules and of the model is compared. After the first backward, gradients of whole parameters must
+be the same on every rank of the group.
+
+Neither changes anything: the forwards draw no dropout, keep no gradients, and put random
+generators back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+from saturn.data import seeds
+from saturn.techniques.interface import NotApplicable
+from saturn.techniques.tensor.layout import Styled
+from saturn.techniques.tensor.plan import SUMMED
+
+#: Largest relative difference (2-norm) that reordered sums explain: in float32, and in less.
+_TOLERANCE, _COARSE_TOLERANCE = 1e-4, 0.1
+#: How far apart, relatively, the norms of one gradient may be on two ranks.
+_GRADIENT_TOLERANCE = 1e-3
+#: Most elements of one output that are compared.
+_MOST_COMPARED = 4096
+
+#: What came out of a module, or of the model: its shape, and some of its elements.
+_Output = tuple[str, torch.Size, Tensor]
+
+
+def check_forward(
+    module: nn.Module,
+    styled: Sequence[Styled],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    device: torch.device,
+) -> None:
+    """Compare the outputs of the split model with those of the whole; every rank calls it.
+
+    Raises `NotApplicable`, with the first module whose output departs. `args` and `kwargs` are the
+    model's inputs: a small batch will do.
+    """
+    with _at_rest(module), _whole(styled):
+        expected = _outputs(module, styled, args, kwargs, device)
+    with _at_rest(module):
+        try:
+            found = _outputs(module, styled, args, kwargs, device)
+        except (TypeError, ValueError, IndexError, RuntimeError) as error:
+            raise NotApplicable(
+                f"as the plan splits it, the model can't run: {type(error).__name__}: {error}"
+            ) from error
+    tolerance = _tolerance([value for _, _, value in expected])
+    for one, other in itertools.zip_longest(expected, found):
+        if one is None or other is None or one[0] != other[0]:
+            raise NotApplicable("as the plan splits it, the model calls other modules")
+        name, shape, value = one
+        if shape != other[1]:
+            # Parts are what a split module gives to the next; the model must give the whole.
+            if not name:
+                raise NotApplicable(
+                    f"as the plan splits it, the model's output has the shape {tuple(other[1])}; "
+                    f"that of the whole model has {tuple(shape)}"
+                )
+            continue
+        difference = _relative_difference(value, other[2])
+        if difference > tolerance:
+            what = f"`{name}` gives" if name else "the model gives"
+            raise NotApplicable(
+                f"as the plan splits it, {what} another result than when it is whole (relative "
+                f"difference {difference:.1g}); does a module before it depend on the size of "
+                "what it gets, such as attention that takes the size of a head from it?"
+            )
+
+
+def check_gradients(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Raise `NotApplicable` where ranks of a group hold other gradients of a whole parameter.
+
+    Every rank calls it, after a backward of its own.
+    """
+    names, norms = [], []
+    for name, parameter in module.named_parameters():
+        gradient = parameter.grad
+        if isinstance(gradient, DTensor) and gradient.placements[-1].is_replicate():
+            names.append(name)
+            norms.append(torch.linalg.vector_norm(gradient.to_local()).double())
+    if not names:
+        return
+    own = torch.stack(norms)
+    all_norms = [torch.empty_like(own) for _ in range(mesh.size())]
+    dist.all_gather(all_norms, own, group=mesh.get_group())
+    least, most = torch.stack(all_norms).aminmax(dim=0)
+    apart = most - least > _GRADIENT_TOLERANCE * most
+    if bool(apart.any()):
+        raise NotApplicable(
+            f"the gradient of `{names[int(apart.nonzero()[0])]}` is not the same on the devices "
+            "that share the model: where a module gets only a part of the values, the plan must "
+            f"call it `{SUMMED}`"
+        )
+
+
+@contextlib.contextmanager
+def _at_rest(module: nn.Module) -> Iterator[None]:
+    """The module in evaluation mode and without gradients."""
+    training = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, mode in training:
+            part.training = mode
+
+
+@contextlib.contextmanager
+def _whole(styled: Sequence[Styled]) -> Iterator[None]:
+    """Run each split module whole: its parameters are gathered before it, its style's hooks out."""
+    with contextlib.ExitStack() as stack:
+        for each in styled:
+            for hooks in (each.module._forward_pre_hooks, each.module._forward_hooks):
+                stack.callback(hooks.update, dict(hooks))  # in their old order
+                stack.callback(hooks.clear)
+                for key in each.hooks & hooks.keys():
+                    del hooks[key]
+            gathered = _Gathered()
+            stack.enter_context(each.module.register_forward_pre_hook(gathered.before))
+            stack.enter_context(
+                each.module.register_forward_hook(gathered.after, prepend=True, always_call=True)
+            )
+        yield
+
+
+class _Gathered:
+    """Whole parameters and buffers in place of split ones while their module runs."""
+
+    def __init__(self) -> None:
+        self._split: list[tuple[dict[str, Any], str, DTensor]] = []
+
+    def before(self, module: nn.Module, _: Any) -> None:
+        held: Sequence[dict[str, Any]] = (module._parameters, module._buffers)
+        for tensors in held:
+            for name, tensor in tensors.items():
+                if isinstance(tensor, DTensor):
+                    self._split.append((tensors, name, tensor))
+        for tensors, name, tensor in self._split:
+            tensors[name] = tensor.full_tensor()
+
+    def after(self, *_: Any) -> None:
+        for tensors, name, tensor in self._split:
+            tensors[name] = tensor
+        self._split.clear()
+
+
+def _outputs(
+    module: nn.Module,
+    styled: Sequence[Styled],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    device: torch.device,
+) -> list[_Output]:
+    """What comes out of the styled modules, in order, and of the model, under no name."""
+    found: list[_Output] = []
+
+    def keep(name: str, output: Any) -> None:
+        for tensor in _tensors(output):
+            whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            flat = whole.detach().flatten()
+            stride = -(-flat.numel() // _MOST_COMPARED) or 1
+            found.append((name, whole.shape, flat[::stride].clone()))
+
+    with contextlib.ExitStack() as stack:
+        for each in styled:
+
+            def hook(_: nn.Module, __: Any, output: Any, name: str = each.name) -> None:
+                keep(name, output)
+
+            stack.enter_context(each.module.register_forward_hook(hook))
+        cuda = [device] if device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda), seeds.forked():
+            keep("", module(*args, **kwargs))
+    return found
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    """The floating-point tensors in a model's output."""
+    if isinstance(output, Tensor):
+        if output.is_floating_point():
+            yield output
+    elif isinstance(output, Mapping):
+        for value in output.values():
+            yield from _tensors(value)
+    elif isinstance(output, tuple | list):
+        for value in output:
+            yield from _tensors(value)
+
+
+def _relative_difference(expected: Tensor, found: Tensor) -> float:
+    expected, found = expected.double(), found.double()
+    norm = float(torch.linalg.vector_norm(expected))
+    difference = float(torch.linalg.vector_norm(expected - found))
+    if norm == 0.0 or not math.isfinite(norm):
+        return 0.0  # there is nothing to compare with
+    return difference / norm if math.isfinite(difference) else math.inf
+
+
+def _tolerance(values: Sequence[Tensor]) -> float:
+    """As the least precise of the values allows: it is somewhere before the others."""
+    for value in values:
+        is_tf32 = value.is_cuda and torch.backends.cuda.matmul.allow_tf32
+        if is_tf32 or value.dtype.itemsize < torch.float32.itemsize:
+            return _COARSE_TOLERANCE
+    return _TOLERANCE

@@ -1,0 +1,187 @@
+"""`tensor` and `tensor+fsdp`: single layers split over the devices of a group.
+
+Each device of a tensor group computes its part of every module that the model's plan splits (see
+`plan`), all of them on the same slice of the batch. `tensor` is one group of all devices.
+`tensor+fsdp` has several groups, each with a slice of its own; over them, FSDP2 splits once more
+what each device has of the model.
+
+Both have the knob `activation_checkpointing` (default false, see `recompute`); `tensor+fsdp` has
+`tensor` too, how many devices are a group. And see `attention` for the knob of that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+
+from saturn.data import nested
+from saturn.rank.exceptions import TaskError
+from saturn.techniques.data_parallel import DataParallelModel
+from saturn.techniques.interface import (
+    Knobs,
+    NotApplicable,
+    Objective,
+    ParallelModel,
+    Setting,
+    Technique,
+)
+from saturn.techniques.model import attention, recompute
+from saturn.techniques.model.layers import repeated_layers
+from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
+from saturn.techniques.tensor.check import check_forward, check_gradients
+from saturn.techniques.tensor.layout import Styled, split_over
+from saturn.techniques.tensor.plan import TensorPlan
+
+if TYPE_CHECKING:
+    from saturn.rank.gang import Gang
+
+TENSOR = "tensor"
+
+
+class TensorParallel(Technique):
+    """All devices are one tensor group."""
+
+    def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
+        if setting.gpus == 1:
+            return "one device leaves nothing to split: the same as ddp"
+        try:
+            plan = TensorPlan(module, setting.hints)
+        except NotApplicable as reason:
+            return str(reason)
+        return plan.indivisible(setting.gpus)
+
+    def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
+        return attention.with_back_ends([{}], module, setting)
+
+    def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
+        return _recomputing(module, self.knob_sets(module, setting))
+
+    def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
+        return _least_bytes(module, setting, size=setting.gpus)
+
+    def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
+        mesh = gang.mesh((gang.world_size,), names=("tensor",))
+        styled = _split(module, self, knobs, mesh, gang)
+        return TensorParallelModel(module, gang, styled, mesh)
+
+
+class TensorFsdp(Technique):
+    """Tensor groups, and FSDP2 over them."""
+
+    def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
+        sizes = _group_sizes(setting.gpus)
+        if not sizes:
+            return (
+                "it takes a device count that can be cut into several groups of two or more, such "
+                f"as 4, 6 or 8; {setting.gpus} can't"
+            )
+        try:
+            plan = TensorPlan(module, setting.hints)
+        except NotApplicable as reason:
+            return str(reason)
+        reasons = [plan.indivisible(size) for size in sizes]
+        return reasons[0] if all(reasons) else None
+
+    def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
+        plan = TensorPlan(module, setting.hints)
+        sizes = _group_sizes(setting.gpus)
+        sets = [{TENSOR: size} for size in sizes if plan.indivisible(size) is None]
+        return attention.with_back_ends(sets, module, setting)
+
+    def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
+        return _recomputing(module, self.knob_sets(module, setting))
+
+    def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
+        size = int(knobs[TENSOR])
+        return _least_bytes(module, setting, size=size) // (setting.gpus // size)
+
+    def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
+        size = knobs[TENSOR]
+        # Ranks of a tensor group are neighbours: they talk the most.
+        mesh = gang.mesh((gang.world_size // size, size), names=("data", "tensor"))
+        styled = _split(module, self, knobs, mesh["tensor"], gang)
+        for layer in repeated_layers(module):
+            fully_shard(layer, mesh=mesh["data"])
+        fully_shard(module, mesh=mesh["data"])
+        return TensorParallelModel(module, gang, styled, mesh["tensor"], mesh["data"])
+
+
+class TensorParallelModel(DataParallelModel):
+    """A module split over tensor groups; the first rank of each reports its loss."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        gang: Gang,
+        styled: Sequence[Styled],
+        group: DeviceMesh,
+        data: DeviceMesh | None = None,
+    ) -> None:
+        super().__init__(module, module, gang)
+        self.data_rank = 0 if data is None else data.get_local_rank()
+        self.data_size = 1 if data is None else data.size()
+        self._device = gang.device
+        self._styled = styled
+        self._group = group
+        self._forward_checked = self._gradients_checked = False
+
+    def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
+        if not self._forward_checked:
+            args, kwargs = objective.inputs(_one_sample(batch))
+            check_forward(self.module, self._styled, args, kwargs, self._device)
+            self._forward_checked = True
+        loss = super().forward_backward(batch, objective, share)
+        if not self._gradients_checked:
+            check_gradients(self.module, self._group)
+            self._gradients_checked = True
+        return loss if self._group.get_local_rank() == 0 else None
+
+
+def _split(
+    module: nn.Module, technique: Technique, knobs: Knobs, mesh: DeviceMesh, gang: Gang
+) -> list[Styled]:
+    attention.set_back_end(module, knobs)
+    plan = TensorPlan(module, technique.hints)
+    if (reason := plan.indivisible(mesh.size())) is not None:
+        raise NotApplicable(reason)
+    styled = split_over(module, plan.splits(mesh.size()), mesh, gang.device)
+    if knobs.get(ACTIVATION_CHECKPOINTING, False):
+        recompute.checkpoint_layers(module, gang.device)
+    return styled
+
+
+def _recomputing(module: nn.Module, knob_sets: Sequence[Knobs]) -> Sequence[Sequence[Knobs]]:
+    if recompute.reason_against(module) is not None:
+        return []
+    return [[{**knobs, ACTIVATION_CHECKPOINTING: True} for knobs in knob_sets]]
+
+
+def _group_sizes(gpus: int) -> list[int]:
+    return [size for size in range(2, gpus) if gpus % size == 0]
+
+
+def _one_sample(batch: Any) -> Any:
+    try:
+        return nested.take(batch, 0, 1)
+    except TaskError:
+        return batch  # it can't be cut, and needn't be where there is one group
+
+
+def _least_bytes(module: nn.Module, setting: Setting, *, size: int) -> int:
+    """Parameters, gradients and optimizer state that one of `size` devices holds."""
+    plan = TensorPlan(module, setting.hints)
+    styled = {id(split.module): split for split in plan.splits(size) if split.style is not None}
+    held: dict[int, float] = {}
+    for part in module.modules():
+        split = styled.get(id(part))
+        for name, parameter in part.named_parameters(recurse=False):
+            # A bias goes with the outputs, which are the weight's first dimension. What a style
+            # of the task's own splits only that style knows: a bound takes it for all.
+            is_split = split is not None and (name == "weight" or split.dimension != 1)
+            copies = 2.0 + setting.optimizer_state_ratio if parameter.requires_grad else 1.0
+            held[id(parameter)] = parameter.nbytes * copies / (size if is_split else 1)
+    return int(sum(held.values()))

@@ -1,0 +1,106 @@
+"""From a batch to a loss: how the task's functions are called.
+
+A batch is an (inputs, labels) pair, or a mapping. Of a pair, the model gets the inputs (spread
+where they are a tuple or list, as keywords where they are a mapping) and the loss is
+`loss_function(outputs, labels)`. Of a mapping, the model gets everything as keywords, and the
+loss is `loss_function(outputs, batch)` or, without a loss function, the model's own
+`outputs.loss`. The loss is computed in the task's precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from saturn.data import nested
+from saturn.rank.exceptions import TaskError
+from saturn.rank.failure import task_function
+from saturn.training.precision import FLOAT32, Precision
+
+
+class TaskObjective:
+    """The `Objective` of a task (see `saturn.techniques.interface`)."""
+
+    def __init__(
+        self,
+        loss_function: Callable[..., Any] | None,
+        loss_weight: Callable[..., Any] | None = None,
+        *,
+        precision: Precision = FLOAT32,
+    ) -> None:
+        self._loss_function = loss_function
+        self._loss_weight = loss_weight
+        self._precision = precision
+
+    def inputs(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if isinstance(batch, Mapping):
+            return (), {str(key): value for key, value in batch.items()}
+        inputs, _ = _pair(batch)
+        if isinstance(inputs, Mapping):
+            return (), {str(key): value for key, value in inputs.items()}
+        if isinstance(inputs, tuple | list):
+            return tuple(inputs), {}
+        return (inputs,), {}
+
+    def loss(self, outputs: Any, batch: Any) -> torch.Tensor:
+        if self._loss_function is None:
+            return _scalar(_own_loss(outputs, batch), "the model's own `outputs.loss`")
+        target = batch if isinstance(batch, Mapping) else _pair(batch)[1]
+        with task_function("loss_function"), self._precision.context():
+            loss = self._loss_function(outputs, target)
+        return _scalar(loss, "loss_function")
+
+    def weight(self, batch: Any) -> float:
+        if self._loss_weight is None:
+            return float(nested.num_samples(batch) or 0)
+        with task_function("loss_weight"):
+            return float(self._loss_weight(batch))
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], batch[1]
+    if isinstance(batch, tuple | list):
+        got = f"a {type(batch).__name__} of {len(batch)}"
+    else:
+        got = f"a {type(batch).__name__}"
+    raise TaskError(
+        f"get_dataloader's batches are {got}; a batch must be an (inputs, labels) pair, where "
+        "inputs may be a tuple, or a mapping"
+    )
+
+
+def _own_loss(outputs: Any, batch: Any) -> Any:
+    if not isinstance(batch, Mapping):
+        raise TaskError(
+            "loss_function is None, which needs batches that are mappings and a model that "
+            "returns `outputs.loss`; these batches are pairs"
+        )
+    loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    if loss is None:
+        raise TaskError(
+            f"the model returned a {type(outputs).__name__} without a loss; give the task a "
+            "loss_function(outputs, batch), or put the labels into the batch"
+        )
+    return loss
+
+
+def _scalar(loss: Any, source: str) -> torch.Tensor:
+    if not isinstance(loss, torch.Tensor):
+        raise TaskError(
+            f"{source} returned a {type(loss).__name__}, not a tensor; it must return a scalar "
+            "tensor, the mean loss over what it was given"
+        )
+    if loss.numel() != 1:
+        raise TaskError(
+            f"{source} returned a tensor of shape {tuple(loss.shape)}, not a scalar; it must "
+            "return the mean loss over what it was given (reduction=`mean`, or .mean())"
+        )
+    if not loss.requires_grad:
+        raise TaskError(
+            f"{source} returned a loss that depends on no trainable parameter; is it detached, "
+            "or is the whole model frozen?"
+        )
+    return loss.reshape(())

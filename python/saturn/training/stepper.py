@@ -1,0 +1,197 @@
+"""One task built under one technique, and one step of its training.
+
+Training and trials both step through this, so a trial measures exactly what training does: fetch,
+forward, backward, clipping, optimizer, scheduler, and the agreement of the ranks.
+
+What belongs to the task is done here, the same way under every technique: precision, gradient
+accumulation and clipping, batch norm over the global batch, the learning rate's schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from saturn.data import nested, seeds
+from saturn.data.slices import Data, Position, Slice
+from saturn.definition import TaskDefinition, call_get_model
+from saturn.rank.exceptions import TaskError
+from saturn.rank.failure import task_function
+from saturn.rank.gang import Gang
+from saturn.techniques.interface import Knobs, Technique
+from saturn.training.accumulation import Accumulation
+from saturn.training.batch_norm import GlobalBatchNorm
+from saturn.training.lr_schedule import LrSchedule
+from saturn.training.objective import TaskObjective
+from saturn.training.optimizer import build_optimizer, step_optimizer
+from saturn.training.precision import Precision
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What the ranks agree on after a step: the same on every rank."""
+
+    loss: float  # mean over the step's global batches
+    stop: bool  # some rank was asked to stop
+    save: bool  # rank 0 wants a checkpoint
+
+
+class Stepper:
+    """A task's model, optimizer and data as one rank holds them."""
+
+    def __init__(
+        self,
+        definition: TaskDefinition,
+        technique: Technique,
+        gang: Gang,
+        knobs: Knobs,
+        *,
+        module: nn.Module | None = None,
+        note: Callable[[str], None],
+    ) -> None:
+        """Build all of it; `note` tells the person something."""
+        self._definition = definition
+        self._gang = gang
+        precision = Precision(definition.precision, gang.device)
+        self._objective = TaskObjective(
+            definition.loss_function, definition.loss_weight, precision=precision
+        )
+        memory = gang.device_memory
+        if module is None:
+            memory.building()
+            module = build_model(definition)
+        precision.put_on(module)
+        memory.spreading()
+        self.parallel = technique.parallelise(module, gang, knobs)
+        self._batch_norm = GlobalBatchNorm(
+            self.parallel.module,
+            data_size=self.parallel.data_size,
+            world_size=gang.world_size,
+            note=note,
+        )
+        with self.parallel.optimizer_memory():
+            self.optimizer = build_optimizer(definition, self.parallel.module)
+        self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
+        with memory.host():
+            self.data = build_data(definition, gang.device, note)
+        memory.training()
+        self._accumulation = Accumulation(definition, self.data.batches_per_epoch)
+
+    def pieces(self, start: Position) -> Generator[list[Slice], None, None]:
+        """For each step from `start` on, this rank's slices of its batches.
+
+        All of a step's slices are fetched before it begins: what one counts depends on the others.
+        """
+        slices = self.data.slices(
+            start, data_rank=self.parallel.data_rank, data_size=self.parallel.data_size
+        )
+        batches = start.batches
+        with closing(slices):
+            while True:
+                number = self._accumulation.next_step(batches)
+                yield [next(slices) for _ in range(number)]
+                batches += number
+
+    def step(self, pieces: Sequence[Slice], *, stop: bool, save: bool) -> StepResult:
+        """Train on the slices of one step; every rank calls it."""
+        weights, total = self._weights(pieces)
+        losses = [
+            self._forward_backward(piece, weight / total, is_last=piece is pieces[-1])
+            for piece, weight in zip(pieces, weights, strict=True)
+        ]
+        self._clip_gradients()
+        with self.parallel.optimizer_memory():
+            step_optimizer(self.optimizer)
+        self.optimizer.zero_grad(set_to_none=True)
+        if not self._accumulation.is_past_end(pieces[-1].after.batches):
+            self.lr_schedule.step()
+        # A slice that several ranks share is counted by the one that reports its loss. Loss and
+        # flags travel together: one collective a step.
+        counted = [
+            (float(loss) * weight, weight)
+            for loss, weight in zip(losses, weights, strict=True)
+            if loss is not None and weight
+        ]
+        value, count = (sum(column) for column in zip(*counted, strict=True)) if counted else (0, 0)
+        value, count, stops, saves = self._gang.sum([value, count, stop, save])
+        return StepResult(loss=value / count, stop=stops > 0, save=saves > 0)
+
+    def _forward_backward(self, piece: Slice, share: float, *, is_last: bool) -> Tensor | None:
+        device, parallel = self._gang.device, self.parallel
+        batch = nested.to_device(piece.batch, device)
+        number = piece.after.batches - 1
+        seeds.seed_batch(
+            seeds.batch_seed(self._definition.seed, number, parallel.data_rank), device
+        )
+        self._batch_norm.counts = piece.num_samples > 0
+        with nullcontext() if is_last else parallel.accumulating():
+            return parallel.forward_backward(batch, self._objective, share)
+
+    def _clip_gradients(self) -> None:
+        limit = self._definition.max_grad_norm
+        if limit is not None:
+            parameters = list(self.parallel.module.parameters())
+            norm = self.parallel.gradient_norm()
+            torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+
+    def _weights(self, pieces: Sequence[Slice]) -> tuple[list[float], float]:
+        """What each slice counts, and what the step's global batches count together."""
+        if self._definition.loss_weight is None:
+            counts = [float(piece.num_samples) for piece in pieces]
+            return counts, float(sum(piece.num_global for piece in pieces))
+        weights = [
+            self._objective.weight(piece.batch) if piece.num_samples else 0.0 for piece in pieces
+        ]
+        total = sum(weights)
+        if self.parallel.data_size > 1:
+            # Ranks that share a slice weigh it once each.
+            ranks_a_slice = self._gang.world_size / self.parallel.data_size
+            total = self._gang.sum([total])[0] / ranks_a_slice
+        if not total > 0:
+            last = pieces[-1].after.batches
+            which = (
+                f"batch {last}"
+                if len(pieces) == 1
+                else f"batches {last - len(pieces) + 1} to {last} together"
+            )
+            raise TaskError(
+                f"loss_weight of {which} is {total:g}; it must be positive for a whole step (for "
+                "example the number of its tokens)"
+            )
+        return weights, total
+
+
+def build_model(definition: TaskDefinition) -> nn.Module:
+    """The task's model, with the same weights on every rank and in every attempt."""
+    seeds.seed_all(definition.seed)
+    with task_function("get_model"):
+        module = call_get_model(definition.get_model, definition.kwargs)
+    if not isinstance(module, nn.Module):
+        raise TaskError(
+            f"get_model returned a {type(module).__name__}; it must return a torch.nn.Module"
+        )
+    if not module.training:  # as pretrained models come; parts set to eval on purpose stay so
+        module.train()
+    return module
+
+
+def build_data(
+    definition: TaskDefinition, device: torch.device, note: Callable[[str], None]
+) -> Data:
+    """The task's data; raises where `epochs` can't become steps."""
+    data = Data(
+        definition.get_dataloader,
+        seed=definition.seed,
+        pin_memory=device.type == "cuda",
+        note=note,
+    )
+    if definition.epochs is not None and data.batches_per_epoch is None:
+        raise TaskError(
+            "get_dataloader's loader has no length, so `epochs` can't be counted in steps; say "
+            "HParams(batch_count=…) instead"
+        )
+    return data
