@@ -71,6 +71,19 @@ impl Engine {
 
     /// Whether every task that waits or trains could still run without these devices.
     fn can_do_without(&self, devices: &[DeviceId]) -> bool {
+        // Whatever fits their nodes fits others of the same types: there is no need to look at tasks.
+        let nodes: BTreeSet<NodeId> = devices.iter().map(|device| device.node).collect();
+        let is_matched = |node: &NodeId| {
+            let room = self.state.usable_devices(*node).count();
+            self.state.present_nodes().any(|other| {
+                !nodes.contains(&other)
+                    && self.state.gpu_type(other) == self.state.gpu_type(*node)
+                    && self.state.usable_devices(other).count() >= room
+            })
+        };
+        if nodes.iter().all(is_matched) {
+            return true;
+        }
         let left = |node: NodeId| {
             self.state
                 .usable_devices(node)
