@@ -44,9 +44,10 @@ impl Engine {
             }
             Command::Unpause { task } => {
                 let task = self.open_task(&task)?;
-                if self.state.task(task).is_paused {
-                    self.commit(Record::Unpaused { task }, now_s);
+                if !self.state.task(task).is_paused {
+                    return Err(format!("`{}` is not paused", self.state.name(task)));
                 }
+                self.commit(Record::Unpaused { task }, now_s);
                 Ok(())
             }
             Command::Wish { task, priority, deadline_s, no_deadline, release_s, after } => {

@@ -12,7 +12,7 @@ use saturn_engine::{State, TaskId};
 use saturn_view::{Explanation, History, Report, Status};
 use serde_json::Value;
 
-use crate::control::{self, Query, Reply, Request};
+use crate::control::{self, ControlError, Query, Reply, Request};
 use crate::disk::Disk;
 use crate::error::{RuntimeError, with_causes};
 use crate::journal::Contents;
@@ -56,11 +56,15 @@ pub fn report(run_dir: &Path) -> Result<Reported, RuntimeError> {
 
 /// Asks the process that drives the run; where none answers, the journal does.
 fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, RuntimeError> {
-    let reply = if let Ok(reply) = control::ask(run_dir, &Request::Query(query.clone())) {
-        reply
-    } else {
-        let (state, history) = read(run_dir)?;
-        answer(&state, &history, query, state.now_s)
+    let reply = match control::ask(run_dir, &Request::Query(query.clone())) {
+        Ok(reply) => reply,
+        Err(error) => {
+            let (mut state, mut history) = read(run_dir)?;
+            if matches!(error, ControlError::NotDriven { .. }) {
+                (state, history) = saturn_view::without_driver(state, history);
+            }
+            answer(&state, &history, query, state.now_s)
+        }
     };
     match reply.error {
         Some(reason) if !reply.ok => Err(RuntimeError::Refused { reason }),

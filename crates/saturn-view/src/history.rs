@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use saturn_core::{Gang, Node, Strategy, TrialOutcome};
 use saturn_engine::{
-    AttemptEnd, AttemptId, NodeId, Place, Purpose, Record, RunPlan, State, StopReason, TaskId,
+    AttemptEnd, AttemptId, NodeId, Place, Purpose, Record, RunEnd, RunPlan, State, StopReason,
+    TaskId,
 };
 
 /// The most places that are kept of all plans together, beyond those of three plans that are always
@@ -192,6 +193,26 @@ pub fn replay(records: impl IntoIterator<Item = (Record, f64)>) -> Option<(State
         history.record(&state, &record, now_s);
     }
     Some((state, history))
+}
+
+/// A run as it stands whose driver died without a word: its attempts are lost, and it can be resumed.
+pub fn without_driver(mut state: State, mut history: History) -> (State, History) {
+    if state.ended.is_some() {
+        return (state, history);
+    }
+    let now_s = state.now_s;
+    let lost = state.attempts.iter().map(|(id, attempt)| Record::Ended {
+        attempt: *id,
+        end: AttemptEnd::Lost,
+        step: state.task(attempt.task).checkpoint_step,
+        step_s: None,
+    });
+    let stopped = Record::RunEnded { end: RunEnd::Interrupted };
+    for record in lost.chain([stopped]).collect::<Vec<_>>() {
+        state.apply(&record, now_s);
+        history.record(&state, &record, now_s);
+    }
+    (state, history)
 }
 
 impl History {

@@ -35,6 +35,7 @@ pub use expect::{Band, DEFAULT_RATIOS, MIN_ENDED, QUANTILES};
 pub use explain::{Candidate, Code, Explanation, Reason, TaskMove, explain};
 pub use history::{
     History, Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent, replay,
+    without_driver,
 };
 pub use html::{plan_html, render_html};
 pub use paint::Paint;

@@ -44,10 +44,11 @@ fn head(status: &Status, paint: Paint) -> Vec<String> {
         (RunStatus::Interrupted, _) => paint.warn("interrupted"),
         (RunStatus::Unfinished, Some(true)) => paint.warn("stopping at once"),
         (RunStatus::Unfinished, Some(false)) => paint.warn("stopping at checkpoints"),
-        (RunStatus::Unfinished, None) if status.is_closed => "going on".to_owned(),
-        (RunStatus::Unfinished, None) => "going on, more tasks may come".to_owned(),
+        (RunStatus::Unfinished, None) => "going on".to_owned(),
     };
-    let mut lines = vec![format!("{} at {}", paint.bold(&how), clock(status.now_s))];
+    let is_open = status.status == RunStatus::Unfinished && !status.is_closed;
+    let more = if is_open { "; more tasks may come" } else { "" };
+    let mut lines = vec![format!("{} at {}{more}", paint.bold(&how), clock(status.now_s))];
     if status.mode == Mode::Orchestrate {
         lines.push(task_words(&status.counts));
     }

@@ -130,7 +130,11 @@ impl Transcript {
             Record::Excluded { task, key, reason } => {
                 vec![self.excluded(state, *task, key, reason, now_s)]
             }
-            Record::TaskEnded { task, end } => self.task_ended(state, history, *task, end, now_s),
+            Record::TaskEnded { task, end } => {
+                let mut lines = self.task_ended(state, history, *task, end, now_s);
+                lines.extend(waits_for_tasks(state));
+                lines
+            }
             Record::Noted { task, text } => {
                 let about = task.map(|task| self.name(state, task));
                 self.note(about, text, now_s)
@@ -220,6 +224,13 @@ impl Transcript {
 /// A line that goes on from the one before.
 fn more(text: &str) -> String {
     format!("{}{text}", " ".repeat(INDENT)).trim_end().to_owned()
+}
+
+/// What a run waits for in which every task has ended, where nobody has closed it.
+fn waits_for_tasks(state: &State) -> Option<String> {
+    let is_idle = !state.is_closed && state.task_ids().all(|task| state.has_ended(task));
+    let text = "every task has ended; the run waits for more until it is closed (saturn close)";
+    (is_idle && state.ended.is_none()).then(|| more(text))
 }
 
 /// `a, b, c and 9 more`: names, the first few of them.

@@ -301,16 +301,23 @@ fn at_place(state: &State, expected: &Expected, place: &Place, is_only: bool) ->
         leaving.push(end_s);
     }
     if !others.is_empty() {
-        let until_s = leaving.into_iter().collect::<Option<Vec<f64>>>();
-        let until_s = until_s.map(|ends| ends.into_iter().fold(0.0, f64::max));
+        let last = last_before(state, expected, place);
+        let known_s = leaving.into_iter().collect::<Option<Vec<f64>>>();
+        let known_s = known_s.map(|ends| ends.into_iter().fold(0.0, f64::max));
+        let until_s = last.map(|(_, end_s)| end_s).or(known_s);
+        let when = match last.filter(|(other, _)| !others.contains_key(other)) {
+            Some((other, end_s)) => {
+                format!(", and then {} until about {}", state.name(other), clock(end_s))
+            }
+            None => until(until_s),
+        };
         let who: Vec<String> =
             others.iter().map(|(other, what)| format!("{} {what}", state.name(*other))).collect();
-        let text = format!(
-            "{name} waits to train under {strategy} on {on}, where {}{}.",
-            names(&who),
-            until(until_s)
-        );
-        let tasks = others.keys().map(|other| state.name(*other).to_owned()).collect();
+        let text =
+            format!("{name} waits to train under {strategy} on {on}, where {}{when}.", names(&who));
+        let all = others.keys().copied().chain(last.map(|(other, _)| other));
+        let tasks: BTreeSet<TaskId> = all.collect();
+        let tasks = tasks.into_iter().map(|other| state.name(other).to_owned()).collect();
         return Some(Reason::new(Code::WaitsDevices, text).about(tasks).until(until_s));
     }
     if let Some(first) = before_it(state, place) {
@@ -327,6 +334,19 @@ fn at_place(state: &State, expected: &Expected, place: &Place, is_only: bool) ->
     }
     is_only
         .then(|| Reason::new(Code::Ready, format!("{name} starts now under {strategy} on {on}.")))
+}
+
+/// What trains last before a place on its devices, and until when.
+fn last_before(state: &State, expected: &Expected, place: &Place) -> Option<(TaskId, f64)> {
+    let held: BTreeSet<_> = devices(&place.gang).collect();
+    let places = &state.plan.as_ref()?.places;
+    let timed = places.iter().zip(&expected.forecast.places);
+    timed
+        .take_while(|(one, _)| *one != place)
+        .filter(|(one, _)| one.task != place.task && !state.has_ended(one.task))
+        .filter(|(one, _)| devices(&one.gang).any(|device| held.contains(&device)))
+        .filter_map(|(one, times)| Some((one.task, (*times)?.1)))
+        .max_by(|(_, one), (_, other)| one.total_cmp(other))
 }
 
 /// The first open place before another on one of its devices.

@@ -9,7 +9,7 @@ use saturn_core::Node;
 use saturn_core::names::escape_terminal;
 use saturn_engine::{NodeId, Purpose, Record, Stage, State, TaskId};
 
-use super::{Transcript, listed, more};
+use super::{Transcript, listed, more, waits_for_tasks};
 use crate::history::{History, PoolEvent};
 use crate::outcome::TrialCounts;
 use crate::units::{clock, count};
@@ -182,6 +182,7 @@ impl Transcript {
             let num_to_run = trials.open + trials.running;
             lines.extend(to_measure(state, num_to_run).map(|text| more(&text)));
         }
+        lines.extend(waits_for_tasks(state));
         lines
     }
 

@@ -211,6 +211,22 @@ fn what_breaks_and_comes_back() {
 }
 
 #[test]
+fn a_run_in_which_every_task_has_ended_says_what_it_waits_for() {
+    let mut script = asked();
+    let from_s = script.state.now_s + 1.0;
+    let open: Vec<TaskId> =
+        script.state.task_ids().filter(|task| !script.state.has_ended(*task)).collect();
+    for task in open {
+        let end = TaskEnd::Cancelled { reason: "a person asked for it".to_owned() };
+        script.tell(from_s, Record::TaskEnded { task, end });
+    }
+    let printed = printed_from(&script, from_s);
+    assert!(printed.contains("the run waits for more until it is closed"), "{printed}");
+    script.tell(from_s + 1.0, Record::Closed);
+    assert!(!printed_from(&script, from_s + 1.0).contains("waits for more"));
+}
+
+#[test]
 fn a_run_that_is_closed_and_stopped() {
     insta::assert_snapshot!(printed_from(&stopped(), 32.0));
 }

@@ -3,7 +3,7 @@
 use saturn_core::Node;
 use saturn_engine::{NodeId, PlanSource, Purpose, Record, TaskEnd, TaskId};
 use saturn_view::text::width;
-use saturn_view::{MIN_ENDED, Paint, Status, status, status_text};
+use saturn_view::{MIN_ENDED, Paint, Status, status, status_text, without_driver};
 
 use crate::open_world::{self, on, place, plan};
 use crate::scripted::{self, Script, strategy};
@@ -105,6 +105,19 @@ fn ended_runs_have_a_status_too() {
     let status = status(&interrupted, &script.history, 30.0);
     assert_eq!(status.expected_end_s, None);
     assert!(status_text(&status, 80, Paint::PLAIN).starts_with("interrupted at 0:30"));
+}
+
+#[test]
+fn a_run_whose_driver_died_expects_nothing_and_holds_nothing() {
+    let mut script = Script::new();
+    script.trials();
+    script.plan();
+    script.first_training();
+    assert_ne!(at(&script, 30.0).counts.running, 0);
+    let (state, history) = without_driver(script.state, script.history);
+    let status = status(&state, &history, state.now_s);
+    assert_eq!((status.counts.running, status.pool.busy, status.expected_end_s), (0, 0, None));
+    assert!(status_text(&status, 80, Paint::PLAIN).starts_with("interrupted at"));
 }
 
 #[test]
