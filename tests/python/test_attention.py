@@ -39,7 +39,9 @@ def test_back_ends_train_the_same(tmp_path: Path, kind: str) -> None:
     eager, _ = in_process.train(task, Ddp(), tmp_path, steps=4, knobs=EAGER)
     assert reference.largest_difference(eager, sdpa) < 1e-5
     both: dict[str, Any] = {**EAGER, "activation_checkpointing": True}
-    assert in_process.train(task, Ddp(), tmp_path, steps=4, knobs=both)[0] == eager
+    # Other knobs are another strategy: what is computed again may be added up in another order.
+    recomputed, _ = in_process.train(task, Ddp(), tmp_path, steps=4, knobs=both)
+    assert reference.largest_difference(recomputed, eager) < 1e-6
 
 
 @pytest.mark.parametrize("technique", [Fsdp, Offload])
