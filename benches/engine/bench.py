@@ -17,14 +17,16 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 PAGE = """# The engine, measured
-`make bench-engine` writes this page; the solver has [its own](solver-bench.md). Load of the \
-machine when it began: {load:.1f} on {cores} cores.
+`python benches/engine/bench.py --seeds {seeds} --tasks {tasks} --out docs/engine-bench.md` writes \
+this page (`make bench-engine` with 500 seeds and 1,000 tasks); the solver has \
+[its own](solver-bench.md). Load of the machine when it began: {load:.1f} on {cores} cores.
 
 ## A week of a large pool
 Simulated: as many tasks as GPUs (8 on a node), of one to twenty hours on one GPU, which come \
 in a hundred sweeps over five days. Ranks crash and hang, launches fail, steps are noisy, a fifth \
 of the nodes go and come back. Solves are answered by a plan that costs next to nothing. Times are \
-of the processor. Goal: the largest in under 10 s and 1 GB, and a slope of at most 0.2.
+of the processor. Around a solve the engine builds the problem, and then judges the answer: the \
+two halves. Goal: the largest in under 10 s and 1 GB, and a slope of at most 0.2.
 
 {week}
 
@@ -63,6 +65,7 @@ def main() -> None:
         cores=os.cpu_count(),
         week=binary("saturn-engine-bench"),
         seeds=options.seeds,
+        tasks=options.tasks,
         introspection=binary("saturn-introspection", options.seeds),
         real=subprocess.run(real, check=True, stdout=subprocess.PIPE, text=True).stdout.strip(),
     )

@@ -2,7 +2,8 @@
 //!
 //! A place may start when it is the first in the queues of all of its devices. What is over is
 //! taken from the front when the device is looked at; and only devices where something has changed
-//! are. What can't be followed any more leaves the plan itself, and the queues are laid out anew. So the work of an event does not grow with the plan.
+//! are, so that the work of most events does not grow with the plan. What can't be followed any more
+//! leaves the plan itself, and then the queues are laid out anew.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

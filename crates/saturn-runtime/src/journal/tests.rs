@@ -1,3 +1,5 @@
+//! Journals are read as they were written, whole decisions at a time, and survive a full disk.
+
 use saturn_engine::{DeviceKind, Mode, Policy, RunConfig, RunEnd, TaskId};
 use tempfile::TempDir;
 

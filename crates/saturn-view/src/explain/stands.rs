@@ -338,27 +338,26 @@ fn at_place(state: &State, expected: &Expected, place: &Place, is_only: bool) ->
 
 /// What trains last before a place on its devices, and until when.
 fn last_before(state: &State, expected: &Expected, place: &Place) -> Option<(TaskId, f64)> {
-    let held: BTreeSet<_> = devices(&place.gang).collect();
-    let places = &state.plan.as_ref()?.places;
-    let timed = places.iter().zip(&expected.forecast.places);
-    timed
-        .take_while(|(one, _)| *one != place)
-        .filter(|(one, _)| one.task != place.task && !state.has_ended(one.task))
-        .filter(|(one, _)| devices(&one.gang).any(|device| held.contains(&device)))
-        .filter_map(|(one, times)| Some((one.task, (*times)?.1)))
-        .max_by(|(_, one), (_, other)| one.total_cmp(other))
+    let times = &expected.forecast.places;
+    let ends = before(state, place)
+        .filter_map(|(index, one)| Some((one.task, times.get(index).copied().flatten()?.1)));
+    ends.max_by(|(_, one), (_, other)| one.total_cmp(other))
 }
 
 /// The first open place before another on one of its devices.
 fn before_it<'a>(state: &'a State, place: &Place) -> Option<&'a Place> {
+    before(state, place).next().map(|(_, first)| first)
+}
+
+/// The plan's open places of other tasks before a place, on one of its devices, with their indices.
+fn before<'a>(state: &'a State, place: &Place) -> impl Iterator<Item = (usize, &'a Place)> {
     let held: BTreeSet<_> = devices(&place.gang).collect();
-    let places = &state.plan.as_ref()?.places;
+    let places = state.plan.iter().flat_map(|plan| &plan.places).enumerate();
     places
-        .iter()
-        .take_while(|one| *one != place)
-        .filter(|one| one.task != place.task && !state.has_ended(one.task))
-        .filter(|one| !one.is_done_at(state.task(one.task).checkpoint_step))
-        .find(|one| devices(&one.gang).any(|device| held.contains(&device)))
+        .take_while(move |(_, one)| *one != place)
+        .filter(move |(_, one)| one.task != place.task && !state.has_ended(one.task))
+        .filter(|(_, one)| !one.is_done_at(state.task(one.task).checkpoint_step))
+        .filter(move |(_, one)| devices(&one.gang).any(|device| held.contains(&device)))
 }
 
 fn last_attempt(history: &History, task: TaskId) -> Option<&PastAttempt> {
