@@ -12,7 +12,7 @@ use crate::config::{TaskSpec, Wishes};
 use crate::event::FailureKind;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::queues::{stale, too_early};
-use crate::record::{AttemptEnd, Purpose, Record, RunEnd, TaskEnd};
+use crate::record::{AttemptEnd, ChosenTrial, Purpose, Record, RunEnd, TaskEnd};
 use crate::state::{
     Attempt, DeviceState, Group, NodeState, State, TaskState, TaskStatus, TrialKey, TrialState,
 };
@@ -81,6 +81,17 @@ impl State {
             Record::Tried { group, gpu_type, strategy, outcome } => {
                 self.apply_tried(group, gpu_type, strategy, outcome);
             }
+            Record::TrialsChosen { trials, .. } => self.apply_chosen(trials),
+            Record::Observed { group, gpu_type, strategy, step_s } => {
+                let group = self.group_by_key.get(group).copied();
+                let key = TrialKey { strategy: strategy.key(), gpu_type: gpu_type.clone() };
+                let trial = group.and_then(|group| self.groups[group].trials.get_mut(&key));
+                if let (Some(group), Some(trial)) = (group, trial) {
+                    trial.trained_step_s = Some(*step_s);
+                    self.learn(group);
+                    self.version += 1;
+                }
+            }
             Record::Planned { plan } => {
                 let mut plan = plan.clone();
                 plan.places.retain(|place| place.task.0 < self.tasks.len());
@@ -98,7 +109,7 @@ impl State {
                 }
             }
             Record::Ended { attempt, end, step, step_s } => {
-                self.apply_end(*attempt, end, *step, *step_s);
+                self.apply_end(*attempt, end, *step, (*step_s, now_s));
             }
             Record::Retrying { task, not_before_s, counts } => {
                 if let Some(task) = self.tasks.get_mut(task.0) {
@@ -108,6 +119,9 @@ impl State {
             }
             Record::Excluded { task, key, reason } => {
                 self.with_task(*task, |task| task.excluded.push((key.clone(), reason.clone())));
+                if task.0 < self.tasks.len() {
+                    self.want_trials_for(*task);
+                }
                 self.drop_places();
             }
             Record::TaskEnded { task, end } => self.apply_task_end(*task, end),
@@ -132,9 +146,22 @@ impl State {
         trial.strategy = Arc::new(strategy.clone());
         trial.outcome = Some(outcome.clone());
         trial.reused = false;
+        trial.has_knobs = true;
+        trial.estimate = None;
         self.close_trial(group, &strategy.key(), gpu_type);
         self.learn_from_trial(group, outcome);
+        self.learn(group);
+        self.want_trials_of(group);
         self.version += 1;
+    }
+
+    fn apply_chosen(&mut self, trials: &[ChosenTrial]) {
+        for ChosenTrial { group, gpu_type, strategy } in trials {
+            let Some(group) = self.group_by_key.get(group).copied() else { continue };
+            let key = TrialKey { strategy: strategy.clone(), gpu_type: gpu_type.clone() };
+            self.groups[group].chosen.insert(Arc::new(key));
+            self.want_trials_of(group);
+        }
     }
 
     /// A change of a task on which plans rest.
@@ -228,6 +255,7 @@ impl State {
                 tasks: Vec::new(),
                 num_open: 0,
                 trials: std::collections::BTreeMap::new(),
+                chosen: BTreeSet::new(),
             });
         }
         self.groups[group].tasks.push(id);
@@ -258,6 +286,9 @@ impl State {
         });
         self.version += 1;
         self.take_over_measured(group, spec);
+        if !spec.measured.is_empty() {
+            self.learn(group);
+        }
         self.want_trials_for(id);
         // What the group's trials have found holds for it too.
         let mut outcomes =
@@ -292,6 +323,8 @@ impl State {
                     state.strategy = Arc::new(trial.strategy.clone());
                     state.outcome = Some(trial.outcome.clone());
                     state.reused = true;
+                    state.has_knobs = true;
+                    state.estimate = None;
                 }
             }
         }
@@ -411,11 +444,19 @@ impl State {
         }
     }
 
-    fn apply_end(&mut self, id: AttemptId, end: &AttemptEnd, step: u64, step_s: Option<f64>) {
+    fn apply_end(
+        &mut self,
+        id: AttemptId,
+        end: &AttemptEnd,
+        step: u64,
+        (step_s, now_s): (Option<f64>, f64),
+    ) {
         let Some(attempt) = self.attempts.remove(&id) else { return };
         self.hold(&attempt, None);
         self.judge_devices(&attempt, end);
         if attempt.purpose == Purpose::Trial {
+            let took_s = (now_s - attempt.launched_s).max(0.0);
+            self.trials_s += took_s * f64::from(attempt.strategy.gpus);
             let has_failed = matches!(end, AttemptEnd::Failed { .. });
             self.with_trial(&attempt, |trial| {
                 trial.attempt = None;

@@ -94,6 +94,19 @@ pub struct Wishes {
     pub after: Vec<TaskId>,
 }
 
+/// How much may be spent on trials.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrialBudget {
+    /// Every strategy is measured, whatever that costs.
+    #[default]
+    Full,
+    /// Each group's first trial, and then what is expected to save more than it costs.
+    Worthwhile,
+    /// The same, up to so many device-seconds; each group's first trial is run even beyond.
+    Seconds(f64),
+}
+
 /// The numbers that govern trials, retries, the watchdog and introspection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -106,6 +119,8 @@ pub struct Policy {
     pub warmup_steps: u32,
     /// Steps of a trial that are.
     pub timed_steps: u32,
+    /// How much may be spent on them.
+    pub trial_budget: TrialBudget,
     /// Failures in a row, without a new checkpoint between them, that end a task.
     pub max_failures: u32,
     /// Wait before the first retry, seconds; doubles with each failure in a row.
@@ -133,6 +148,7 @@ impl Default for Policy {
             checkpoint_every_s: 60.0,
             warmup_steps: 1,
             timed_steps: 3,
+            trial_budget: TrialBudget::Full,
             max_failures: 3,
             backoff_s: 1.0,
             stall_s: 600.0,

@@ -8,9 +8,8 @@
 
 use saturn_core::{Strategy, TrialOutcome};
 
-use crate::apply::is_excluded;
 use crate::ids::TaskId;
-use crate::state::{Attempt, State, TrialState};
+use crate::state::{Attempt, Group, State, TrialKey, TrialState};
 
 /// A moment this close to the end of a step, as a part of the step, is that end.
 const AT_END: f64 = 1e-7;
@@ -32,13 +31,17 @@ impl State {
     pub fn choices(&self, task: TaskId) -> impl Iterator<Item = Choice<'_>> {
         let state = self.task(task);
         self.groups[state.group].trials.iter().filter_map(move |(key, trial)| {
-            let is_measured = matches!(trial.outcome, Some(TrialOutcome::Measured { .. }));
-            let range = &state.spec.gpu_range;
-            let is_allowed = is_measured
-                && range.as_ref().is_none_or(|range| range.contains(&key.strategy.gpus))
-                && !is_excluded(&state.excluded, &trial.strategy);
+            let is_allowed = trial.is_known() && self.may_run(task, key);
             is_allowed.then_some(Choice { trial, gpu_type: &key.gpu_type })
         })
+    }
+
+    /// Whether a task may run under a strategy, as far as its own wishes and failures go.
+    pub(crate) fn may_run(&self, task: TaskId, key: &TrialKey) -> bool {
+        let state = self.task(task);
+        let range = &state.spec.gpu_range;
+        range.as_ref().is_none_or(|range| range.contains(&key.strategy.gpus))
+            && !state.excluded.iter().any(|(excluded, _)| *excluded == key.strategy)
     }
 
     /// Seconds a step of a task under a strategy on a type of device; `None` where it was never
@@ -54,17 +57,9 @@ impl State {
         let live = self.attempt_of(task).and_then(|(_, attempt)| {
             let gpu_type = self.gang_type(&attempt.gang);
             let trial = self.trial_of(task, &attempt.strategy, gpu_type)?;
-            Some(attempt.observed_step_s()? / trial.tried_step_s()?)
+            Some(attempt.observed_step_s()? / trial.measured_step_s()?)
         });
-        live.unwrap_or_else(|| {
-            let ratios = self
-                .group_of(task)
-                .trials
-                .values()
-                .filter_map(|trial| Some((trial.trained_step_s? / trial.tried_step_s()?).ln()));
-            let (sum, num) = ratios.fold((0.0, 0), |(sum, num), one| (sum + one, num + 1));
-            if num == 0 { 1.0 } else { (sum / f64::from(num)).exp() }
-        })
+        live.unwrap_or_else(|| self.group_of(task).bias())
     }
 
     /// Seconds from launch to the first step from where a task stands: as it last took a task of its
@@ -251,13 +246,31 @@ impl Pace<'_> {
         Some(choice.trial.load_s(self.is_going_on) + num_steps as f64 * step_s + self.save_s)
     }
 
+    /// Seconds from launch to end of so many steps that take so long each by a trial's clock.
+    pub(crate) fn with_step_s(&self, setup_s: f64, step_s: f64, num_steps: f64) -> f64 {
+        setup_s + num_steps * step_s * self.correction + self.save_s
+    }
+
     fn step_s(&self, Choice { trial, gpu_type }: Choice<'_>) -> Option<f64> {
         let is_same = |(strategy, of_type, _): &(&Strategy, &str, f64)| {
             trial.strategy.is_like(strategy) && *of_type == gpu_type
         };
         let observed_s = self.observed.filter(is_same).map(|(.., step_s)| step_s);
-        let tried_s = || Some(trial.tried_step_s()? * self.correction);
+        let tried_s = || Some(trial.known_step_s()? * self.correction);
         observed_s.or(trial.trained_step_s).or_else(tried_s)
+    }
+}
+
+impl Group {
+    /// Trained over measured seconds a step: the mean over the strategies that both are known of; 1
+    /// where none is.
+    pub(crate) fn bias(&self) -> f64 {
+        let ratios = self
+            .trials
+            .values()
+            .filter_map(|trial| Some((trial.trained_step_s? / trial.measured_step_s()?).ln()));
+        let (sum, num) = ratios.fold((0.0, 0), |(sum, num), one| (sum + one, num + 1));
+        if num == 0 { 1.0 } else { (sum / f64::from(num)).exp() }
     }
 }
 
@@ -265,16 +278,34 @@ impl TrialState {
     /// Seconds from launch to the first step, from a checkpoint or from the beginning.
     pub(crate) fn load_s(&self, is_going_on: bool) -> f64 {
         let trained_s = self.trained_load_s.filter(|_| is_going_on);
-        trained_s.unwrap_or(match &self.outcome {
-            Some(TrialOutcome::Measured { setup_s, .. }) => *setup_s,
-            _ => 0.0,
-        })
+        let estimated_s = || self.estimate.map(|estimate| estimate.setup_s);
+        trained_s.or_else(|| self.measured_setup_s()).or_else(estimated_s).unwrap_or(0.0)
+    }
+
+    /// Whether plans may count on it: it was measured, it has trained, or its estimate is as sure as
+    /// a trial would be.
+    pub fn is_known(&self) -> bool {
+        self.known_step_s().is_some() || self.outcome.is_none() && self.trained_step_s.is_some()
+    }
+
+    /// Seconds a step that plans may count on.
+    pub fn known_step_s(&self) -> Option<f64> {
+        let sure = self.estimate.filter(|estimate| self.outcome.is_none() && estimate.is_sure());
+        self.measured_step_s().or(sure.map(|estimate| estimate.step_s))
     }
 
     /// Seconds a step that the trial measured.
-    pub fn tried_step_s(&self) -> Option<f64> {
+    pub fn measured_step_s(&self) -> Option<f64> {
         match self.outcome {
             Some(TrialOutcome::Measured { step_s, .. }) => Some(step_s),
+            _ => None,
+        }
+    }
+
+    /// Seconds from launch to the first step that the trial measured.
+    pub(crate) fn measured_setup_s(&self) -> Option<f64> {
+        match self.outcome {
+            Some(TrialOutcome::Measured { setup_s, .. }) => Some(setup_s),
             _ => None,
         }
     }

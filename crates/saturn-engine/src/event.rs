@@ -124,6 +124,8 @@ pub struct SolveAnswer {
     /// Makespan of current practice on the same problem (all devices to one task at a time, its
     /// best technique), seconds.
     pub current_practice_s: Option<f64>,
+    /// A plan of [`SolveOrder::optimistic`], where that was asked and solved.
+    pub optimistic: Option<Plan>,
 }
 
 /// A task to add, as a person describes it.
@@ -280,6 +282,9 @@ pub enum Event {
 pub struct SolveOrder {
     /// What to solve.
     pub problem: Problem,
+    /// The same with candidates behind the others that were not measured, as fast as they may be: what
+    /// its plan uses is worth a trial.
+    pub optimistic: Option<Problem>,
     /// What to make small.
     pub objective: Objective,
     /// Seconds that it may take.

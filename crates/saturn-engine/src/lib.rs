@@ -36,17 +36,22 @@ mod apply;
 mod by_device;
 mod control;
 mod dispatch;
+mod experiment;
 mod extend;
 mod health;
+mod knowledge;
 mod planning;
 mod queues;
 mod recovery;
 mod remaining;
+mod scaling;
 mod timers;
 mod trials;
 mod wanted;
 
-pub use config::{DeviceKind, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef, Wishes};
+pub use config::{
+    DeviceKind, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef, TrialBudget, Wishes,
+};
 pub use engine::{Decision, Engine};
 pub use estimate::Choice;
 pub use event::{
@@ -54,10 +59,12 @@ pub use event::{
 };
 pub use forecast::{Forecast, forecast};
 pub use ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
+pub use knowledge::Estimate;
 pub use launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News};
 pub use observer::Observer;
 pub use record::{
-    AttemptEnd, Place, PlanSource, Purpose, Record, RunEnd, RunPlan, StopReason, TaskEnd,
+    AttemptEnd, ChosenTrial, Place, PlanSource, Purpose, Record, RunEnd, RunPlan, StopReason,
+    TaskEnd,
 };
 pub use state::{
     Attempt, DeviceState, Group, NodeState, Stage, State, TaskState, TaskStatus, TrialKey,

@@ -88,7 +88,7 @@ impl About {
         let tasks: Vec<_> = tasks.iter().map(about).collect();
         let measured = |group: usize| {
             let trials = state.groups[group].trials.iter();
-            let measured = trials.filter(|(_, trial)| trial.tried_step_s().is_some());
+            let measured = trials.filter(|(_, trial)| trial.is_known());
             (group, measured.map(|(key, _)| key.clone()).collect())
         };
         let groups: BTreeSet<usize> = tasks.iter().map(|(_, (group, ..))| *group).collect();
@@ -172,11 +172,13 @@ impl Engine {
         let request = planning.num_solves;
         let policy = &self.state.config.policy;
         let is_makespan = remaining.objective == Objective::Makespan;
+        let optimistic = remaining.optimistic(&self.state);
         let warm_start = remaining.warm_start(&self.state, &Queues::open_places(&self.state));
         let problem = std::mem::take(&mut remaining.problem);
         let has_deadlines = problem.tasks.iter().any(|task| task.deadline_s.is_some());
         let order = SolveOrder {
             problem,
+            optimistic,
             objective: remaining.objective,
             time_limit_s: policy.solver_time_limit_s,
             seed: policy.seed,
@@ -206,6 +208,9 @@ impl Engine {
         match solved {
             Ok((answer, places)) => {
                 self.planning.num_failed = 0;
+                if let Some(optimistic) = &answer.optimistic {
+                    self.choose_trials(&remaining, &answer.plan, optimistic, now_s);
+                }
                 self.choose(Some((&answer, places)), &remaining, None, now_s);
             }
             Err(reason) => {
@@ -367,7 +372,7 @@ fn places(
     let mut places = Vec::new();
     for assignment in assignments {
         let index = assignment.task;
-        let RemainingTask { id, strategies, step } = &remaining.tasks[index];
+        let RemainingTask { id, strategies, step, .. } = &remaining.tasks[index];
         done[index] += assignment.share;
         num_left[index] -= 1;
         let until_step = state.task(*id).steps.filter(|_| num_left[index] > 0).map(|steps| {

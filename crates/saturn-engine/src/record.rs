@@ -184,6 +184,18 @@ impl RunPlan {
     }
 }
 
+/// A trial that was chosen for what it may save.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChosenTrial {
+    /// The profile key of the tasks that it speaks for.
+    pub group: String,
+    /// The type of device that it is to run on.
+    pub gpu_type: String,
+    /// Technique and device count.
+    #[serde(flatten)]
+    pub strategy: StrategyKey,
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -316,6 +328,26 @@ pub enum Record {
         strategy: Strategy,
         /// What came of it.
         outcome: TrialOutcome,
+    },
+    /// Trials are to be run, since a plan that counted on them might be better.
+    TrialsChosen {
+        /// Which.
+        trials: Vec<ChosenTrial>,
+        /// Seconds by which the run might end earlier, at best.
+        saves_s: f64,
+        /// Device-seconds that they are expected to take.
+        cost_s: f64,
+    },
+    /// Training has shown what a strategy takes that no trial has measured.
+    Observed {
+        /// The profile key of the tasks that it speaks for.
+        group: String,
+        /// The type of device that it ran on.
+        gpu_type: String,
+        /// The strategy as it trained.
+        strategy: Strategy,
+        /// Seconds a step.
+        step_s: f64,
     },
     /// A plan is in force from now on.
     Planned {

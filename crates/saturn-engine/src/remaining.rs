@@ -16,14 +16,14 @@ use saturn_core::{
 use crate::config::Level;
 use crate::ids::{NodeId, TaskId};
 use crate::record::Place;
-use crate::state::{Attempt, State};
+use crate::state::{Attempt, State, TrialKey};
 use crate::trials::Rooms;
 
 /// A task with fewer steps left than this is not cut: its segments would be too few steps to share
 /// them out as planned.
 const MIN_STEPS_TO_CUT: u64 = 50;
 /// A task that is all but done still holds its devices for a moment, seconds.
-const LEAST_RUNTIME_S: f64 = 1e-3;
+pub(crate) const LEAST_RUNTIME_S: f64 = 1e-3;
 /// What one step of priority is worth: the weight of a task's end grows by this factor.
 const PRIORITY_FACTOR: f64 = 4.0;
 
@@ -38,7 +38,7 @@ pub(crate) struct Remaining {
     /// problem's are.
     nodes: Vec<(NodeId, Vec<u32>)>,
     /// The most devices of each type that one node of the problem has.
-    widest: Vec<(String, u32)>,
+    pub(crate) widest: Vec<(String, u32)>,
 }
 
 /// A task that has not ended.
@@ -47,6 +47,9 @@ pub(crate) struct RemainingTask {
     pub(crate) id: TaskId,
     /// One for each of its candidates.
     pub(crate) strategies: Vec<Arc<Strategy>>,
+    /// Strategies that nobody has measured: one for each candidate that the optimistic problem has
+    /// beside.
+    pub(crate) unmeasured: Vec<Arc<TrialKey>>,
     /// Finished steps when the problem was made.
     pub(crate) step: u64,
 }
@@ -193,7 +196,7 @@ impl Remaining {
             running,
             ..ProblemTask::new(state.name(id), options)
         });
-        self.tasks.push(RemainingTask { id, strategies, step: task.step });
+        self.tasks.push(RemainingTask { id, strategies, unmeasured: Vec::new(), step: task.step });
     }
 
     /// How a task runs, in the problem's words; `None` where it runs as the problem can't say.

@@ -13,6 +13,7 @@ use saturn_core::{Cluster, Gang, Strategy, StrategyKey, TrialOutcome};
 use crate::config::{RunConfig, TaskSpec};
 use crate::event::RankFailure;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
+use crate::knowledge::Estimate;
 use crate::record::{Purpose, RunEnd, RunPlan, StopReason, TaskEnd};
 
 /// What a task is doing.
@@ -85,6 +86,10 @@ pub struct TrialState {
     pub failures: u32,
     /// The attempt that runs it now.
     pub attempt: Option<AttemptId>,
+    /// What it is expected to take, where that was not measured and something is known of its kind.
+    pub estimate: Option<Estimate>,
+    /// Its knobs are those of a trial, its own or another device count's.
+    pub has_knobs: bool,
     /// Seconds a step that training took, newest; more to be trusted than the trial's.
     pub trained_step_s: Option<f64>,
     /// Seconds from launch to the first step of a training that went on from a checkpoint, newest.
@@ -102,6 +107,8 @@ pub struct Group {
     pub num_open: usize,
     /// What is wanted or known.
     pub trials: BTreeMap<Arc<TrialKey>, TrialState>,
+    /// Trials that were chosen for what they may save.
+    pub chosen: BTreeSet<Arc<TrialKey>>,
 }
 
 /// One launch of a gang that has not ended.
@@ -239,6 +246,8 @@ pub struct State {
     pub now_s: f64,
     /// Tasks that have not ended.
     pub num_open_tasks: usize,
+    /// Device-seconds that trials have taken.
+    pub trials_s: f64,
     /// Number of the next attempt.
     pub(crate) next_attempt: u64,
     pub(crate) group_by_key: BTreeMap<String, usize>,
@@ -266,6 +275,7 @@ impl State {
             ended: None,
             now_s: 0.0,
             num_open_tasks: 0,
+            trials_s: 0.0,
             next_attempt: 1,
             group_by_key: BTreeMap::new(),
             task_by_name: BTreeMap::new(),

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{Knobs, Placement, Strategy, StrategyKey, TrialOutcome};
 
+use crate::config::Policy;
 use crate::engine::Engine;
 use crate::event::{FailureKind, RankFailure};
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
@@ -150,6 +151,11 @@ impl State {
 fn trial_key(technique: &str, gpus: u32, gpu_type: &str) -> TrialKey {
     let strategy = StrategyKey { technique: technique.to_owned(), gpus };
     TrialKey { strategy, gpu_type: gpu_type.to_owned() }
+}
+
+/// Steps of a trial, warm-up included.
+pub(crate) fn trial_steps(policy: &Policy) -> u32 {
+    policy.warmup_steps + policy.timed_steps
 }
 
 /// What trials may use of each node: devices that are free, and devices that other trials hold.

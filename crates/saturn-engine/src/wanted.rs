@@ -1,8 +1,12 @@
 //! Which trials are wanted: the policy of what to measure, over the facts of the state.
 //!
-//! Each group of tasks is measured under every technique on every type of device in the pool, at
-//! the device counts of `widths`. What is wanted is worked out anew whenever tasks or nodes come and
-//! go; outcomes are facts and stay, whatever is wanted.
+//! What could be measured of a group is every technique on every type of device in the pool, at the
+//! device counts of `widths`. With a full budget all of it is. Else a group is measured once, so that
+//! its tasks can train, and then where `experiment` expects that to pay; and once more where a task is
+//! left with no strategy that it may run under.
+//!
+//! What is wanted is worked out anew whenever tasks or nodes come and go; outcomes are facts and stay,
+//! whatever is wanted.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -10,6 +14,7 @@ use std::sync::Arc;
 use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 
 use crate::ids::{NodeId, TaskId};
+use crate::scaling::rank_before;
 use crate::state::{State, TaskState, TaskStatus, TrialKey, TrialState};
 
 impl State {
@@ -41,17 +46,113 @@ impl State {
                         strategy: StrategyKey { technique: technique.name.clone(), gpus },
                         gpu_type: gpu_type.clone(),
                     };
-                    let trial = self.groups[group]
+                    self.groups[group]
                         .trials
                         .entry(Arc::new(key))
                         .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
-                    if trial.outcome.is_none() && trial.attempt.is_none() {
-                        let place = (gpu_type.clone(), Reverse(gpus));
-                        let open = self.open_trials.entry(place).or_default();
-                        open.insert((group, technique.name.clone()));
-                    }
                 }
             }
+        }
+        if self.chooses_trials() {
+            self.open_chosen(group);
+            self.open_first(task);
+        } else {
+            let allowed: Vec<Arc<TrialKey>> = self.groups[group]
+                .trials
+                .keys()
+                .filter(|key| self.may_be_tried(task, key))
+                .cloned()
+                .collect();
+            for key in allowed {
+                self.open_trial(group, &key);
+            }
+        }
+    }
+
+    /// Opens the trials that a group needs, that have no outcome and do not run.
+    pub(crate) fn want_trials_of(&mut self, group: usize) {
+        if self.chooses_trials() {
+            self.open_chosen(group);
+            for task in self.groups[group].tasks.clone() {
+                if !self.has_ended(task) {
+                    self.open_first(task);
+                }
+            }
+        }
+    }
+
+    /// Opens the trials of a group that were chosen for what they may save.
+    fn open_chosen(&mut self, group: usize) {
+        for key in self.groups[group].chosen.clone() {
+            if self.is_in_pool(&key) && !self.is_ruled_out(group, &key) {
+                self.open_trial(group, &key);
+            } else {
+                self.close_trial(group, &key.strategy, &key.gpu_type);
+            }
+        }
+    }
+
+    /// Opens the cheapest trial that may give a task a strategy, where it has none and none is being
+    /// sought: on the fewest devices, by the technique that is tried first.
+    fn open_first(&mut self, task: TaskId) {
+        let group = self.task(task).group;
+        let is_sought = |(key, trial): (&Arc<TrialKey>, &TrialState)| {
+            self.may_be_tried(task, key)
+                && trial.outcome.is_none()
+                && (trial.attempt.is_some() || self.is_open(group, key))
+        };
+        let trials = &self.groups[group].trials;
+        if self.fits_pool_of_types(task) || trials.iter().any(is_sought) {
+            return;
+        }
+        let candidates = trials.iter().filter(|(key, trial)| {
+            trial.outcome.is_none()
+                && self.may_be_tried(task, key)
+                && !self.is_ruled_out(group, key)
+        });
+        let cheapest = candidates.map(|(key, _)| key).min_by(|a, b| {
+            let by_count = a.strategy.gpus.cmp(&b.strategy.gpus);
+            let (rank_a, rank_b) =
+                (rank_before(&a.strategy.technique), rank_before(&b.strategy.technique));
+            by_count.then(rank_a.total_cmp(&rank_b)).then(a.cmp(b))
+        });
+        if let Some(cheapest) = cheapest.cloned() {
+            self.open_trial(group, &cheapest);
+        }
+    }
+
+    /// Whether a task has a strategy that nodes of the pool are wide enough for, were all of their
+    /// devices usable.
+    fn fits_pool_of_types(&self, task: TaskId) -> bool {
+        self.choices(task).any(|choice| {
+            let has_room = |(gpu_type, widest): &(String, u32)| {
+                gpu_type == choice.gpu_type && *widest >= choice.trial.strategy.gpus
+            };
+            self.widest.iter().any(has_room)
+        })
+    }
+
+    fn is_in_pool(&self, key: &TrialKey) -> bool {
+        let has_room = |(gpu_type, widest): &(String, u32)| {
+            *gpu_type == key.gpu_type && *widest >= key.strategy.gpus
+        };
+        self.widest.iter().any(has_room)
+    }
+
+    /// Whether a trial says something of what a task may run under here.
+    fn may_be_tried(&self, task: TaskId, key: &TrialKey) -> bool {
+        let widest = self.widest.iter().find(|(gpu_type, _)| *gpu_type == key.gpu_type);
+        self.may_run(task, key)
+            && self.config.technique(&key.strategy.technique).is_some()
+            && widest.is_some_and(|(_, widest)| widths(*widest).any(|one| one == key.strategy.gpus))
+    }
+
+    fn open_trial(&mut self, group: usize, key: &TrialKey) {
+        let trial = self.groups[group].trials.get(key);
+        if trial.is_some_and(|trial| trial.outcome.is_none() && trial.attempt.is_none()) {
+            let place = (key.gpu_type.clone(), Reverse(key.strategy.gpus));
+            let open = self.open_trials.entry(place).or_default();
+            open.insert((group, key.strategy.technique.clone()));
         }
     }
 
@@ -139,6 +240,8 @@ impl TrialState {
             reused: false,
             failures: 0,
             attempt: None,
+            estimate: None,
+            has_knobs: false,
             trained_step_s: None,
             trained_load_s: None,
         }

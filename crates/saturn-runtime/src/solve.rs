@@ -113,7 +113,8 @@ impl SolverThread {
                 warm_start: order.warm_start.clone(),
                 ..Options::default()
             };
-            let solve = AssertUnwindSafe(|| solve_run(problem, &options, &flag));
+            let optimistic = order.optimistic.as_ref();
+            let solve = AssertUnwindSafe(|| solve_run(problem, optimistic, &options, &flag));
             // The run must hear of a fault in the solver, or it would wait for its plan for ever.
             let answer = catch_unwind(solve)
                 .unwrap_or_else(|_| Err("the solver panicked, which is a fault in Saturn".into()));
@@ -134,6 +135,7 @@ impl Drop for SolverThread {
 
 fn solve_run(
     problem: &Problem,
+    optimistic: Option<&Problem>,
     options: &Options,
     is_stopped: &AtomicBool,
 ) -> Result<SolveAnswer, String> {
@@ -142,7 +144,14 @@ fn solve_run(
     let plan = solve(problem, options, &clock).map_err(|error| with_causes(&error))?;
     let is_makespan = options.objective == Objective::Makespan;
     let current_practice_s = is_makespan.then(|| current_practice_s(problem, &clock)).flatten();
-    Ok(SolveAnswer { plan, current_practice_s })
+    // Its candidates are the problem's and more, so the plan is one of it too.
+    let optimistic = optimistic.filter(|_| plan.is_usable()).and_then(|optimistic| {
+        let clock = Stopwatch::start(&is_interrupted);
+        let options = Options { warm_start: Some(plan.clone()), ..options.clone() };
+        // Without it no trial is chosen, and that is all.
+        solve(optimistic, &options, &clock).ok()
+    });
+    Ok(SolveAnswer { plan, current_practice_s, optimistic })
 }
 
 /// What all devices for one task at a time, each under its best technique, would take.

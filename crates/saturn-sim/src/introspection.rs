@@ -54,7 +54,13 @@ fn makespan_s(seed: u64, error: f64, interval_s: f64) -> Option<(f64, usize)> {
     workload.config.policy =
         Policy { interval_s, checkpoint_every_s: 1e9, stall_s: 1e9, seed, ..Policy::default() };
     let Workload { nodes, config, truth, tasks } = workload;
-    let manners = Manners { look_up_every: 5, teardown_s: 0.0, trial_s: 1.0 };
+    let manners = Manners {
+        look_up_every: 5,
+        teardown_s: 0.0,
+        trial_s: 1.0,
+        trial_steps: 0,
+        trial_noise: 0.0,
+    };
     let mut world = World::new(truth, Odds::new(), manners, 1e9, seed);
     for node in nodes {
         world.add_node(node);

@@ -48,7 +48,12 @@ impl Planner {
             if world.is_hit(Fault::WrongPlan) {
                 spoil(world, &mut plan);
             }
-            SolveAnswer { plan, current_practice_s: None }
+            let optimistic = order.optimistic.as_ref().and_then(|optimistic| {
+                let warm_start = Some(plan.clone());
+                let order = SolveOrder { problem: optimistic.clone(), warm_start, ..order.clone() };
+                self.solve(&order).ok()
+            });
+            SolveAnswer { plan, current_practice_s: None, optimistic }
         });
         (takes_s, answer)
     }
@@ -77,6 +82,7 @@ fn without_plan(objective: Objective, status: PlanStatus) -> SolveAnswer {
     SolveAnswer {
         plan: Plan { status, reasons, ..Plan::none(objective) },
         current_practice_s: None,
+        optimistic: None,
     }
 }
 

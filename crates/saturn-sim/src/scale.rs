@@ -75,7 +75,13 @@ fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation 
         (Fault::NoisySteps, 0.5),
         (Fault::Unkillable, 0.05),
     ]);
-    let manners = Manners { look_up_every: 2000, teardown_s: 1.0, trial_s: 60.0 };
+    let manners = Manners {
+        look_up_every: 2000,
+        teardown_s: 1.0,
+        trial_s: 60.0,
+        trial_steps: 0,
+        trial_noise: 0.0,
+    };
     let mut world = World::new(truth, odds, manners, config.policy.checkpoint_every_s, seed);
     world.history.is_off = true;
     for node in &nodes {

@@ -29,6 +29,9 @@ pub struct TechniqueTruth {
     pub factor: f64,
     /// n devices are n to the power of this as fast as one.
     pub scaling: f64,
+    /// Seconds a step on so many devices of speed 1, where that follows no formula: in place of
+    /// `factor` and `scaling`.
+    pub measured: BTreeMap<u32, f64>,
     /// It needs at least so many devices to fit in memory.
     pub fits_from: u32,
     /// Why it can't run the group at all.
@@ -63,6 +66,13 @@ impl Truth {
             return Err(TrialOutcome::OutOfMemory { detail });
         }
         let speed = self.speeds.get(gpu_type).copied().unwrap_or(1.0);
+        if !technique.measured.is_empty() {
+            return technique
+                .measured
+                .get(&strategy.gpus)
+                .map(|step_s| step_s / speed)
+                .ok_or_else(unknown);
+        }
         let gpus = f64::from(strategy.gpus).powf(technique.scaling);
         Ok(group.step_s * technique.factor / (gpus * speed))
     }

@@ -155,6 +155,7 @@ fn draw_group(rng: &mut impl Rng, num_techniques: usize, widest: u32) -> GroupTr
         let truth = TechniqueTruth {
             factor: rng.random_range(0.7..1.5),
             scaling: rng.random_range(0.4..1.0),
+            measured: BTreeMap::new(),
             // What comes first runs everywhere, so that every task can be trained.
             fits_from: if is_first { 1 } else { rng.random_range(1..=widest) },
             refusal: (!is_first && rng.random_bool(0.15)).then(|| "it has no layers".to_owned()),

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use saturn_core::Node;
+use saturn_core::{Node, TrialOutcome};
 use saturn_engine::{
     AttemptId, DeviceId, Event, LaunchError, NodeId, Purpose, RankReport, Record, TaskId, devices,
 };
@@ -49,8 +49,12 @@ pub struct Manners {
     pub look_up_every: u64,
     /// Seconds between a gang's last word and the end of its processes.
     pub teardown_s: f64,
-    /// Seconds that a trial takes, beside loading.
+    /// Seconds that a trial takes, beside loading and its steps.
     pub trial_s: f64,
+    /// Steps of a trial: what they take comes on top.
+    pub trial_steps: u32,
+    /// What a trial measures is off by so much: the standard deviation of its logarithm.
+    pub trial_noise: f64,
 }
 
 /// The virtual cluster.
@@ -266,8 +270,15 @@ impl World {
         let attempt = order.attempt;
         let (gpu_type, group) = (order.gpu_type.clone(), order.group.clone());
         let is_bad = devices(&order.gang).any(|device| self.bad.contains(&device));
-        let fate = draw(self, &order, &group, &gpu_type, is_bad)?;
+        let mut fate = draw(self, &order, &group, &gpu_type, is_bad)?;
+        if let Some(TrialOutcome::Measured { step_s, .. }) = &mut fate.outcome
+            && self.manners.trial_noise > 0.0
+        {
+            *step_s *= (self.manners.trial_noise * normal(&mut self.rng)).exp();
+        }
         let true_step_s = self.truth.step_s(&group, &order.strategy, &gpu_type);
+        let trial_steps = f64::from(self.manners.trial_steps);
+        let trial_steps_s = true_step_s.as_ref().map_or(0.0, |step_s| step_s * trial_steps);
         let noise =
             if self.is_hit(Fault::NoisySteps) { self.rng.random_range(0.8..1.25) } else { 1.0 };
         let (load_s, save_s) =
@@ -304,7 +315,7 @@ impl World {
             self.heap.add(self.now_s + after_s, Happening::Slow { attempt, factor });
         }
         let first_s = match gang.order.purpose {
-            Purpose::Trial => gang.load_s + self.manners.trial_s,
+            Purpose::Trial => gang.load_s + self.manners.trial_s + trial_steps_s,
             Purpose::Train => gang.load_s,
         };
         self.gangs.insert(attempt, gang);
@@ -390,4 +401,10 @@ impl World {
         let last_words = String::new();
         self.tell(self.now_s, Event::RankExited { attempt, rank: 0, code: 0, last_words });
     }
+}
+
+/// A standard Normal number (Box and Muller, 1958).
+pub(crate) fn normal(rng: &mut impl RngExt) -> f64 {
+    let radius = (-2.0 * rng.random_range(f64::MIN_POSITIVE..1.0).ln()).sqrt();
+    radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()
 }

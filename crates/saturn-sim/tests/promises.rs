@@ -63,7 +63,13 @@ fn exact(seed: u64, setting: Setting) -> Simulation {
             }
         }
     }
-    let manners = Manners { look_up_every: rng.random_range(1..10), teardown_s: 0.0, trial_s: 1.0 };
+    let manners = Manners {
+        look_up_every: rng.random_range(1..10),
+        teardown_s: 0.0,
+        trial_s: 1.0,
+        trial_steps: 0,
+        trial_noise: 0.0,
+    };
     let Workload { nodes, config, truth, tasks } = workload;
     let every_s = config.policy.checkpoint_every_s;
     let mut world =

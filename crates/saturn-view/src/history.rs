@@ -306,6 +306,8 @@ impl History {
             | Record::Closed
             | Record::Wished { .. }
             | Record::Checkpointed { .. }
+            | Record::TrialsChosen { .. }
+            | Record::Observed { .. }
             | Record::Retrying { .. }
             | Record::Excluded { .. }
             | Record::Interrupted { .. }

@@ -115,6 +115,12 @@ impl Transcript {
             Record::Tried { group, gpu_type, strategy, outcome } => {
                 self.tried(state, (group, gpu_type), strategy, outcome, now_s)
             }
+            Record::TrialsChosen { trials, saves_s, cost_s } => {
+                vec![self.trials_chosen(state, trials, (*saves_s, *cost_s), now_s)]
+            }
+            Record::Observed { group, gpu_type, strategy, step_s } => {
+                self.observed(state, (group, gpu_type), strategy, *step_s, now_s)
+            }
             Record::Planned { plan } => self.planned(state, history, plan, now_s),
             Record::PlanKept { time_left_s, best_s } => {
                 vec![self.plan_kept(*time_left_s, *best_s, now_s)]

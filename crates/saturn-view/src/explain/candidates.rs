@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Code;
 use crate::history::History;
 use crate::status::{next_places, way_of};
-use crate::units::{duration, signed_percent};
+use crate::units::{duration, signed_percent, step_time};
 use crate::words::first_line;
 
 /// Times that differ by less than this part are alike.
@@ -193,8 +193,25 @@ fn cannot_run(
         let text = "no node of the pool has such devices now, or as many".to_owned();
         return Some((Code::NoDevices, text));
     }
-    trial.outcome.is_none().then(|| {
-        let how = if trial.attempt.is_some() { "being measured" } else { "not measured" };
-        (Code::NotTried, how.to_owned())
-    })
+    if trial.is_known() {
+        return None;
+    }
+    let is_ruled_out = state.is_ruled_out(task.group, key);
+    let is_open = || state.open_trials().any(|(group, one)| group == task.group && one == *key);
+    let how = if trial.attempt.is_some() {
+        "being measured".to_owned()
+    } else if is_ruled_out {
+        "not measured: the technique has run out of memory where it needs no more".to_owned()
+    } else if is_open() {
+        "to be measured: a plan that counts on it might be better".to_owned()
+    } else if let Some(estimate) = trial.estimate {
+        format!(
+            "not measured: {} to {} expected, and no plan that counts on it is enough better",
+            step_time(estimate.step_s_at(-1.0)),
+            step_time(estimate.step_s_at(1.0)),
+        )
+    } else {
+        "not measured".to_owned()
+    };
+    Some((Code::NotTried, how))
 }

@@ -1,11 +1,13 @@
 //! What is said while strategies are measured.
 
+use saturn_core::names::escape_terminal;
 use saturn_core::{Strategy, TrialOutcome};
-use saturn_engine::State;
+use saturn_engine::{ChosenTrial, State};
 
-use super::Transcript;
+use super::{Transcript, listed};
 use crate::outcome::TrialCounts;
 use crate::text::{pad, width};
+use crate::units::{count, duration, step_time};
 use crate::words;
 
 impl Transcript {
@@ -46,6 +48,58 @@ impl Transcript {
             lines.extend(self.traceback(state, task, traceback));
         }
         lines
+    }
+
+    /// Which trials were chosen, and what for.
+    pub(super) fn trials_chosen(
+        &self,
+        state: &State,
+        trials: &[ChosenTrial],
+        (saves_s, cost_s): (f64, f64),
+        now_s: f64,
+    ) -> String {
+        let names: Vec<String> = trials
+            .iter()
+            .map(|trial| {
+                let group = state.groups.iter().find(|group| group.key == trial.group);
+                let task = group.and_then(|group| group.tasks.first().copied());
+                let name = task.map_or("", |task| state.name(task));
+                let strategy = words::technique_on(&trial.strategy.technique, trial.strategy.gpus);
+                let device = words::on_type(state, &trial.gpu_type);
+                format!("{strategy}{device} of {}", escape_terminal(name))
+            })
+            .collect();
+        let text = format!(
+            "{} worth running, {}: may save up to {}, for {} of devices' time",
+            count(trials.len(), "more trial"),
+            listed(&names),
+            duration(saves_s),
+            duration(cost_s),
+        );
+        self.line(now_s, "measure", &text)
+    }
+
+    /// What training has shown of a strategy that no trial has measured.
+    pub(super) fn observed(
+        &self,
+        state: &State,
+        (group, gpu_type): (&str, &str),
+        strategy: &Strategy,
+        step_s: f64,
+        now_s: f64,
+    ) -> Vec<String> {
+        let group = state.groups.iter().find(|one| one.key == group);
+        let Some(task) = group.and_then(|group| group.tasks.first().copied()) else {
+            return Vec::new();
+        };
+        let text = format!(
+            "{}  {}{}  {}, by its own first steps",
+            self.name(state, task),
+            pad(&words::strategy(strategy), Self::strategy_width(state)),
+            words::on_type(state, gpu_type),
+            step_time(step_s),
+        );
+        vec![self.line(now_s, "measure", &text)]
     }
 
     /// Columns of the widest strategy that the run may have.

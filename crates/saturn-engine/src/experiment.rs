@@ -1,0 +1,187 @@
+//! Which trials are worth their time.
+//!
+//! A trial is worth running where it may change the plan for the better. So beside the plan of what
+//! is known, one is made of what might be: every strategy that was not measured as fast as its
+//! estimate allows (`OPTIMISM` standard deviations below the middle). What this second plan uses and
+//! nobody has measured is tried next, if even so much luck would save more than the trials cost. When
+//! the second plan is hardly better than the first, measuring is over: optimism itself promises
+//! nothing more. (Optimism in the face of uncertainty: Lai & Robbins, 1985; Auer et al., 2002.)
+//!
+//! The first trial of a group is needed whatever it costs; `wanted` asks for it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use saturn_core::{Candidate, Objective, Plan, PlanStatus, Problem};
+
+use crate::config::TrialBudget;
+use crate::engine::Engine;
+use crate::record::{ChosenTrial, Record};
+use crate::remaining::{LEAST_RUNTIME_S, Remaining};
+use crate::state::{State, TrialKey};
+use crate::trials::trial_steps;
+
+/// Standard deviations by which a strategy may be better than its estimate, where something is known
+/// of its kind, and where not.
+const OPTIMISM: f64 = 1.0;
+const OPTIMISM_FAR: f64 = 2.0;
+/// Beyond this standard deviation hardly anything is known.
+const FAR_SD: f64 = 0.4;
+/// A plan of what might be must be better than that of what is known by this part of it.
+const LEAST_GAIN: f64 = 0.01;
+
+impl Remaining {
+    /// The problem with every strategy that was not measured as fast as may be, behind the candidates
+    /// that there are; `None` where there is none, or too little is known for a choice.
+    pub(crate) fn optimistic(&mut self, state: &State) -> Option<Problem> {
+        if !state.chooses_trials() || !state.is_half_known() {
+            return None;
+        }
+        let mut problem = self.problem.clone();
+        let mut is_any = false;
+        for (task, of_problem) in self.tasks.iter_mut().zip(&mut problem.tasks) {
+            let of_state = state.task(task.id);
+            let group = &state.groups[of_state.group];
+            let is_busy = |(key, trial): (&Arc<TrialKey>, &crate::state::TrialState)| {
+                trial.attempt.is_some() || state.is_open(of_state.group, key)
+            };
+            // One round of a group at a time: what it finds says which trial is next.
+            if group.trials.iter().any(is_busy) {
+                continue;
+            }
+            let Some(steps) = of_state.steps else { continue };
+            let left = steps.saturating_sub(task.step) as f64;
+            let pace = state.pace(task.id);
+            for (key, trial) in &group.trials {
+                let Some(estimate) = trial.estimate.filter(|one| !one.is_sure()) else { continue };
+                if trial.outcome.is_some()
+                    || trial.trained_step_s.is_some()
+                    || !self.widest.iter().any(|(gpu_type, widest)| {
+                        *widest >= key.strategy.gpus && *gpu_type == key.gpu_type
+                    })
+                    || !state.may_run(task.id, key)
+                    || state.is_ruled_out(of_state.group, key)
+                {
+                    continue;
+                }
+                let optimism = if estimate.sd > FAR_SD { OPTIMISM_FAR } else { OPTIMISM };
+                let low_s = estimate.step_s_at(-optimism).max(group.least_step_s(key));
+                let low_s = low_s.min(estimate.step_s);
+                of_problem.strategies.push(Candidate {
+                    technique: key.strategy.technique.clone(),
+                    gpus: key.strategy.gpus,
+                    gpu_type: Some(key.gpu_type.clone()),
+                    runtime_s: pace.with_step_s(estimate.setup_s, low_s, left).max(LEAST_RUNTIME_S),
+                    pack: false,
+                });
+                task.unmeasured.push(Arc::clone(key));
+                is_any = true;
+            }
+        }
+        is_any.then_some(problem)
+    }
+}
+
+impl State {
+    /// Whether at least half of the groups that have something to do are known under some strategy:
+    /// before, devices look free that other groups will need.
+    fn is_half_known(&self) -> bool {
+        let open = self.groups.iter().filter(|group| group.num_open > 0);
+        let (known, all) = open.fold((0, 0), |(known, all), group| {
+            let is_known = group.trials.values().any(|trial| trial.measured_step_s().is_some());
+            (known + usize::from(is_known), all + 1)
+        });
+        2 * known >= all
+    }
+
+    /// A technique that is new to a group is tried at its least device count first: that is cheap, and
+    /// bounds the others.
+    fn narrowest_first(&self, group: usize, key: &Arc<TrialKey>) -> Arc<TrialKey> {
+        let same = |other: &&Arc<TrialKey>| {
+            other.gpu_type == key.gpu_type && other.strategy.technique == key.strategy.technique
+        };
+        let trials = &self.groups[group].trials;
+        if trials.iter().any(|(other, one)| same(&other) && one.measured_step_s().is_some()) {
+            return Arc::clone(key);
+        }
+        trials
+            .iter()
+            .filter(|(other, trial)| {
+                same(other) && trial.outcome.is_none() && !self.is_ruled_out(group, other)
+            })
+            .map(|(other, _)| other)
+            .min_by_key(|other| other.strategy.gpus)
+            .filter(|other| 2 * other.strategy.gpus <= key.strategy.gpus)
+            .map_or_else(|| Arc::clone(key), Arc::clone)
+    }
+
+    /// Device-seconds that a trial is expected to take.
+    fn trial_cost_s(&self, group: usize, key: &TrialKey) -> f64 {
+        let trial = &self.groups[group].trials[key];
+        let steps = f64::from(trial_steps(&self.config.policy));
+        let of_trial = |one: crate::knowledge::Estimate| one.setup_s + steps * one.step_s;
+        f64::from(key.strategy.gpus) * trial.estimate.map_or(0.0, of_trial)
+    }
+}
+
+impl Engine {
+    /// Asks for the trials that may improve the plan by more than they cost.
+    pub(crate) fn choose_trials(
+        &mut self,
+        remaining: &Remaining,
+        known: &Plan,
+        optimistic: &Plan,
+        now_s: f64,
+    ) {
+        let is_plan =
+            |plan: &Plan| matches!(plan.status, PlanStatus::Optimal | PlanStatus::Feasible);
+        if !is_plan(known) || !is_plan(optimistic) {
+            return;
+        }
+        let mut wanted: BTreeSet<(usize, Arc<TrialKey>)> = BTreeSet::new();
+        for assignment in &optimistic.assignments {
+            let Some(task) = remaining.tasks.get(assignment.task) else { continue };
+            let unmeasured = assignment.strategy.checked_sub(task.strategies.len());
+            if let Some(key) = unmeasured.and_then(|index| task.unmeasured.get(index)) {
+                let group = self.state.task(task.id).group;
+                wanted.insert((group, self.state.narrowest_first(group, key)));
+            }
+        }
+        // What has come or begun meanwhile is asked about again.
+        wanted.retain(|(group, key)| {
+            let trial = self.state.groups[*group].trials.get(key);
+            trial.is_some_and(|trial| trial.outcome.is_none() && trial.attempt.is_none())
+        });
+        let saved = 1.0 - value(optimistic) / value(known).max(f64::MIN_POSITIVE);
+        let saves_s = saved * known.makespan_s;
+        let cost_s: f64 =
+            wanted.iter().map(|(group, key)| self.state.trial_cost_s(*group, key)).sum();
+        let devices = self.state.num_devices() as f64;
+        let is_affordable = match self.state.config.policy.trial_budget {
+            TrialBudget::Seconds(budget_s) => self.state.trials_s + cost_s <= budget_s,
+            TrialBudget::Worthwhile | TrialBudget::Full => true,
+        };
+        if wanted.is_empty() || saved <= LEAST_GAIN || saves_s * devices <= cost_s || !is_affordable
+        {
+            return;
+        }
+        let trials = wanted
+            .into_iter()
+            .map(|(group, key)| ChosenTrial {
+                group: self.state.groups[group].key.clone(),
+                gpu_type: key.gpu_type.clone(),
+                strategy: key.strategy.clone(),
+            })
+            .collect();
+        self.commit(Record::TrialsChosen { trials, saves_s, cost_s }, now_s);
+    }
+}
+
+/// What a plan makes small.
+fn value(plan: &Plan) -> f64 {
+    match plan.objective {
+        Objective::Completion => plan.completion_s,
+        Objective::Cost => plan.cost,
+        Objective::Makespan => plan.makespan_s,
+    }
+}

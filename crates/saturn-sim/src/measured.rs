@@ -1,0 +1,298 @@
+//! What trials cost and what they are worth, on step times that were really measured.
+//!
+//! Groups of tasks are drawn from a table of measured step times: a model, another batch, a few percent
+//! that the table doesn't foresee, too little memory for some techniques. A run of them is simulated
+//! with the engine and the solver as they are, under one way to spend on trials, and set beside the run
+//! of an engine that knows every true step time for nothing.
+
+use std::collections::BTreeMap;
+
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use saturn_core::Node;
+use saturn_engine::{
+    Command, DeviceKind, Level, Mode, NewTask, Policy, Purpose, Record, RunConfig, RunEnd,
+    TechniqueRef, TrialBudget,
+};
+
+use crate::faults::Odds;
+use crate::planner::Planner;
+use crate::simulation::{Deed, Simulation};
+use crate::truth::{GroupTruth, TechniqueTruth, Truth};
+use crate::workload::{Workload, task};
+use crate::world::{Manners, World, normal};
+
+/// Devices of a node.
+const GPUS: u32 = 8;
+/// Seconds from launch to the first step, and of a checkpoint.
+const LOAD_S: f64 = 10.0;
+const SAVE_S: f64 = 3.0;
+/// Standard deviation of what a trial measures.
+const TRIAL_NOISE: f64 = 0.05;
+/// Standard deviation of a strategy's speed from the table's.
+const OFF_TABLE: f64 = 0.03;
+/// Longest run, seconds.
+const MAX_S: f64 = 1e8;
+
+/// Seconds a step by model, technique and device count.
+#[derive(Debug, Clone)]
+pub struct Table(BTreeMap<String, BTreeMap<String, BTreeMap<u32, f64>>>);
+
+impl Table {
+    /// Reads the rows within one node of a table with the columns `model`, `gpus`, `nodes`,
+    /// `technique` and `step_s`; `None` where it has others.
+    pub fn of(csv: &str) -> Option<Self> {
+        let mut lines = csv.lines();
+        let names: Vec<&str> = lines.next()?.split(',').collect();
+        let column = |name: &str| names.iter().position(|one| *one == name);
+        let (model, gpus, nodes) = (column("model")?, column("gpus")?, column("nodes")?);
+        let (technique, step_s) = (column("technique")?, column("step_s")?);
+        let mut table: BTreeMap<String, BTreeMap<String, BTreeMap<u32, f64>>> = BTreeMap::new();
+        for line in lines {
+            let fields: Vec<&str> = line.split(',').collect();
+            if fields.get(nodes).copied() != Some("1") {
+                continue;
+            }
+            let gpus: u32 = fields.get(gpus)?.parse().ok()?;
+            let seconds: f64 = fields.get(step_s)?.parse().ok()?;
+            let technique = saturns_name(fields.get(technique)?);
+            let curve = table
+                .entry((*fields.get(model)?).to_owned())
+                .or_default()
+                .entry(technique.to_owned())
+                .or_default();
+            let known = curve.entry(gpus).or_insert(seconds);
+            *known = known.min(seconds);
+        }
+        Some(Self(table))
+    }
+
+    /// Models with a curve over device counts.
+    fn models(&self) -> Vec<&BTreeMap<String, BTreeMap<u32, f64>>> {
+        self.0.values().filter(|one| one.get("ddp").is_some_and(|curve| curve.len() > 2)).collect()
+    }
+}
+
+/// The name that Saturn has for a technique of the table.
+fn saturns_name(technique: &str) -> &str {
+    match technique {
+        "zero-dp" => "fsdp",
+        "zero-offload" => "offload",
+        other if other.starts_with("3d:") => "tensor",
+        other => other,
+    }
+}
+
+/// How large a workload is.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Nodes of eight devices.
+    pub nodes: usize,
+    /// Groups of tasks that perform alike.
+    pub groups: usize,
+    /// Tasks.
+    pub tasks: usize,
+    /// Part of the run that trials of every strategy would take.
+    pub share: f64,
+}
+
+/// What a run spent on trials, and how long it took.
+#[derive(Debug, Clone, Copy)]
+pub struct Spending {
+    /// Device-seconds of trials over those of trials of every strategy.
+    pub trials: f64,
+    /// Trials run, over the number of all strategies.
+    pub number: f64,
+    /// Makespan over that of a run that knows all true step times for nothing.
+    pub makespan: f64,
+}
+
+/// Runs a workload under a way to spend on trials; `None` where it did not come to its end.
+pub fn spend(
+    table: &Table,
+    shape: &Shape,
+    budget: TrialBudget,
+    max_moves: u64,
+    seed: u64,
+) -> Option<Spending> {
+    let workload = draw(table, shape, seed);
+    let (grid_s, num_all) = grid(&workload);
+    let mut known = workload.clone();
+    known.measure();
+    let (best_s, ..) = makespan(known, TrialBudget::Full, max_moves, seed)?;
+    let (makespan_s, trials_s, num_trials) = makespan(workload, budget, max_moves, seed)?;
+    Some(Spending {
+        trials: trials_s / grid_s,
+        number: num_trials as f64 / num_all as f64,
+        makespan: makespan_s / best_s,
+    })
+}
+
+/// Makespan, device-seconds in trials, number of trials.
+fn makespan(
+    mut workload: Workload,
+    budget: TrialBudget,
+    max_moves: u64,
+    seed: u64,
+) -> Option<(f64, f64, usize)> {
+    workload.config.policy.trial_budget = budget;
+    let Workload { nodes, config, truth, tasks } = workload;
+    let steps = config.policy.warmup_steps + config.policy.timed_steps;
+    let manners = Manners {
+        look_up_every: 20,
+        teardown_s: 0.0,
+        trial_s: 0.0,
+        trial_steps: steps,
+        trial_noise: TRIAL_NOISE,
+    };
+    let mut world = World::new(truth, Odds::new(), manners, 1e9, seed);
+    world.history.is_off = true;
+    for node in nodes {
+        world.add_node(node);
+    }
+    let planner = Planner { max_moves, takes_s: 0.5, is_greedy: false };
+    let mut simulation = Simulation::new(config, world, planner);
+    simulation.plan_deed(0.0, Deed::Ask(Command::Submit { tasks }));
+    simulation.plan_deed(0.0, Deed::Ask(Command::Close));
+    let end = simulation.run(MAX_S);
+    let is_trial =
+        |record: &Record| matches!(record, Record::Launched { purpose: Purpose::Trial, .. });
+    let num_trials = simulation.journal.iter().filter(|(record, _)| is_trial(record)).count();
+    let trials_s = simulation.engine.state().trials_s;
+    (end == Some(RunEnd::Complete)).then(|| (simulation.world.now_s(), trials_s, num_trials))
+}
+
+/// Device-seconds of trials of every strategy, and their number.
+fn grid(workload: &Workload) -> (f64, usize) {
+    let steps = workload.config.policy.warmup_steps + workload.config.policy.timed_steps;
+    let (mut grid_s, mut number) = (0.0, 0);
+    for group in workload.truth.groups.values() {
+        for technique in &workload.config.techniques {
+            for gpus in 1..=GPUS {
+                let step_s = group.techniques.get(&technique.name).and_then(|one| {
+                    (gpus >= one.fits_from).then(|| one.measured.get(&gpus).copied()).flatten()
+                });
+                grid_s += f64::from(gpus) * (LOAD_S + f64::from(steps) * step_s.unwrap_or(0.0));
+                number += 1;
+            }
+        }
+    }
+    (grid_s, number)
+}
+
+fn draw(table: &Table, shape: &Shape, seed: u64) -> Workload {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let models = table.models();
+    let mut truth =
+        Truth { speeds: BTreeMap::from([("a800".to_owned(), 1.0)]), ..Truth::default() };
+    for group in 0..shape.groups {
+        if let Some(model) = models.choose(&mut rng) {
+            truth.groups.insert(format!("g{group}"), draw_group(&mut rng, model));
+        }
+    }
+    let mut names: Vec<String> =
+        truth.groups.values().flat_map(|group| group.techniques.keys().cloned()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let techniques = names
+        .into_iter()
+        .map(|name| TechniqueRef { level: Level::Managed, import: None, pickle: None, name })
+        .collect();
+    let policy = Policy {
+        interval_s: 1000.0,
+        checkpoint_every_s: 1e9,
+        stall_s: 1e9,
+        seed,
+        ..Policy::default()
+    };
+    let config = RunConfig {
+        mode: Mode::Orchestrate,
+        device_kind: DeviceKind::Cuda,
+        device_memory_bytes: None,
+        techniques,
+        policy,
+    };
+    let nodes =
+        (0..shape.nodes).map(|index| Node::new(format!("n{index}"), GPUS, "a800")).collect();
+    let mut workload = Workload { nodes, config, truth, tasks: Vec::new() };
+    let devices = f64::from(GPUS) * shape.nodes as f64;
+    let makespan_s = grid(&workload).0 / shape.share / devices;
+    let lengths: Vec<f64> = (0..shape.tasks).map(|_| (0.5 * normal(&mut rng)).exp()).collect();
+    let all: f64 = lengths.iter().sum();
+    for (index, length) in lengths.iter().enumerate() {
+        let group = format!("g{}", index % shape.groups);
+        let cheapest_s = workload.truth.groups[&group]
+            .techniques
+            .values()
+            .flat_map(|one| one.measured.iter().filter(|(gpus, _)| **gpus >= one.fits_from))
+            .map(|(gpus, step_s)| f64::from(*gpus) * step_s)
+            .fold(f64::INFINITY, f64::min);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a number of steps"
+        )]
+        let steps = (makespan_s * devices * length / all / cheapest_s).max(1.0) as u64;
+        workload.tasks.push(NewTask { spec: task(index, &group, steps), after: Vec::new() });
+    }
+    workload
+}
+
+/// A model's step times at another batch, a few percent off, and with less memory in a third.
+fn draw_group(
+    rng: &mut Xoshiro256PlusPlus,
+    model: &BTreeMap<String, BTreeMap<u32, f64>>,
+) -> GroupTruth {
+    let batch = *[0.5, 1.0, 1.0, 2.0, 4.0].choose(rng).unwrap_or(&1.0);
+    let is_short = rng.random_bool(1.0 / 3.0);
+    let from: u32 = if is_short { *[2, 4].choose(rng).unwrap_or(&2) } else { 1 };
+    let mut techniques = BTreeMap::new();
+    for (name, curve) in model {
+        let (Some((least, _)), Some((most, most_s))) =
+            (curve.first_key_value(), curve.last_key_value())
+        else {
+            continue;
+        };
+        // What does not shrink with the devices is communication: another batch leaves it as it is.
+        let first_s = curve[least] * f64::from(*least);
+        let fixed_s = if most > least {
+            ((most_s * f64::from(*most) - first_s) / f64::from(most - least)).max(0.0)
+        } else {
+            0.0
+        };
+        let measured = (*least..=*most)
+            .map(|gpus| {
+                let table_s = between(curve, gpus);
+                let fixed_s = fixed_s.min(0.9 * table_s);
+                let step_s = (table_s - fixed_s) * batch + fixed_s;
+                (gpus, step_s * (OFF_TABLE * normal(rng)).exp())
+            })
+            .collect();
+        let fits_from = match name.as_str() {
+            // Each device holds the whole model, however many there are.
+            "ddp" | "ddp+gc" if is_short => GPUS + 1,
+            "fsdp" | "tensor" => (*least).max(from),
+            _ => *least,
+        };
+        let technique =
+            TechniqueTruth { factor: 1.0, scaling: 1.0, measured, fits_from, refusal: None };
+        techniques.insert(name.clone(), technique);
+    }
+    GroupTruth { step_s: 1.0, load_s: LOAD_S, save_s: SAVE_S, batches_per_epoch: 1000, techniques }
+}
+
+/// Seconds a step between measured device counts: devices · seconds, on logarithmic axes.
+fn between(curve: &BTreeMap<u32, f64>, gpus: u32) -> f64 {
+    let below = curve.range(..=gpus).next_back();
+    let above = curve.range(gpus..).next();
+    match (below, above) {
+        (Some((a, a_s)), Some((b, b_s))) if a < b => {
+            let (a, b, at) = (f64::from(*a), f64::from(*b), f64::from(gpus));
+            let part = (at / a).ln() / (b / a).ln();
+            ((a * a_s).ln() * (1.0 - part) + (b * b_s).ln() * part).exp() / at
+        }
+        (Some((_, step_s)), _) | (_, Some((_, step_s))) => *step_s,
+        (None, None) => 1.0,
+    }
+}
