@@ -9,7 +9,7 @@
 //!
 //! The first trial of a group is needed whatever it costs; `wanted` asks for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use saturn_core::{Candidate, Objective, Plan, PlanStatus, Problem};
@@ -115,6 +115,41 @@ impl State {
             .map_or_else(|| Arc::clone(key), Arc::clone)
     }
 
+    /// Those of the wanted trials that tell most: of a group's technique the widest, since the ends of a
+    /// curve tell more of its middle than its middle of the ends; of a technique that was never
+    /// measured the cheapest of all groups', since that tells something of it for all.
+    fn telling(
+        &self,
+        wanted: BTreeSet<(usize, Arc<TrialKey>)>,
+    ) -> BTreeSet<(usize, Arc<TrialKey>)> {
+        let mut widest: BTreeMap<(usize, String, String), Arc<TrialKey>> = BTreeMap::new();
+        for (group, key) in wanted {
+            let of = (group, key.strategy.technique.clone(), key.gpu_type.clone());
+            // Ascending in device counts.
+            widest.insert(of, key);
+        }
+        let is_new = |technique: &str| {
+            let trials = self.groups.iter().flat_map(|group| &group.trials);
+            let mut same = trials.filter(|(key, _)| key.strategy.technique == technique);
+            !same.any(|(_, trial)| trial.measured_step_s().is_some())
+        };
+        let mut cheapest: BTreeMap<String, (f64, (usize, Arc<TrialKey>))> = BTreeMap::new();
+        let mut telling = BTreeSet::new();
+        for ((group, technique, _), key) in widest {
+            if is_new(&technique) {
+                let cost_s = self.trial_cost_s(group, &key);
+                let known = cheapest.get(&technique);
+                if known.is_none_or(|(known_s, _)| cost_s < *known_s) {
+                    cheapest.insert(technique, (cost_s, (group, key)));
+                }
+            } else {
+                telling.insert((group, key));
+            }
+        }
+        telling.extend(cheapest.into_values().map(|(_, one)| one));
+        telling
+    }
+
     /// Device-seconds that a trial is expected to take.
     fn trial_cost_s(&self, group: usize, key: &TrialKey) -> f64 {
         let trial = &self.groups[group].trials[key];
@@ -152,6 +187,7 @@ impl Engine {
             let trial = self.state.groups[*group].trials.get(key);
             trial.is_some_and(|trial| trial.outcome.is_none() && trial.attempt.is_none())
         });
+        let wanted = self.state.telling(wanted);
         let saved = 1.0 - value(optimistic) / value(known).max(f64::MIN_POSITIVE);
         let saves_s = saved * known.makespan_s;
         let cost_s: f64 =

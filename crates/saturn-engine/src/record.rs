@@ -78,6 +78,8 @@ pub enum StopReason {
     Interrupt,
     /// The part of its task that the plan has it do is done.
     Switch,
+    /// A trial that is expected to save more needs its devices.
+    Trial,
     /// The person pauses the task.
     Pause,
     /// Its devices are to be used no more.

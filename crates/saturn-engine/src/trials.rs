@@ -16,7 +16,7 @@ use crate::config::Policy;
 use crate::engine::Engine;
 use crate::event::{FailureKind, RankFailure};
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
-use crate::record::{Purpose, Record};
+use crate::record::{Purpose, Record, StopReason};
 use crate::state::{Attempt, State, TrialKey};
 
 /// The signal that the kernel sends when memory has run out.
@@ -58,13 +58,45 @@ impl Engine {
                         self.launch(task, Purpose::Trial, strategy, (vec![gang], None), now_s);
                     }
                 } else {
-                    kept.extend(rooms.keep(&gpu_type, gpus));
+                    let soon = rooms.keep(&gpu_type, gpus);
+                    if soon.is_empty() && self.state.is_chosen(group, &technique, gpus, &gpu_type) {
+                        self.make_room(&mut rooms, &gpu_type, gpus, now_s);
+                        kept.extend(rooms.keep(&gpu_type, gpus));
+                    } else {
+                        kept.extend(soon);
+                    }
                 }
             }
         }
         let before = std::mem::replace(&mut self.kept_for_trials, kept);
         for device in before.difference(&self.kept_for_trials) {
             self.queues.touch(*device);
+        }
+    }
+
+    /// Stops training for a trial that is expected to save more than that costs: on the node where the
+    /// fewest devices have to be freed, what was launched last.
+    fn make_room(&mut self, rooms: &mut Rooms, gpu_type: &str, gpus: u32, now_s: f64) {
+        let Some(room) = rooms.nearest(gpu_type, gpus) else { return };
+        let mut training: Vec<(AttemptId, u32)> = self
+            .state
+            .attempts
+            .iter()
+            .filter(|(_, attempt)| {
+                attempt.purpose == Purpose::Train
+                    && attempt.stopping.is_none()
+                    && !attempt.is_dying()
+                    && attempt.gang.iter().all(|part| part.node == room.node.0)
+            })
+            .map(|(id, attempt)| (*id, attempt.strategy.gpus))
+            .collect();
+        training.sort_by_key(|(id, _)| Reverse(*id));
+        for (attempt, held) in training {
+            if room.soon() >= gpus {
+                break;
+            }
+            room.lent += held;
+            self.stop(attempt, StopReason::Trial, now_s);
         }
     }
 
@@ -166,20 +198,34 @@ pub(crate) struct Rooms(BTreeMap<String, Vec<Room>>);
 struct Room {
     node: NodeId,
     free: Vec<u32>,
-    /// Held by trials, and so free before long.
+    /// Held by trials and by what stops, and so free before long.
     lent: u32,
+    /// All that can be used.
+    devices: u32,
+}
+
+impl Room {
+    /// Devices that are free, or will be before long.
+    fn soon(&self) -> u32 {
+        u32::try_from(self.free.len()).unwrap_or(u32::MAX) + self.lent
+    }
 }
 
 impl Rooms {
     pub(crate) fn of(state: &State) -> Self {
         let mut rooms: BTreeMap<String, Vec<Room>> = BTreeMap::new();
         for node in state.present_nodes() {
-            let mut room = Room { node, free: Vec::new(), lent: 0 };
+            let mut room = Room { node, free: Vec::new(), lent: 0, devices: 0 };
             for device in state.usable_devices(node) {
+                room.devices += 1;
                 let holder = state.device(DeviceId { node, device }).and_then(|one| one.held_by);
                 match holder.and_then(|id| state.attempts.get(&id)) {
                     None => room.free.push(device),
-                    Some(attempt) if attempt.purpose == Purpose::Trial => room.lent += 1,
+                    Some(attempt)
+                        if attempt.purpose == Purpose::Trial || attempt.stopping.is_some() =>
+                    {
+                        room.lent += 1;
+                    }
                     Some(_) => {}
                 }
             }
@@ -221,12 +267,17 @@ impl Rooms {
             .unwrap_or_default()
     }
 
+    /// The node of a type that has the most devices free or free before long, where a trial would fit
+    /// if training stopped.
+    fn nearest(&mut self, gpu_type: &str, gpus: u32) -> Option<&mut Room> {
+        let rooms = self.0.get_mut(gpu_type)?.iter_mut();
+        rooms.filter(|room| room.devices >= gpus).max_by_key(|room| room.soon())
+    }
+
     /// The most devices that one node of a type has beside those that train.
     fn without_training(&self, gpu_type: &str) -> u32 {
         let rooms = self.0.get(gpu_type).into_iter().flatten();
-        let widths =
-            rooms.map(|room| u32::try_from(room.free.len()).unwrap_or(u32::MAX) + room.lent);
-        widths.max().unwrap_or(0)
+        rooms.map(Room::soon).max().unwrap_or(0)
     }
 }
 

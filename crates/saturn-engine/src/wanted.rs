@@ -147,6 +147,21 @@ impl State {
             && widest.is_some_and(|(_, widest)| widths(*widest).any(|one| one == key.strategy.gpus))
     }
 
+    /// Whether a trial was chosen for what it may save.
+    pub(crate) fn is_chosen(
+        &self,
+        group: usize,
+        technique: &str,
+        gpus: u32,
+        gpu_type: &str,
+    ) -> bool {
+        self.groups[group].chosen.iter().any(|key| {
+            key.strategy.gpus == gpus
+                && key.strategy.technique == technique
+                && key.gpu_type == gpu_type
+        })
+    }
+
     fn open_trial(&mut self, group: usize, key: &TrialKey) {
         let trial = self.groups[group].trials.get(key);
         if trial.is_some_and(|trial| trial.outcome.is_none() && trial.attempt.is_none()) {

@@ -75,6 +75,7 @@ codes! {
     MovedReplan "moved_replan" "a new plan had it go on otherwise or elsewhere",
     MovedSwitch "moved_switch" "the plan had it switched in mid-run",
     MovedSetAside "moved_set_aside" "its devices were set aside",
+    MovedTrial "moved_trial" "a trial that may save more needed its devices",
     MovedPause "moved_pause" "it was paused, and went on elsewhere",
     MovedStop "moved_stop" "the run was stopped, and went on elsewhere",
     MovedFailure "moved_failure" "it failed, and went on elsewhere",

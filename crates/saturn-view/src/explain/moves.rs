@@ -44,6 +44,9 @@ fn told(state: &State, history: &History, Move { from, to }: Move<'_>) -> Option
         (_, Some((StopReason::Replan, _))) => {
             (Code::MovedReplan, "a new plan had it go on so".to_owned())
         }
+        (_, Some((StopReason::Trial, _))) => {
+            (Code::MovedTrial, "a trial needed its devices that may save more".to_owned())
+        }
         (_, Some((StopReason::Pause, _))) => (Code::MovedPause, "it was paused".to_owned()),
         (_, Some((StopReason::Interrupt, _))) => {
             (Code::MovedStop, "the run was stopped".to_owned())

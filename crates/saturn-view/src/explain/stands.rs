@@ -95,6 +95,7 @@ fn running(state: &State, expected: &Expected, attempt: &Attempt, now_s: f64) ->
             StopReason::Interrupt => "the run is being stopped",
             StopReason::Switch => "the plan switches it now",
             StopReason::Pause => "it was paused",
+            StopReason::Trial => "a trial that may save more needs its devices",
             StopReason::SetAside => "its devices are to be used no more",
         };
         let text = format!("{name} was asked at {} to stop at a checkpoint: {why}.", clock(at_s));

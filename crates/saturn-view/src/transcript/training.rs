@@ -195,6 +195,7 @@ fn why_stopped(ended: &PastAttempt) -> &'static str {
         Some((StopReason::Replan, _)) => ", to go on as the new plan says",
         Some((StopReason::Interrupt, _)) => "",
         Some((StopReason::Pause, _)) => ", paused",
+        Some((StopReason::Trial, _)) => ", to leave its devices to a trial",
         Some((StopReason::SetAside, _)) => ", to go on on other devices",
         Some((StopReason::Switch, _)) | None => ", to be switched as planned",
     }
