@@ -21,14 +21,10 @@ use crate::remaining::{LEAST_RUNTIME_S, Remaining};
 use crate::state::{State, TrialKey};
 use crate::trials::trial_steps;
 
-/// Standard deviations by which a strategy may be better than its estimate, where something is known
-/// of its kind, and where not.
+/// Standard deviations by which a strategy may be better than its estimate.
 const OPTIMISM: f64 = 1.0;
-const OPTIMISM_FAR: f64 = 2.0;
-/// Beyond this standard deviation hardly anything is known.
-const FAR_SD: f64 = 0.4;
 /// A plan of what might be must be better than that of what is known by this part of it.
-const LEAST_GAIN: f64 = 0.01;
+const LEAST_GAIN: f64 = 0.02;
 
 impl Remaining {
     /// The problem with every strategy that was not measured as fast as may be, behind the candidates
@@ -64,8 +60,7 @@ impl Remaining {
                 {
                     continue;
                 }
-                let optimism = if estimate.sd > FAR_SD { OPTIMISM_FAR } else { OPTIMISM };
-                let low_s = estimate.step_s_at(-optimism).max(group.least_step_s(key));
+                let low_s = estimate.step_s_at(-OPTIMISM).max(group.least_step_s(key));
                 let low_s = low_s.min(estimate.step_s);
                 of_problem.strategies.push(Candidate {
                     technique: key.strategy.technique.clone(),

@@ -174,7 +174,7 @@ fn seen(group: &Group) -> Vec<Seen<'_>> {
                 (None, Some(step_s)) => (step_s / bias, TRAINED_SD),
                 (None, None) => return None,
             };
-            (step_s > 0.0).then(|| Seen { cell: cell_of(key), step_s, sd })
+            (step_s > 0.0 && step_s.is_finite()).then(|| Seen { cell: cell_of(key), step_s, sd })
         })
         .collect()
 }

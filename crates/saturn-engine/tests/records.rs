@@ -6,12 +6,12 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 use saturn_core::{Gang, Knobs, Node, Placement, PlanStatus, Strategy as Way, TrialOutcome};
 use saturn_engine::{
-    AttemptEnd, AttemptId, Command, DeviceKind, Engine, Event, FailureKind, Level, Mode, NodeId,
+    AttemptEnd, AttemptId, ChosenTrial, Command, DeviceKind, Engine, Event, FailureKind, Level, Mode, NodeId,
     Place, PlanSource, Policy, Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan,
-    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes, forecast,
+    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, TrialBudget, Wishes, forecast,
 };
 
-fn config() -> RunConfig {
+fn config(trial_budget: TrialBudget) -> RunConfig {
     let technique =
         TechniqueRef { name: "ddp".into(), level: Level::Managed, import: None, pickle: None };
     RunConfig {
@@ -19,7 +19,7 @@ fn config() -> RunConfig {
         device_kind: DeviceKind::Cpu,
         device_memory_bytes: None,
         techniques: vec![technique],
-        policy: Policy::default(),
+        policy: Policy { trial_budget, ..Policy::default() },
     }
 }
 
@@ -162,6 +162,21 @@ fn record() -> impl Strategy<Value = Record> {
             strategy: way(1),
             outcome,
         }),
+        (0..4u8, 0..4u32).prop_map(|(key, gpus)| Record::TrialsChosen {
+            trials: vec![ChosenTrial {
+                group: format!("k{key}"),
+                gpu_type: "cpu".into(),
+                strategy: way(gpus).key(),
+            }],
+            saves_s: 1.0,
+            cost_s: 1.0,
+        }),
+        (0..4u8, 0..4u32, 0.0..2.0f64).prop_map(|(key, gpus, step_s)| Record::Observed {
+            group: format!("k{key}"),
+            gpu_type: "cpu".into(),
+            strategy: way(gpus),
+            step_s,
+        }),
         plan().prop_map(|plan| Record::Planned { plan }),
         attempt().prop_map(|attempt| Record::Stopping { attempt, reason: StopReason::Pause }),
         (attempt(), prop::option::of(0..50u64))
@@ -184,8 +199,10 @@ proptest! {
     #[test]
     fn any_records_are_folded_and_the_run_goes_on(
         records in prop::collection::vec(record(), 0..60),
+        chooses in any::<bool>(),
     ) {
-        let began = Record::Began { config: config() };
+        let budget = if chooses { TrialBudget::Worthwhile } else { TrialBudget::Full };
+        let began = Record::Began { config: config(budget) };
         let all = std::iter::once(&began).chain(&records);
         let timed = all.enumerate().map(|(index, record)| (record, index as f64));
         let mut engine = Engine::restore(timed).expect("it begins");

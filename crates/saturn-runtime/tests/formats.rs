@@ -8,9 +8,9 @@ use std::num::NonZeroU64;
 
 use saturn_core::{Knobs, Node, Placement, PlanStatus, Strategy, TrialOutcome};
 use saturn_engine::{
-    AttemptEnd, AttemptId, DeviceKind, FailureKind, Level, Mode, NodeId, Place, PlanSource, Policy,
-    Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan, StopReason, TaskEnd, TaskId,
-    TaskSpec, TechniqueRef, Wishes,
+    AttemptEnd, AttemptId, ChosenTrial, DeviceKind, FailureKind, Level, Mode, NodeId, Place,
+    PlanSource, Policy, Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan, StopReason,
+    TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes,
 };
 
 const TASK: TaskId = TaskId(3);
@@ -125,6 +125,21 @@ fn records() -> Vec<Record> {
         Record::Started { attempt: ATTEMPT, step: 10, setup_s: 2.5 },
         Record::Checkpointed { attempt: ATTEMPT, step: 20, save_s: 1.5, blocked_s: 0.5 },
         Record::Tried { group: text("key"), gpu_type: text("H200"), strategy: strategy(), outcome },
+        Record::TrialsChosen {
+            trials: vec![ChosenTrial {
+                group: text("key"),
+                gpu_type: text("H200"),
+                strategy: strategy().key(),
+            }],
+            saves_s: 30.0,
+            cost_s: 12.0,
+        },
+        Record::Observed {
+            group: text("key"),
+            gpu_type: text("H200"),
+            strategy: strategy(),
+            step_s: 0.25,
+        },
         Record::Planned { plan: plan() },
         Record::PlanKept { time_left_s: 80.0, best_s: 79.0 },
         Record::NotSolved { reason: text("no time") },
@@ -165,6 +180,8 @@ fn kind(record: &Record) -> &'static str {
         Record::Started { .. } => "started",
         Record::Checkpointed { .. } => "checkpointed",
         Record::Tried { .. } => "tried",
+        Record::TrialsChosen { .. } => "trials_chosen",
+        Record::Observed { .. } => "observed",
         Record::Planned { .. } => "planned",
         Record::PlanKept { .. } => "plan_kept",
         Record::NotSolved { .. } => "not_solved",
@@ -192,6 +209,6 @@ fn the_format_of_every_kind_of_record_is_as_it_was() {
         *seen.entry(kind(&record)).or_default() += 1;
         lines.push(line);
     }
-    assert_eq!(seen.len(), 27, "a record of each kind belongs here");
+    assert_eq!(seen.len(), 29, "a record of each kind belongs here");
     insta::assert_snapshot!(lines.join("\n"));
 }

@@ -156,21 +156,6 @@ fn makespan(
     simulation.plan_deed(0.0, Deed::Ask(Command::Submit { tasks }));
     simulation.plan_deed(0.0, Deed::Ask(Command::Close));
     let end = simulation.run(MAX_S);
-    if std::env::var("DBG").is_ok() {
-        for (record, at_s) in &simulation.journal {
-            match record {
-                Record::Launched { task, purpose, strategy, gang, .. } => eprintln!("{at_s:9.1} launch t{} g{} {purpose:?} {}x{} {gang:?}", task.0, simulation.engine.state().task(*task).group, strategy.technique, strategy.gpus),
-                Record::Tried { group, strategy, outcome, .. } => eprintln!("{at_s:9.1} tried {group} {}x{} {}", strategy.technique, strategy.gpus, match outcome { saturn_core::TrialOutcome::Measured { step_s, .. } => format!("{step_s:.3} {:.3}", step_s * f64::from(strategy.gpus)), other => format!("{other:?}") }),
-                Record::TrialsChosen { trials, saves_s, cost_s } => eprintln!("{at_s:9.1} chosen {saves_s:.1} {cost_s:.1} {:?}", trials.iter().map(|t| format!("{} {}x{}", t.group, t.strategy.technique, t.strategy.gpus)).collect::<Vec<_>>()),
-                Record::Planned { plan } => eprintln!("{at_s:9.1} planned {} places, makespan {:.1} bound {:.1}", plan.places.len(), at_s + plan.makespan_s, plan.lower_bound_s),
-                Record::PlanKept { time_left_s, best_s } => eprintln!("{at_s:9.1} kept {:.1} {:.1}", at_s + time_left_s, at_s + best_s),
-                Record::Ended { attempt, .. } => eprintln!("{at_s:9.1} ended {attempt:?}"),
-                Record::Stopping { attempt, reason } => eprintln!("{at_s:9.1} stopping {attempt:?} {reason:?}"),
-                Record::Observed { group, strategy, step_s, .. } => eprintln!("{at_s:9.1} observed {group} {}x{} {step_s:.3}", strategy.technique, strategy.gpus),
-                _ => {}
-            }
-        }
-    }
     let is_trial =
         |record: &Record| matches!(record, Record::Launched { purpose: Purpose::Trial, .. });
     let num_trials = simulation.journal.iter().filter(|(record, _)| is_trial(record)).count();

@@ -7,7 +7,7 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::Node;
-use saturn_engine::{AttemptId, Command, Policy};
+use saturn_engine::{AttemptId, Command, Policy, TrialBudget};
 
 use crate::faults::{Fault, Odds};
 use crate::planner::Planner;
@@ -36,6 +36,9 @@ pub fn scenario(seed: u64) -> Simulation {
         kill_grace_s: 10.0,
         max_switches: rng.random_range(0..3),
         min_gain: rng.random_range(0.0..0.1),
+        trial_budget: *[TrialBudget::Full, TrialBudget::Worthwhile, TrialBudget::Seconds(40.0)]
+            .choose(&mut rng)
+            .unwrap_or(&TrialBudget::Full),
         seed,
         ..Policy::default()
     };

@@ -1,0 +1,260 @@
+//! Which trials are run where each must be worth its time.
+
+use std::num::NonZeroU64;
+
+use saturn_core::{Assignment, Cluster, Node, Plan, PlanStatus, Problem, TrialOutcome};
+use saturn_engine::{
+    Action, AttemptId, Command, Decision, DeviceKind, Engine, Event, FailureKind, Level, Mode,
+    NewTask, Policy, Purpose, RankReport, Record, RunConfig, SolveAnswer, SolveOrder, TaskSpec,
+    TechniqueRef, TrialBudget, Wishes,
+};
+
+const TECHNIQUES: [&str; 3] = ["ddp", "fsdp", "offload"];
+
+/// A run on four devices of one node.
+struct Run {
+    engine: Engine,
+    now_s: f64,
+    /// Trials that run, by what they measure.
+    trials: Vec<(AttemptId, String, u32)>,
+    /// The last plan that was asked for.
+    order: Option<(u64, SolveOrder)>,
+    records: Vec<Record>,
+}
+
+impl Run {
+    fn new(budget: TrialBudget, tasks: &[(&str, &str, u64)]) -> Self {
+        let technique = |name: &&str| TechniqueRef {
+            name: (*name).to_owned(),
+            level: Level::Managed,
+            import: None,
+            pickle: None,
+        };
+        let config = RunConfig {
+            mode: Mode::Orchestrate,
+            device_kind: DeviceKind::Cuda,
+            device_memory_bytes: None,
+            techniques: TECHNIQUES.iter().map(technique).collect(),
+            policy: Policy { trial_budget: budget, ..Policy::default() },
+        };
+        let mut run = Self {
+            engine: Engine::new(config),
+            now_s: 0.0,
+            trials: Vec::new(),
+            order: None,
+            records: Vec::new(),
+        };
+        run.handle(Event::Begin { cluster: Cluster { nodes: vec![Node::new("n0", 4, "a")] } });
+        let tasks = tasks.iter().map(|(name, key, steps)| task(name, key, *steps)).collect();
+        run.handle(Event::Command { command: Command::Submit { tasks } });
+        run
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.now_s += 1.0;
+        let Decision { records, actions, refusal } = self.engine.handle(event, self.now_s);
+        assert_eq!(refusal, None);
+        self.records.extend(records);
+        for action in actions {
+            match action {
+                Action::Launch { attempt, purpose: Purpose::Trial, strategy, .. } => {
+                    self.trials.push((attempt, strategy.technique, strategy.gpus));
+                }
+                Action::Solve { request, order } => self.order = Some((request, *order)),
+                _ => {}
+            }
+        }
+    }
+
+    /// The trials that run, in words.
+    fn running(&self) -> Vec<String> {
+        self.trials.iter().map(|(_, technique, gpus)| format!("{technique} x{gpus}")).collect()
+    }
+
+    /// The oldest trial that runs comes to its end.
+    fn tried(&mut self, outcome: TrialOutcome) {
+        let (attempt, _, gpus) = self.trials.remove(0);
+        let report = RankReport::Trial { knobs: saturn_core::Knobs::new(), outcome };
+        self.handle(Event::Reported { attempt, rank: 0, report });
+        for rank in 0..gpus {
+            let last_words = String::new();
+            self.handle(Event::RankExited { attempt, rank, code: 0, last_words });
+        }
+    }
+
+    /// The solver answers with plans that use one candidate of each problem for every task, one task
+    /// after another.
+    fn solved(&mut self, known: usize, optimistic: Option<usize>) {
+        let (request, order) = self.order.take().expect("a plan was asked for");
+        let answer = SolveAnswer {
+            plan: plan(&order.problem, known),
+            current_practice_s: None,
+            optimistic: order.optimistic.as_ref().zip(optimistic).map(|(one, at)| plan(one, at)),
+        };
+        self.handle(Event::Solved { request, answer: Ok(answer) });
+    }
+}
+
+fn plan(problem: &Problem, candidate: usize) -> Plan {
+    let mut now_s = 0.0;
+    let mut assignments = Vec::new();
+    for (task, of_task) in problem.tasks.iter().enumerate() {
+        let candidate = candidate.min(of_task.strategies.len() - 1);
+        let one = &of_task.strategies[candidate];
+        let gang = vec![saturn_core::Placement { node: 0, devices: (0..one.gpus).collect() }];
+        let end_s = now_s + one.runtime_s;
+        let (start_s, share) = (now_s, 1.0);
+        assignments.push(Assignment { task, strategy: candidate, gang, share, start_s, end_s });
+        now_s = end_s;
+    }
+    Plan {
+        status: PlanStatus::Feasible,
+        makespan_s: now_s,
+        assignments,
+        ..Plan::none(saturn_core::Objective::Makespan)
+    }
+}
+
+fn task(name: &str, key: &str, steps: u64) -> NewTask {
+    let spec = TaskSpec {
+        name: name.to_owned(),
+        dir: format!("tasks/{name}"),
+        steps: Some(steps),
+        epochs: None,
+        batches_a_step: NonZeroU64::MIN,
+        gpu_range: None,
+        profile_key: key.to_owned(),
+        measured: Vec::new(),
+        wishes: Wishes::default(),
+    };
+    NewTask { spec, after: Vec::new() }
+}
+
+fn measured(step_s: f64) -> TrialOutcome {
+    TrialOutcome::Measured {
+        step_s,
+        setup_s: 1.0,
+        checkpoint_s: Some(0.5),
+        peak_memory_bytes: 1,
+        timed_steps: 3,
+        batches_per_epoch: None,
+    }
+}
+
+fn out_of_memory() -> TrialOutcome {
+    TrialOutcome::OutOfMemory { detail: "too large".to_owned() }
+}
+
+/// Index of an unmeasured candidate of the optimistic problem.
+fn hopeful(order: &SolveOrder, technique: &str, gpus: u32) -> usize {
+    let optimistic = order.optimistic.as_ref().expect("something was not measured");
+    let all = &optimistic.tasks[0].strategies;
+    let known = order.problem.tasks[0].strategies.len();
+    let found = all.iter().position(|one| one.technique == technique && one.gpus == gpus);
+    found.filter(|index| *index >= known).expect("it was not measured")
+}
+
+#[test]
+fn with_a_full_budget_everything_is_measured() {
+    let run = Run::new(TrialBudget::Full, &[("t", "k", 1000)]);
+    assert_eq!(run.engine.state().num_open_trials() + run.trials.len(), 12);
+}
+
+#[test]
+fn a_group_is_measured_once_before_its_tasks_train() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 1000), ("u", "k", 1000)]);
+    assert_eq!(run.running(), ["ddp x1"]);
+    run.tried(measured(0.5));
+    assert!(run.running().is_empty());
+    let (_, order) = run.order.as_ref().expect("the group can be planned");
+    assert_eq!(order.problem.tasks.len(), 2);
+    assert_eq!(order.problem.tasks[0].strategies.len(), 1, "nothing else is known yet");
+}
+
+#[test]
+fn what_runs_out_of_memory_rules_out_what_needs_no_less() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 1000)]);
+    run.tried(out_of_memory());
+    assert_eq!(run.running(), ["fsdp x1"], "the technique that is tried next");
+    run.tried(out_of_memory());
+    assert_eq!(run.running(), ["offload x1"]);
+    run.tried(out_of_memory());
+    // Of techniques that never fitted, only the most devices are worth a trial.
+    assert_eq!(run.running(), ["ddp x4"]);
+    run.tried(out_of_memory());
+    assert_eq!(run.running(), ["fsdp x4"]);
+    run.tried(out_of_memory());
+    assert_eq!(run.running(), ["offload x4"]);
+    run.tried(out_of_memory());
+    let ended = |record: &Record| matches!(record, Record::TaskEnded { .. });
+    assert!(run.records.iter().any(ended), "everything has been tried");
+}
+
+#[test]
+fn a_trial_is_chosen_where_a_hopeful_plan_saves_more_than_it_costs() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 10_000)]);
+    run.tried(measured(0.5));
+    let (_, order) = run.order.as_ref().expect("a plan was asked for");
+    let wide = hopeful(order, "ddp", 4);
+    run.solved(0, Some(wide));
+    assert_eq!(run.running(), ["ddp x4"]);
+    let chosen = |record: &Record| match record {
+        Record::TrialsChosen { saves_s, cost_s, .. } => Some((*saves_s, *cost_s)),
+        _ => None,
+    };
+    let (saves_s, cost_s) = run.records.iter().find_map(chosen).expect("a trial was chosen");
+    assert!(saves_s > 1000.0 && saves_s < 5000.0, "{saves_s}");
+    assert!(cost_s > 4.0 && cost_s < 40.0, "{cost_s}");
+}
+
+#[test]
+fn a_trial_that_costs_more_than_it_can_save_is_not_run() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 3)]);
+    run.tried(measured(0.5));
+    let wide = hopeful(&run.order.as_ref().expect("a plan was asked for").1, "ddp", 4);
+    run.solved(0, Some(wide));
+    assert!(run.running().is_empty());
+    assert!(!run.records.iter().any(|record| matches!(record, Record::TrialsChosen { .. })));
+}
+
+#[test]
+fn a_budget_in_seconds_is_kept() {
+    let tasks = [("t", "k", 10_000)];
+    let mut run = Run::new(TrialBudget::Seconds(5.0), &tasks);
+    run.tried(measured(0.5));
+    let wide = hopeful(&run.order.as_ref().expect("a plan was asked for").1, "ddp", 4);
+    run.solved(0, Some(wide));
+    assert!(run.running().is_empty(), "four devices for two seconds are beyond it");
+}
+
+#[test]
+fn a_technique_that_is_new_is_tried_on_few_devices_first() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 10_000)]);
+    run.tried(measured(0.5));
+    let wide = hopeful(&run.order.as_ref().expect("a plan was asked for").1, "fsdp", 4);
+    run.solved(0, Some(wide));
+    assert_eq!(run.running(), ["fsdp x1"]);
+}
+
+#[test]
+fn a_task_whose_strategy_fails_gets_another_measured() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 1000)]);
+    run.tried(measured(0.5));
+    run.solved(0, None);
+    let (attempt, _) = run
+        .engine
+        .state()
+        .attempts
+        .iter()
+        .find(|(_, attempt)| attempt.purpose == Purpose::Train)
+        .expect("it trains");
+    let attempt = *attempt;
+    let failed = RankReport::Failed {
+        kind: FailureKind::OutOfMemory,
+        error: "too large".to_owned(),
+        traceback: String::new(),
+    };
+    run.handle(Event::Reported { attempt, rank: 0, report: failed });
+    run.handle(Event::RankExited { attempt, rank: 0, code: 1, last_words: String::new() });
+    assert_eq!(run.running(), ["fsdp x1"], "ddp on one device is excluded now");
+}
