@@ -45,6 +45,7 @@ class Settings:
     profile: PathLike | None
     warmup_steps: int
     timed_steps: int
+    trial_budget: float | str = "full"
     interval_s: float = 1000.0
     checkpoint_every_s: float = 30.0
     stall_s: float = 600.0
@@ -81,6 +82,7 @@ class Settings:
             "seed": self.seed,
             "warmup_steps": self.warmup_steps,
             "timed_steps": self.timed_steps,
+            "trial_budget": _trial_budget(self.trial_budget),
             "keep_open": bool(self.keep_open),
         }
         if device_memory_bytes is not None:
@@ -222,6 +224,19 @@ def _length(hparams: HParams) -> dict[str, int | None]:
     if batches_a_step > 1:
         length["batches_a_step"] = batches_a_step
     return length
+
+
+def _trial_budget(budget: float | str) -> str | dict[str, float]:
+    """What may be spent on trials, in the engine's words."""
+    if isinstance(budget, str):
+        if budget not in ("worthwhile", "full"):
+            raise InvalidInput(
+                f'trial_budget is "{budget}"; it must be "worthwhile", "full" or a number of '
+                "device-seconds"
+            )
+        return budget
+    _check_seconds("trial_budget", budget)
+    return {"seconds": float(budget)}
 
 
 def _check_whole(field: str, value: int | None, *, least: int) -> None:

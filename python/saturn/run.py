@@ -79,6 +79,7 @@ def orchestrate(
     seed: int = 0,
     warmup_steps: int = 1,
     timed_steps: int = 3,
+    trial_budget: float | str = "worthwhile",
 ) -> RunResult:
     """Plan the workload and train it; returns what was realised.
 
@@ -107,6 +108,10 @@ def orchestrate(
         seed: of the solver; the tasks have their own.
         warmup_steps: first steps of a trial, not timed.
         timed_steps: steps that the median is over, at least two.
+        trial_budget: how much to spend on trials. "worthwhile" measures every group of tasks that
+            perform alike once, and then what is expected to save more than it costs; a number of
+            device-seconds is a limit on that; "full" measures every technique on every device
+            count.
 
     It is `start` and then `Run.wait`: Ctrl-C, SIGTERM and SIGHUP stop the run at checkpoints, and
     other processes may ask for things meanwhile (`attach`, `saturn status`).
@@ -131,6 +136,7 @@ def orchestrate(
         seed=seed,
         warmup_steps=warmup_steps,
         timed_steps=timed_steps,
+        trial_budget=trial_budget,
     ).wait()
 
 
@@ -153,6 +159,7 @@ def start(
     seed: int = 0,
     warmup_steps: int = 1,
     timed_steps: int = 3,
+    trial_budget: float | str = "worthwhile",
 ) -> StartedRun:
     """Begin to plan and train the workload; returns at once, with the run in progress.
 
@@ -182,6 +189,7 @@ def start(
         seed=seed,
         warmup_steps=warmup_steps,
         timed_steps=timed_steps,
+        trial_budget=trial_budget,
     )
     return _start(tasks, settings, log)
 

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use saturn_core::{Profile, Trial};
-use saturn_engine::{DeviceKind, Mode, NewTask, Policy, RunConfig, TechniqueRef};
+use saturn_engine::{DeviceKind, Mode, NewTask, Policy, RunConfig, TechniqueRef, TrialBudget};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::Disk;
@@ -48,6 +48,9 @@ pub struct RunRequest {
     device_memory_bytes: Option<u64>,
     warmup_steps: u32,
     timed_steps: u32,
+    /// How much may be spent on trials; the default where absent.
+    #[serde(default)]
+    trial_budget: TrialBudget,
     techniques: Vec<TechniqueRef>,
     /// The tasks to begin with.
     tasks: Vec<NewTask>,
@@ -111,6 +114,14 @@ impl RunRequest {
                 return Err(malformed(reason));
             }
         }
+        if let TrialBudget::Seconds(budget_s) = request.trial_budget
+            && !(budget_s.is_finite() && budget_s > 0.0)
+        {
+            let reason = format!(
+                "`trial_budget` is {budget_s}; it must be a positive number of device-seconds"
+            );
+            return Err(malformed(reason));
+        }
         if request.device_memory_bytes == Some(0) {
             return Err(malformed("`device_memory_bytes` is 0; it must be positive".to_owned()));
         }
@@ -129,6 +140,7 @@ impl RunRequest {
             seed: self.seed,
             warmup_steps: self.warmup_steps,
             timed_steps: self.timed_steps,
+            trial_budget: self.trial_budget,
             stall_s: self.stall_s.unwrap_or(defaults.stall_s),
             kill_grace_s: self.kill_grace_s.unwrap_or(defaults.kill_grace_s),
             ..defaults
