@@ -33,9 +33,8 @@ impl State {
         let state = self.task(task);
         self.groups[state.group].trials.iter().filter_map(move |(key, trial)| {
             let is_measured = matches!(trial.outcome, Some(TrialOutcome::Measured { .. }));
-            let range = &state.spec.gpu_range;
             let is_allowed = is_measured
-                && range.as_ref().is_none_or(|range| range.contains(&key.strategy.gpus))
+                && state.spec.allows(&trial.strategy)
                 && !is_excluded(&state.excluded, &trial.strategy);
             is_allowed.then_some(Choice { trial, gpu_type: &key.gpu_type })
         })

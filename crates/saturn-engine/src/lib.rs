@@ -46,7 +46,9 @@ mod timers;
 mod trials;
 mod wanted;
 
-pub use config::{DeviceKind, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef, Wishes};
+pub use config::{
+    Allowed, DeviceKind, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef, Wishes,
+};
 pub use engine::{Decision, Engine};
 pub use estimate::Choice;
 pub use event::{

@@ -6,8 +6,8 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 use saturn_core::{Gang, Knobs, Node, Placement, PlanStatus, Strategy as Way, TrialOutcome};
 use saturn_engine::{
-    AttemptEnd, AttemptId, Command, DeviceKind, Engine, Event, FailureKind, Level, Mode, NodeId,
-    Place, PlanSource, Policy, Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan,
+    Allowed, AttemptEnd, AttemptId, Command, DeviceKind, Engine, Event, FailureKind, Level, Mode,
+    NodeId, Place, PlanSource, Policy, Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan,
     StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes, forecast,
 };
 
@@ -59,6 +59,7 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
             epochs: Some(2),
             batches_a_step: NonZeroU64::MIN,
             gpu_range: None,
+            allowed: Allowed::default(),
             profile_key: format!("k{key}"),
             measured: Vec::new(),
             wishes,
