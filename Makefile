@@ -15,7 +15,7 @@ demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--devi
   bench-solver bench-techniques bench-engine lint format clean
 
 help:
-	@echo 'make demo        measure, plan and train a sweep of 12 models; opens with a report at the end'
+	@echo 'make demo        measure, plan and train a sweep of 12 models; a second time nothing is measured'
 	@echo 'make demo-short  the same with fewer steps, about a minute'
 	@echo 'make test        all tests'
 	@echo 'make test-nightly  what takes hours: more kills, more seeds, other vector instructions, busy cores'

@@ -2,7 +2,8 @@
 
 Saturn measures each kind of model for a few steps, plans which runs where, with which technique
 and on how many devices, then trains them all. No downloads: the text is Python's own standard
-library, byte by byte, and the images are scikit-learn's handwritten digits.
+library, byte by byte, and the images are scikit-learn's handwritten digits. A second run measures
+nothing: what the first has found is kept in SATURN_HOME (see `saturn profile list`).
 
     python examples/sweep.py [--short] [--devices N] [--device-memory SIZE] [--name NAME]
 """

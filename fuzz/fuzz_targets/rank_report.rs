@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use libfuzzer_sys::fuzz_target;
 use saturn_core::{Cluster, Node};
 use saturn_engine::{
-    AttemptId, Command, DeviceKind, Engine, Event, Level, Mode, NewTask, Policy, RankReport,
+    Allowed, AttemptId, Command, DeviceKind, Engine, Event, Level, Mode, NewTask, Policy, RankReport,
     RunConfig, TaskSpec, TechniqueRef, Wishes,
 };
 
@@ -29,6 +29,7 @@ fuzz_target!(|text: &str| {
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
         gpu_range: None,
+        allowed: Allowed::default(),
         profile_key: "k".into(),
         measured: Vec::new(),
         wishes: Wishes::default(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class TaskDefinition:
     lr_scheduler: Callable[..., Any] | None = None
     kwargs: Mapping[str, Any]
     hints: Mapping[str, Any]
+    #: The values that knobs may have, by technique and knob.
+    knobs: Mapping[str, Mapping[str, list[Any]]] = field(default_factory=dict)
     seed: int
     save_dir: Path | None = None  # absolute; where a copy of the last checkpoint goes
 

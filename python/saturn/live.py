@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from saturn import native, request, run_directory, stopping
+from saturn import library, native, request, run_directory, stopping
 from saturn.errors import InvalidInput, RunFailed, RunInterrupted, RunOver, TasksFailed
 from saturn.profiles import Profile
 from saturn.request import CheckedSettings, Packed, Wishes
@@ -78,6 +78,7 @@ class Run:
         """
         wishes = Wishes.checked(after=after, priority=priority, deadline=deadline, release=release)
         workload = request.checked_tasks([tasks] if isinstance(tasks, Task) else tasks)
+        self._check(workload)
         packed = request.pack(workload)
         directories = run_directory.write_tasks(
             self._run_dir, workload, [each.pickle for each in packed]
@@ -176,6 +177,11 @@ class Run:
 
     def _wish(self, name: str, **wishes: Any) -> None:
         self._command({"command": "wish", "task": name, **wishes})
+
+    def _check(self, workload: Sequence[Task]) -> None:
+        """Refuse what can't be; which techniques the run has is not known here."""
+        if any(task.techniques or task.knobs for task in workload):
+            request.check_techniques(workload, library.select(None))
 
     def _described(self, packed: Packed, directory: str, wishes: Wishes) -> dict[str, Any]:
         # What the run measures under is not known here: it measures what it needs.
@@ -310,6 +316,9 @@ class StartedRun(Run):
             self._error = error
         finally:
             self._over.set()
+
+    def _check(self, workload: Sequence[Task]) -> None:
+        request.check_techniques(workload, self._settings.entries)
 
     def _described(self, packed: Packed, directory: str, wishes: Wishes) -> dict[str, Any]:
         return packed.described(directory, self._reused, self._settings.entries, wishes)

@@ -1,30 +1,40 @@
 """When two tasks perform alike by construction: the key under which their trials are shared.
 
-The key covers all that decides how long a step takes and how much memory it needs: the functions,
-what `get_model` gets, the optimizer's class, precision, gradient accumulation and whether gradients
-are clipped, the hints, the allowed device counts. Learning rate and its scheduler, number of steps,
-seed and name are left out. Functions of the user's own modules are pickled by
-name alone, so the text of those modules counts too; installed packages are taken as they are.
+The key covers all that decides how long a step takes and how much memory it needs: the functions
+and all that they refer to, what `get_model` gets, the optimizer's class, precision, gradient
+accumulation and whether gradients are clipped, the hints; and what the task allows of devices,
+techniques and knobs. Learning rate and its scheduler, number of steps, seed and name are left out.
+It is the same in every process, whatever directory the functions lie in (`content.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
-import cloudpickle.cloudpickle as internals  # type: ignore[import-untyped]
 
-from saturn.preload import is_installed, pickled_strings
+from saturn.content import Content
 from saturn.task import Task
 
 
-def profile_key(task: Task) -> str:
-    """A hex digest, equal for tasks that perform alike; the task must be picklable."""
+@dataclass(frozen=True)
+class Key:
+    """A profile key, and what was seen on the way to it."""
+
+    #: 64 hexadecimal digits.
+    text: str
+    #: Bytes, type and variable of the largest value that the task's functions hold.
+    largest: tuple[int, str, str]
+
+
+def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
+    """The key of a task, which must be picklable. `buffers` keeps digests for tasks to come."""
     definition = task.definition()
-    digest = hashlib.sha256()
+    content = Content(buffers)
+    digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
     for part in (
         definition.get_model,
         definition.get_dataloader,
@@ -37,21 +47,22 @@ def profile_key(task: Task) -> str:
         sorted(definition.kwargs.items()),
         sorted(definition.hints.items()),
         task.gpu_range,
+        task.techniques,
+        sorted((name, sorted(knobs.items())) for name, knobs in definition.knobs.items()),
     ):
-        data = cloudpickle.dumps(part)
-        # cloudpickle gives each class of `__main__` a random id, new in every process.
-        for class_id in getattr(internals, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {}).values():
-            data = data.replace(class_id.encode(), bytes(len(class_id)))
-        for text in (data, *_own_modules(data)):
-            digest.update(len(text).to_bytes(8, "little"))
-            digest.update(text)
-    return digest.hexdigest()
+        try:
+            digest.update(content.digest(part))
+        except RecursionError:
+            # Too deep to be followed: its pickle is good for this process at least.
+            digest.update(cloudpickle.dumps(part))
+    return Key(digest.hexdigest(), content.largest)
 
 
-def _own_modules(data: bytes) -> Iterator[bytes]:
-    """The source of each module that a pickle names and that is not installed."""
-    for name in sorted(set(pickled_strings(data))):
-        path = getattr(sys.modules.get(name), "__file__", None)
-        is_script = name == "__main__"  # its functions are pickled whole
-        if path and path.endswith(".py") and not is_script and not is_installed(path):
-            yield Path(path).read_bytes()
+def profile_key(task: Task) -> str:
+    """A hex digest, equal for tasks that perform alike; the task must be picklable."""
+    return key_of(task, {}).text
+
+
+def technique_digest(technique: type[Any]) -> str:
+    """A hex digest of a technique's text and of what it refers to."""
+    return Content().digest(technique).hex()

@@ -15,19 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from saturn import library
+from saturn.allowed import check_allowed, described_allowed
 from saturn.errors import InvalidInput
 from saturn.library import Entry
 from saturn.pickling import dump_task
 from saturn.preload import functions_of, preload_entries
-from saturn.profile_key import profile_key
+from saturn.profile_key import key_of, technique_digest
 from saturn.profiles import Profile
 from saturn.result import trial_of
-from saturn.sizes import parse_size
+from saturn.sizes import parse_size, size_text
 from saturn.task import HParams, Task
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
 
 #: Beyond this no count means anything.
 _LARGEST = 2**31 - 1
+
+#: Bytes of a pickled task from which on its user is told.
+_HEAVY = 100_000_000
+#: Of `profile`: nothing that was measured before is used.
+NO_PROFILE = "none"
 
 PathLike = str | os.PathLike[str]
 
@@ -84,10 +90,20 @@ class Settings:
             "timed_steps": self.timed_steps,
             "trial_budget": _trial_budget(self.trial_budget),
             "keep_open": bool(self.keep_open),
+            "store": {
+                # A profile that is given takes the store's place.
+                "reuse": self.profile is None,
+                "techniques": {
+                    entry.name: technique_digest(entry.technique)
+                    for entry in entries
+                    if entry.technique is not None
+                },
+            },
         }
         if device_memory_bytes is not None:
             described["device_memory_bytes"] = device_memory_bytes
-        return CheckedSettings(entries, described)
+        profile = None if self.profile == NO_PROFILE else self.profile
+        return CheckedSettings(entries, described, profile)
 
 
 @dataclass(frozen=True)
@@ -96,6 +112,8 @@ class CheckedSettings:
 
     entries: list[Entry]
     described: dict[str, Any]
+    #: The file or the run that says what is known, where one does.
+    profile: PathLike | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +154,7 @@ class Packed:
             "dir": directory,
             **_length(task.hparams),
             "gpu_range": task.gpu_range,
+            "allowed": described_allowed(task),
             "profile_key": self.key,
             "measured": self._measured(reused, entries),
         }
@@ -161,10 +180,23 @@ class Packed:
 
 
 def pack(tasks: Sequence[Task]) -> list[Packed]:
-    """Pickle the tasks; raises `NotPicklable`."""
+    """Pickle the tasks; raises `NotPicklable`. Says what they carry that is very large."""
     pickles = [dump_task(task.definition()) for task in tasks]
+    buffers: dict[int, tuple[Any, bytes]] = {}
+    keys = [key_of(task, buffers) for task in tasks]
+    carried: dict[tuple[int, str, str], list[str]] = {}
+    for task, data, key in zip(tasks, pickles, keys, strict=True):
+        if len(data) >= _HEAVY:
+            carried.setdefault(key.largest, []).append(task.name)
+    for (size, kind, variable), names in carried.items():
+        and_more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        what = f"a {kind} of {size_text(size)}" + (f" in `{variable}`" if variable else "")
+        sys.stderr.write(
+            f"saturn: the functions of `{names[0]}`{and_more} carry {what}, which is written into "
+            "the run once a task and read by each of its workers; have the function load it\n"
+        )
     return [
-        Packed(task, data, profile_key(task)) for task, data in zip(tasks, pickles, strict=True)
+        Packed(task, data, key.text) for task, data, key in zip(tasks, pickles, keys, strict=True)
     ]
 
 
@@ -199,6 +231,12 @@ def checked_tasks(tasks: Iterable[Task], *, may_be_empty: bool = False) -> list[
             )
         names[task.name] = index
     return workload
+
+
+def check_techniques(tasks: Sequence[Task], entries: Sequence[Entry]) -> None:
+    """Refuse tasks that name techniques or knobs that are not there, or allow none of the run's."""
+    if any(task.techniques or task.knobs for task in tasks):
+        check_allowed(tasks, entries, library.known())
 
 
 def check_order(tasks: Sequence[Task]) -> None:

@@ -40,8 +40,10 @@ def search(
             on CPU slots too. No limit but the device's own by default.
         name: the run's name, unique in `runs_dir`; made from the time by default.
         runs_dir: where the run directory goes.
-        profile: directory of an earlier run, or a file like its `profile.json`: trials of tasks
-            that perform alike are reused, if they ran on the same type of device.
+        profile: what is known of tasks that perform alike and is not measured again. By default
+            what earlier runs found, as far as it holds for this hardware and these versions (see
+            `saturn profile`); or the directory of an earlier run, or a file like its
+            `profile.json`, for its trials on the same type of device; or "none".
         warmup_steps: first steps of a trial, not timed.
         timed_steps: steps that the median is over, at least two.
 
@@ -95,8 +97,10 @@ def orchestrate(
             on CPU slots too. No limit but the device's own by default.
         name: the run's name, unique in `runs_dir`; made from the time by default.
         runs_dir: where the run directory goes.
-        profile: directory of an earlier run, or a file like its `profile.json`: trials of tasks
-            that perform alike are reused, if they ran on the same type of device.
+        profile: what is known of tasks that perform alike and is not measured again. By default
+            what earlier runs found, as far as it holds for this hardware and these versions (see
+            `saturn profile`); or the directory of an earlier run, or a file like its
+            `profile.json`, for its trials on the same type of device; or "none".
         checkpoint_every_s: seconds of training between two checkpoints of a task.
         stall_s: seconds of silence after which a task's workers count as hung and are restarted
             from the last checkpoint; more than its longest step takes. Building, loading and saving
@@ -219,8 +223,9 @@ def _start(tasks: Iterable[Task], settings: Settings, log: bool) -> StartedRun:
     if not is_search:
         request.check_order(workload)
     # Everything that can be refused is refused before anything is on disk.
+    request.check_techniques(workload, checked.entries)
     packed = request.pack(workload)
-    reused = Profile([]) if settings.profile is None else profiles.load(settings.profile)
+    reused = Profile([]) if checked.profile is None else profiles.load(checked.profile)
     run_dir = run_directory.create(settings.runs_dir, settings.name, settings.mode)
     try:
         directories = run_directory.write_tasks(run_dir, workload, [each.pickle for each in packed])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from saturn.allowed import checked_knobs, checked_techniques
 from saturn.definition import TaskDefinition
 from saturn.strategy import Strategy
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
@@ -134,6 +135,11 @@ class Task:
             the run's workers are ready and stands still while no process drives the run. A plan
             keeps deadlines if any plan can; a task that misses its own goes on.
         release: it does not train before this time on the run's clock, seconds.
+        techniques: names of the techniques that the plan may choose, such as ["ddp", "fsdp"]; or,
+            each with a minus before it, of those that it may not: ["-pipeline"]. All by default.
+        knobs: values that a technique's knobs must have, such as
+            {"fsdp": {"cpu_offload": False}, "pipeline": {"microbatches": [4, 8]}}; a list holds
+            several values that are allowed. Trials choose all others.
         after: tasks, or their names, that must be done before it trains. Where one of them fails
             or is cancelled, so is this one.
 
@@ -158,6 +164,8 @@ class Task:
         deadline: float | None = None,
         release: float = 0.0,
         after: Before = (),
+        techniques: Iterable[str] | None = None,
+        knobs: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Check and keep it; raises `TypeError` or `ValueError`."""
         _check_callable("get_model", get_model, "a function that returns the torch.nn.Module")
@@ -192,6 +200,8 @@ class Task:
         self.deadline = checked_deadline(deadline)
         self.release = checked_time("release", release)
         self.after = names_before(after)
+        self.techniques = checked_techniques(techniques)
+        self.knobs = checked_knobs(knobs)
         self.strategies: list[Strategy] = []
         self.selected_strategy: Strategy | None = None
         #: Profile key under which `strategies` was measured: they hold while it stays the same.
@@ -215,6 +225,7 @@ class Task:
             lr_scheduler=self.hparams.lr_scheduler,
             kwargs=self.hparams.kwargs,
             hints=self.hints,
+            knobs=self.knobs,
             seed=self.seed,
             save_dir=None if self.save_dir is None else self.save_dir.absolute(),
         )

@@ -152,7 +152,7 @@ BAD_TASKS = {
     ),
     "too-wide": (
         "gpu_range=[64]",
-        "no strategy fits: its gpu_range allows none of the device counts there are",
+        "no strategy fits: its gpu_range and techniques allow nothing on the devices there are",
     ),
 }
 

@@ -25,7 +25,7 @@ FLOORS: Floors = (
     {
         "data": "data/",
         "interface": "techniques techniques.interface techniques.gradient_norm "
-        "techniques.black_box techniques.built_in",
+        "techniques.black_box techniques.built_in techniques.pinned",
     },
     {
         "training": "training/",
@@ -42,8 +42,9 @@ FLOORS: Floors = (
     },
     {
         "worker": "worker/",
-        "face": ". exporting library live native pickling preload profile_key profiles request run "
-        "run_directory status stopping task wishes core/ trial_runner/",
+        "face": ". allowed content exporting library live native pickling preload profile_key "
+        "profiles request run run_directory sources status stopping task wishes core/ "
+        "trial_runner/",
     },
 )
 

@@ -36,6 +36,7 @@ fn main() -> ExitCode {
             Command::TakeBack(args) => commands::take_back::run(&args),
             Command::Close(args) => commands::close::run(&args),
             Command::Stop(args) => commands::stop::run(&args),
+            Command::Profile(args) => commands::profile::run(&args),
         },
         Err(error) => {
             // Help and version are answers, not errors; printing fails only on a closed stream.

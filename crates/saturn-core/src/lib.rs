@@ -22,4 +22,4 @@ pub use error::ProblemError;
 pub use objective::Objective;
 pub use plan::{Assignment, Gang, Placement, Plan, PlanStatus, Reason, SolveEnd, WHOLE};
 pub use problem::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running};
-pub use profile::{Knobs, Profile, Strategy, StrategyKey, Trial, TrialOutcome};
+pub use profile::{Knobs, Origin, Profile, Strategy, StrategyKey, Trial, TrialOutcome};

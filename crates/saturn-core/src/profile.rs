@@ -2,7 +2,8 @@
 //!
 //! Invariants of a [`Profile`] that came through [`Profile::from_json`] or [`Profile::validate`]:
 //! names not empty, GPU counts at least 1, seconds a step finite and positive, at least one timed
-//! step, and at most one trial for a task, technique, GPU count and knobs.
+//! step, and at most one trial for a task, technique, GPU count and knobs on the same hardware and
+//! software under the same limit of memory.
 
 use std::collections::BTreeMap;
 
@@ -115,6 +116,25 @@ pub struct Trial {
     /// What came of it.
     #[serde(flatten)]
     pub outcome: TrialOutcome,
+    /// What it ran on, and when.
+    #[serde(flatten)]
+    pub origin: Origin,
+}
+
+/// What a trial ran on, in more words than its type of device, and when: who reads it in another run
+/// must know whether it holds there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Origin {
+    /// The devices: a GPU's name, or a processor's and how it is cut into slots. Absent where it
+    /// holds on any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<String>,
+    /// The versions of what it ran on, by name. Absent where it holds for any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub software: Option<BTreeMap<String, String>>,
+    /// When it ended, seconds of Unix time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_unix_s: Option<u64>,
 }
 
 /// The trials of a workload, as `profile.json` holds them.
@@ -175,7 +195,9 @@ impl Profile {
             let knobs = serde_json::Value::Object(strategy.knobs.clone()).to_string();
             let name = format!("{} {}x{} {knobs}", trial.task, strategy.technique, strategy.gpus);
             let here = format!("trials[{index}]");
-            if let Some(first) = seen.insert(name.clone(), here.clone()) {
+            let origin = (&trial.origin.hardware, &trial.origin.software);
+            let place = (&trial.profile_key, &trial.gpu_type, trial.device_memory_bytes, origin);
+            if let Some(first) = seen.insert((name.clone(), place), here.clone()) {
                 return Err(ProblemError::DuplicateName { at: here, name, first });
             }
         }
@@ -226,6 +248,9 @@ struct TrialFile {
     detail: Option<String>,
     error: Option<String>,
     traceback: Option<String>,
+    hardware: Option<String>,
+    software: Option<BTreeMap<String, String>>,
+    measured_unix_s: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -305,6 +330,8 @@ impl TrialFile {
             knobs: self.knobs.clone(),
         };
         let Self { task, profile_key, gpu_type, device_memory_bytes, .. } = self;
-        Ok(Trial { task, profile_key, gpu_type, device_memory_bytes, strategy, outcome })
+        let Self { hardware, software, measured_unix_s, .. } = self;
+        let origin = Origin { hardware, software, measured_unix_s };
+        Ok(Trial { task, profile_key, gpu_type, device_memory_bytes, strategy, outcome, origin })
     }
 }

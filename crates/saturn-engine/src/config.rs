@@ -1,8 +1,9 @@
 //! What a run is told: techniques and policy at its start, tasks at any time.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use saturn_core::{Strategy, Trial};
+use saturn_core::{Strategy, StrategyKey, Trial};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::TaskId;
@@ -66,6 +67,9 @@ pub struct TaskSpec {
     pub batches_a_step: NonZeroU64,
     /// Device counts that the task allows; `None` allows all.
     pub gpu_range: Option<Vec<u32>>,
+    /// Techniques and knobs that the task allows.
+    #[serde(default, skip_serializing_if = "Allowed::is_all")]
+    pub allowed: Allowed,
     /// Tasks with equal keys perform alike by construction and share their trials.
     pub profile_key: String,
     /// Trials known from an earlier search.
@@ -74,6 +78,42 @@ pub struct TaskSpec {
     /// What the person wishes of its time.
     #[serde(default)]
     pub wishes: Wishes,
+}
+
+/// Which techniques and knobs a task may be tried and trained under.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Allowed {
+    /// Names of techniques; `None` allows all.
+    pub techniques: Option<Vec<String>>,
+    /// Names of techniques that it forbids.
+    pub not_techniques: Vec<String>,
+    /// The values that knobs may have, by technique and knob. All others are free.
+    pub knobs: BTreeMap<String, BTreeMap<String, Vec<serde_json::Value>>>,
+}
+
+impl Allowed {
+    fn is_all(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl TaskSpec {
+    /// Whether the task may be tried and trained under a technique on so many devices.
+    pub fn allows_key(&self, key: &StrategyKey) -> bool {
+        self.gpu_range.as_ref().is_none_or(|range| range.contains(&key.gpus))
+            && self.allowed.techniques.as_ref().is_none_or(|all| all.contains(&key.technique))
+            && !self.allowed.not_techniques.contains(&key.technique)
+    }
+
+    /// Whether it may be with these knobs too.
+    pub fn allows(&self, strategy: &Strategy) -> bool {
+        let pinned = self.allowed.knobs.get(&strategy.technique).into_iter().flatten();
+        self.allows_key(&strategy.key())
+            && pinned.into_iter().all(|(knob, values)| {
+                strategy.knobs.get(knob).is_some_and(|value| values.contains(value))
+            })
+    }
 }
 
 fn one_batch_a_step() -> NonZeroU64 {
@@ -197,5 +237,44 @@ impl RunConfig {
     /// The registered technique of that name.
     pub fn technique(&self, name: &str) -> Option<&TechniqueRef> {
         self.techniques.iter().find(|technique| technique.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_task_allows_what_it_says_of_counts_techniques_and_knobs() {
+        let spec = |allowed: serde_json::Value, gpu_range: serde_json::Value| -> TaskSpec {
+            let spec = json!({"name": "t", "dir": "d", "steps": 1, "epochs": null,
+                "gpu_range": gpu_range, "profile_key": "k", "allowed": allowed});
+            serde_json::from_value(spec).unwrap()
+        };
+        let fsdp = |knobs: serde_json::Value| Strategy {
+            technique: "fsdp".to_owned(),
+            gpus: 2,
+            knobs: serde_json::from_value(knobs).unwrap(),
+        };
+        let all = spec(json!({}), json!(null));
+        assert!(all.allows(&fsdp(json!({}))) && all.allows(&fsdp(json!({"a": 1}))));
+        assert!(!spec(json!({}), json!([1, 4])).allows(&fsdp(json!({}))));
+        for (allowed, is_allowed) in [
+            (json!({"techniques": ["ddp", "fsdp"]}), true),
+            (json!({"techniques": ["ddp"]}), false),
+            (json!({"not_techniques": ["ddp"]}), true),
+            (json!({"not_techniques": ["fsdp"]}), false),
+            (json!({"knobs": {"ddp": {"a": [7]}}}), true),
+        ] {
+            let spec = spec(allowed.clone(), json!(null));
+            assert_eq!(spec.allows(&fsdp(json!({"a": 1}))), is_allowed, "{allowed}");
+        }
+        let pinned = spec(json!({"knobs": {"fsdp": {"a": [1, 2]}}}), json!(null));
+        assert!(pinned.allows(&fsdp(json!({"a": 2, "b": true}))));
+        assert!(!pinned.allows(&fsdp(json!({"a": 3}))));
+        assert!(!pinned.allows(&fsdp(json!({}))), "what is pinned must be there");
+        assert!(pinned.allows_key(&fsdp(json!({})).key()), "before a trial no knobs are known");
     }
 }

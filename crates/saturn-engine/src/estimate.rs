@@ -31,7 +31,8 @@ impl State {
     pub fn choices(&self, task: TaskId) -> impl Iterator<Item = Choice<'_>> {
         let state = self.task(task);
         self.groups[state.group].trials.iter().filter_map(move |(key, trial)| {
-            let is_allowed = trial.is_known() && self.may_run(task, key);
+            let is_allowed =
+                trial.is_known() && state.spec.allows(&trial.strategy) && self.may_run(task, key);
             is_allowed.then_some(Choice { trial, gpu_type: &key.gpu_type })
         })
     }
@@ -39,8 +40,7 @@ impl State {
     /// Whether a task may run under a strategy, as far as its own wishes and failures go.
     pub(crate) fn may_run(&self, task: TaskId, key: &TrialKey) -> bool {
         let state = self.task(task);
-        let range = &state.spec.gpu_range;
-        range.as_ref().is_none_or(|range| range.contains(&key.strategy.gpus))
+        state.spec.allows_key(&key.strategy)
             && !state.excluded.iter().any(|(excluded, _)| *excluded == key.strategy)
     }
 

@@ -50,7 +50,8 @@ mod trials;
 mod wanted;
 
 pub use config::{
-    DeviceKind, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef, TrialBudget, Wishes,
+    Allowed, DeviceKind, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef, TrialBudget,
+    Wishes,
 };
 pub use engine::{Decision, Engine};
 pub use estimate::Choice;

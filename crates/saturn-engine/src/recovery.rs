@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use saturn_core::TrialOutcome;
+use saturn_core::{StrategyKey, TrialOutcome};
 
 use crate::config::Level;
 use crate::engine::Engine;
@@ -262,11 +262,9 @@ impl Engine {
         let mut error = "no technique can run it".to_owned();
         let mut traceback = String::new();
         let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let allowed =
-            |gpus: u32| state.spec.gpu_range.as_ref().is_none_or(|range| range.contains(&gpus));
+        let allowed = |key: &StrategyKey| state.spec.allows_key(key);
         let mut num_allowed = 0;
-        for (key, trial) in group.trials.iter().rev().filter(|(key, _)| allowed(key.strategy.gpus))
-        {
+        for (key, trial) in group.trials.iter().rev().filter(|(key, _)| allowed(&key.strategy)) {
             num_allowed += 1;
             let reason = match &trial.outcome {
                 Some(TrialOutcome::NotApplicable { reason }) => reason.clone(),
@@ -287,7 +285,7 @@ impl Engine {
             reasons.entry(reason.clone()).or_default().push(strategy);
         }
         if num_allowed == 0 {
-            "no strategy fits: its gpu_range allows none of the device counts there are"
+            "no strategy fits: its gpu_range and techniques allow nothing on the devices there are"
                 .clone_into(&mut error);
         } else if reasons.is_empty() {
             "the number of its steps is unknown: give `batch_count`, since its loader has no length"

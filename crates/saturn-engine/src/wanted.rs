@@ -39,13 +39,13 @@ impl State {
         }
         let group = *group;
         for (gpu_type, widest) in &self.widest {
-            let allowed = |gpus: &u32| spec.gpu_range.as_ref().is_none_or(|all| all.contains(gpus));
-            for gpus in widths(*widest).filter(allowed) {
+            for gpus in widths(*widest) {
                 for technique in &self.config.techniques {
-                    let key = TrialKey {
-                        strategy: StrategyKey { technique: technique.name.clone(), gpus },
-                        gpu_type: gpu_type.clone(),
-                    };
+                    let strategy = StrategyKey { technique: technique.name.clone(), gpus };
+                    if !spec.allows_key(&strategy) {
+                        continue;
+                    }
+                    let key = TrialKey { strategy, gpu_type: gpu_type.clone() };
                     self.groups[group]
                         .trials
                         .entry(Arc::new(key))

@@ -6,9 +6,10 @@ use std::num::NonZeroU64;
 use proptest::prelude::*;
 use saturn_core::{Gang, Knobs, Node, Placement, PlanStatus, Strategy as Way, TrialOutcome};
 use saturn_engine::{
-    AttemptEnd, AttemptId, ChosenTrial, Command, DeviceKind, Engine, Event, FailureKind, Level, Mode, NodeId,
-    Place, PlanSource, Policy, Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan,
-    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, TrialBudget, Wishes, forecast,
+    Allowed, AttemptEnd, AttemptId, ChosenTrial, Command, DeviceKind, Engine, Event, FailureKind,
+    Level, Mode, NodeId, Place, PlanSource, Policy, Purpose, RankFailure, Record, RunConfig,
+    RunEnd, RunPlan, StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, TrialBudget, Wishes,
+    forecast,
 };
 
 fn config(trial_budget: TrialBudget) -> RunConfig {
@@ -59,6 +60,7 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
             epochs: Some(2),
             batches_a_step: NonZeroU64::MIN,
             gpu_range: None,
+            allowed: Allowed::default(),
             profile_key: format!("k{key}"),
             measured: Vec::new(),
             wishes,

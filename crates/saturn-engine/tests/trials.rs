@@ -4,9 +4,9 @@ use std::num::NonZeroU64;
 
 use saturn_core::{Assignment, Cluster, Node, Plan, PlanStatus, Problem, TrialOutcome};
 use saturn_engine::{
-    Action, AttemptId, Command, Decision, DeviceKind, Engine, Event, FailureKind, Level, Mode,
-    NewTask, Policy, Purpose, RankReport, Record, RunConfig, SolveAnswer, SolveOrder, TaskSpec,
-    TechniqueRef, TrialBudget, Wishes,
+    Action, Allowed, AttemptId, Command, Decision, DeviceKind, Engine, Event, FailureKind, Level,
+    Mode, NewTask, Policy, Purpose, RankReport, Record, RunConfig, SolveAnswer, SolveOrder,
+    TaskSpec, TechniqueRef, TrialBudget, Wishes,
 };
 
 const TECHNIQUES: [&str; 3] = ["ddp", "fsdp", "offload"];
@@ -123,6 +123,7 @@ fn task(name: &str, key: &str, steps: u64) -> NewTask {
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
         gpu_range: None,
+        allowed: Allowed::default(),
         profile_key: key.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),

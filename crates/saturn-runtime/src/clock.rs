@@ -1,6 +1,6 @@
 //! The one place where the runtime reads a clock.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Seconds on the run's clock: it goes on from where the journal ended, so that the time between two
 /// processes of a run does not count.
@@ -36,6 +36,13 @@ pub(crate) fn deadline(after: Duration) -> Instant {
 /// Whether a deadline has passed.
 pub(crate) fn is_past(deadline: Instant) -> bool {
     now() >= deadline
+}
+
+/// Seconds of Unix time.
+#[expect(clippy::disallowed_methods, reason = "the runtime meets the outside world here")]
+pub(crate) fn unix_s() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or(Duration::ZERO).as_secs()
 }
 
 /// Waits for something that can't be waited for otherwise: a lock, a process.

@@ -3,6 +3,8 @@
 //! GPUs are counted through NVML, which initialises no CUDA context, so the warm parent's children
 //! can still choose theirs. GPUs of one type are a node: a machine with two types is two nodes.
 
+use std::collections::BTreeSet;
+
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{Pid, gethostname};
 use nvml_wrapper::Nvml;
@@ -266,6 +268,20 @@ impl Pool {
     /// What kind of device they are.
     pub(crate) fn kind(&self) -> DeviceKind {
         self.kind
+    }
+
+    /// How its processors are cut into slots, in words: timings hold for the same alone.
+    pub(crate) fn slots(&self) -> String {
+        let slots: Vec<&Device> = self.nodes.iter().flat_map(|node| &node.devices).collect();
+        let cores: BTreeSet<usize> = slots
+            .iter()
+            .filter_map(|device| if let Device::Core(core) = device { Some(*core) } else { None })
+            .collect();
+        if slots.len() > cores.len() {
+            format!("{} slots on {} cores", slots.len(), cores.len())
+        } else {
+            "1 thread a slot".to_owned()
+        }
     }
 
     /// The pool as the planner sees it.

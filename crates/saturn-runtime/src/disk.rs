@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -75,9 +76,18 @@ impl Disk {
 
     /// Writes a file in one piece: a reader sees the old one or the new one.
     pub(crate) fn replace(&self, path: &Path, content: &[u8]) -> Result<(), RuntimeError> {
+        self.replace_as(path, content, 0o666)
+    }
+
+    /// The same for a file that only the user may read.
+    pub(crate) fn replace_private(&self, path: &Path, content: &[u8]) -> Result<(), RuntimeError> {
+        self.replace_as(path, content, 0o600)
+    }
+
+    fn replace_as(&self, path: &Path, content: &[u8], mode: u32) -> Result<(), RuntimeError> {
         // Of this process alone: `saturn report` may write while a run ends.
         let fresh = path.with_added_extension(format!("{}.tmp", std::process::id()));
-        let written = self.write_durably(&fresh, content);
+        let written = self.write_durably(&fresh, content, mode);
         if written.is_err() {
             // What is there of it is of no use; where it can't be removed either, the error says so.
             let _ = std::fs::remove_file(&fresh);
@@ -92,9 +102,10 @@ impl Disk {
             .map_err(RuntimeError::file("sync", directory))
     }
 
-    fn write_durably(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+    fn write_durably(&self, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         self.before(Operation::Write, path)?;
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
+        let mut options = OpenOptions::new();
+        let mut file = options.create(true).truncate(true).write(true).mode(mode).open(path)?;
         file.write_all(content)?;
         self.before(Operation::Sync, path)?;
         file.sync_all()

@@ -19,6 +19,7 @@ use saturn_view::{Console, History, Results};
 use crate::clock::{self, RunClock};
 use crate::control::{Query, Reply};
 use crate::reports;
+use crate::store::{Keeper, Kept, Shelf};
 
 /// How often those who watch are told that time passes.
 const TICK: Duration = Duration::from_millis(200);
@@ -39,7 +40,8 @@ pub(crate) struct Progress {
 
 enum Told {
     Records(Arc<[Record]>, f64),
-    Note(Arc<str>, f64),
+    /// A word, and when it was said; `None`: when it is heard.
+    Note(Arc<str>, Option<f64>),
     Clock(RunClock),
     Ask(Query, Sender<Reply>),
     Finish(Results),
@@ -54,7 +56,21 @@ pub(crate) struct Followers {
     screen_shown: Receiver<()>,
     desk: Desk,
     desk_thread: Option<JoinHandle<(State, History)>>,
+    /// Hears when the run's trials are in the store, where they go there.
+    kept: Option<Kept>,
     live: Live,
+}
+
+/// Where words about the machine go.
+#[derive(Debug, Clone)]
+pub(crate) struct Notes(Sender<Told>);
+
+impl Notes {
+    /// A word about the machine.
+    pub(crate) fn note(&self, text: &str) {
+        // A screen that is gone has panicked, or has shown the end.
+        let _ = self.0.send(Told::Note(text.into(), None));
+    }
 }
 
 /// Where questions about the run are answered.
@@ -78,6 +94,7 @@ impl Followers {
         history: History,
         console: Console,
         observers: Vec<Box<dyn Observer>>,
+        shelf: Option<Shelf>,
     ) -> Self {
         let live = Live::default();
         let clock = RunClock::standing_at(state.now_s);
@@ -91,13 +108,25 @@ impl Followers {
             show(screen_fold, console, observers, &told);
         });
         let (desk, told) = channel();
-        let desk_thread = std::thread::spawn(move || answer(fold, history, &told));
-        Self { screen, screen_shown, desk: Desk(desk), desk_thread: Some(desk_thread), live }
+        let (keeper, kept) = shelf
+            .map(|shelf| {
+                let notes = Notes(screen.clone());
+                Keeper::start(shelf, move |text| notes.note(text))
+            })
+            .unzip();
+        let desk_thread = std::thread::spawn(move || answer(fold, history, keeper, &told));
+        let (desk, desk_thread) = (Desk(desk), Some(desk_thread));
+        Self { screen, screen_shown, desk, desk_thread, kept, live }
     }
 
     /// Where questions are answered.
     pub(crate) fn desk(&self) -> Desk {
         self.desk.clone()
+    }
+
+    /// Where words about the machine go.
+    pub(crate) fn notes(&self) -> Notes {
+        Notes(self.screen.clone())
     }
 
     /// Records were journaled.
@@ -122,7 +151,7 @@ impl Followers {
     /// A word about the machine.
     pub(crate) fn note(&self, text: &str, now_s: f64) {
         let text: Arc<str> = text.into();
-        self.tell(|| Told::Note(Arc::clone(&text), now_s));
+        self.tell(|| Told::Note(Arc::clone(&text), Some(now_s)));
     }
 
     /// The run's clock is another from now on.
@@ -133,7 +162,11 @@ impl Followers {
     /// The run as it stands, and what is over of it. The desk answers no more.
     pub(crate) fn close_desk(&mut self) -> Option<(State, History)> {
         let _ = self.desk.0.send(Told::Close);
-        self.desk_thread.take()?.join().ok()
+        let found = self.desk_thread.take()?.join().ok();
+        if let Some(slow) = self.kept.take().and_then(|kept| kept.wait()) {
+            self.note(slow, found.as_ref().map_or(0.0, |(state, _)| state.now_s));
+        }
+        found
     }
 
     /// Has the screen show the end, and waits for that: but not for a screen that has stalled.
@@ -188,7 +221,8 @@ fn show(
                     }
                 }
             }
-            Ok(Told::Note(text, now_s)) => {
+            Ok(Told::Note(text, said_s)) => {
+                let now_s = said_s.unwrap_or_else(|| fold.clock.now_s());
                 console.note(&text, now_s);
                 for observer in &mut observers {
                     observer.note(&text, now_s);
@@ -217,14 +251,22 @@ fn until_tick(ticked: Instant) -> Duration {
     TICK.saturating_sub(ticked.elapsed())
 }
 
-/// Answers questions about a run, until it has ended.
-fn answer(mut fold: Fold, mut history: History, told: &Receiver<Told>) -> (State, History) {
+/// Answers questions about a run, until it has ended, and hands its records to the keeper.
+fn answer(
+    mut fold: Fold,
+    mut history: History,
+    keeper: Option<Keeper>,
+    told: &Receiver<Told>,
+) -> (State, History) {
     for told in told {
         match told {
             Told::Records(records, now_s) => {
                 for record in &*records {
                     fold.state.apply(record, now_s);
                     history.record(&fold.state, record, now_s);
+                    if let Some(keeper) = &keeper {
+                        keeper.record(&fold.state, record);
+                    }
                 }
             }
             Told::Clock(clock) => fold.clock = clock,
@@ -237,6 +279,8 @@ fn answer(mut fold: Fold, mut history: History, told: &Receiver<Told>) -> (State
             Told::Close => break,
         }
     }
+    // No more will come: the keeper's thread ends when it has kept all.
+    drop(keeper);
     (fold.state, history)
 }
 

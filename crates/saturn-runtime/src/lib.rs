@@ -5,6 +5,7 @@
 //!
 //! - [`start`] and [`resume`] drive a run in the calling thread until it ends.
 //! - [`control::ask`] asks a run that another process drives: a command, its status, an explanation.
+//! - [`Store`] keeps what trials found for later runs.
 //! - [`status`], [`explain`] and [`report`] tell of any run, driven or not.
 //!
 //! Invariants:
@@ -34,6 +35,7 @@ mod request;
 mod run;
 mod run_dir;
 mod solve;
+mod store;
 
 pub use disk::{Disk, Operation};
 pub use error::{RuntimeError, with_causes};
@@ -41,3 +43,4 @@ pub use reports::{Reported, explain, read, report, status};
 pub use request::RunRequest;
 pub use run::{DeviceMemory, Outcome, ResumeOptions, Watcher, resume, start};
 pub use solve::{PlanError, Solved, Stopwatch, solve_file};
+pub use store::{Added, Store, is_key};

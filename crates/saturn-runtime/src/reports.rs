@@ -8,7 +8,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use saturn_core::{Profile, Trial};
-use saturn_engine::{State, TaskId};
+use saturn_engine::{Record, State, TaskId};
 use saturn_view::{Explanation, History, Report, Status};
 use serde_json::Value;
 
@@ -17,6 +17,7 @@ use crate::disk::Disk;
 use crate::error::{RuntimeError, with_causes};
 use crate::journal::Contents;
 use crate::run_dir::journal_of;
+use crate::store::Platform;
 
 /// How every task of a run stands.
 pub fn status(run_dir: &Path) -> Result<Status, RuntimeError> {
@@ -47,9 +48,11 @@ pub struct Reported {
 /// Writes a run's report files anew from what is on disk; the run may be in progress elsewhere, and
 /// its directory may be one that this process can't write to.
 pub fn report(run_dir: &Path) -> Result<Reported, RuntimeError> {
-    let (state, history) = read(run_dir)?;
+    let contents = Contents::read(&journal_of(run_dir))?;
+    let platform = contents.settings.platform;
+    let (state, history) = replayed(run_dir, contents.records)?;
     let path = run_dir.canonicalize().map_err(RuntimeError::file("find", run_dir))?;
-    let written = Written::of(&path, &state, &history, &Disk::default());
+    let written = Written::of(&path, &state, &history, platform.as_ref(), &Disk::default());
     let warnings = written.failures.iter().map(|error| with_causes(error)).collect();
     Ok(Reported { report: written.report, warnings })
 }
@@ -74,10 +77,12 @@ fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, RuntimeError> {
 
 /// A run from its journal, which stays untouched.
 pub fn read(run_dir: &Path) -> Result<(State, History), RuntimeError> {
-    let journal = journal_of(run_dir);
-    let contents = Contents::read(&journal)?;
-    saturn_view::replay(contents.records).ok_or_else(|| RuntimeError::Damaged {
-        path: journal,
+    replayed(run_dir, Contents::read(&journal_of(run_dir))?.records)
+}
+
+fn replayed(run_dir: &Path, records: Vec<(Record, f64)>) -> Result<(State, History), RuntimeError> {
+    saturn_view::replay(records).ok_or_else(|| RuntimeError::Damaged {
+        path: journal_of(run_dir),
         reason: "it does not begin with the run's beginning".to_owned(),
     })
 }
@@ -122,7 +127,13 @@ pub(crate) struct Written {
 
 impl Written {
     /// Writes `report.json`, `report.html` and `profile.json` into a run directory.
-    pub(crate) fn of(run: &Path, state: &State, history: &History, disk: &Disk) -> Self {
+    pub(crate) fn of(
+        run: &Path,
+        state: &State,
+        history: &History,
+        platform: Option<&Platform>,
+        disk: &Disk,
+    ) -> Self {
         let losses = state.tasks.iter().map(|task| {
             // A task that has not trained yet has none.
             let file = File::open(run.join(&task.spec.dir).join("metrics.jsonl"));
@@ -144,7 +155,7 @@ impl Written {
         };
         write("report.json", report.to_json());
         let page = write("report.html", saturn_view::render_html(&report));
-        let profile = write("profile.json", profile(state).to_json());
+        let profile = write("profile.json", profile(state, platform).to_json());
         Self { report, page, profile, failures }
     }
 
@@ -158,9 +169,15 @@ impl Written {
 }
 
 /// Every task's trials under its own name, those included that another task's trial spoke for.
-fn profile(state: &State) -> Profile {
+///
+/// What this run measured says on what; what it knew from elsewhere says no more than the type of
+/// device.
+fn profile(state: &State, platform: Option<&Platform>) -> Profile {
     let trials = state.task_ids().flat_map(|task| {
         state.group_of(task).trials.iter().filter_map(move |(key, trial)| {
+            let platform = platform.filter(|_| !trial.reused);
+            let origin = platform
+                .and_then(|platform| platform.origin(&key.gpu_type, &key.strategy.technique));
             Some(Trial {
                 task: state.name(task).to_owned(),
                 profile_key: Some(state.group_of(task).key.clone()),
@@ -168,6 +185,7 @@ fn profile(state: &State) -> Profile {
                 device_memory_bytes: state.config.device_memory_bytes,
                 strategy: trial.strategy.as_ref().clone(),
                 outcome: trial.outcome.clone()?,
+                origin: origin.unwrap_or_default(),
             })
         })
     });

@@ -2,12 +2,14 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use saturn_core::{Profile, Trial};
-use saturn_engine::{DeviceKind, Mode, NewTask, Policy, RunConfig, TechniqueRef, TrialBudget};
+use saturn_core::Profile;
+use saturn_engine::{Mode, NewTask, Policy, RunConfig, TechniqueRef, TrialBudget};
 use serde::{Deserialize, Serialize};
 
+use crate::devices::Pool;
 use crate::disk::Disk;
 use crate::error::RuntimeError;
+use crate::store::{Platform, Shelf, StoreSettings};
 
 /// A run to start: version 1 of the request that `saturn.search` and `saturn.orchestrate` make.
 #[derive(Debug, Clone, Deserialize)]
@@ -52,6 +54,9 @@ pub struct RunRequest {
     #[serde(default)]
     trial_budget: TrialBudget,
     techniques: Vec<TechniqueRef>,
+    /// What it has to do with the store; `None`: nothing.
+    #[serde(default)]
+    store: Option<StoreSettings>,
     /// The tasks to begin with.
     tasks: Vec<NewTask>,
     /// Whether more may come: the run then goes on until it is told to close.
@@ -81,6 +86,19 @@ pub(crate) struct LaunchSettings {
     /// A name of this run that no other run ever had: workers carry it in their environment.
     #[serde(default)]
     pub(crate) run_id: String,
+    /// What it has to do with the store.
+    #[serde(default)]
+    pub(crate) store: Option<StoreSettings>,
+    /// What its trials hold for, where that is known.
+    #[serde(default)]
+    pub(crate) platform: Option<Platform>,
+}
+
+impl LaunchSettings {
+    /// The run's part of the store, where it has one.
+    pub(crate) fn shelf(&self) -> Option<Shelf> {
+        Shelf::open(self.store.as_ref()?, self.platform.clone()?)
+    }
 }
 
 /// What a request asks of whom.
@@ -130,7 +148,11 @@ impl RunRequest {
     }
 
     /// Splits into what the engine and what the launcher need.
-    pub(crate) fn into_parts(self, device_kind: DeviceKind) -> Result<Parts, RuntimeError> {
+    pub(crate) fn into_parts(self, pool: &Pool) -> Result<Parts, RuntimeError> {
+        let platform = self
+            .store
+            .as_ref()
+            .and_then(|store| Platform::of(pool, &self.python_path, &store.techniques));
         let defaults = Policy::default();
         let policy = Policy {
             interval_s: self.interval_s,
@@ -147,7 +169,7 @@ impl RunRequest {
         };
         let config = RunConfig {
             mode: self.mode,
-            device_kind,
+            device_kind: pool.kind(),
             device_memory_bytes: self.device_memory_bytes,
             techniques: self.techniques,
             policy,
@@ -160,6 +182,8 @@ impl RunRequest {
             devices: self.devices,
             locks_dir: self.locks_dir,
             run_id: new_run_id()?,
+            store: self.store,
+            platform,
         };
         Ok(Parts { config, settings, tasks: self.tasks, keep_open: self.keep_open })
     }
@@ -183,7 +207,7 @@ pub(crate) fn new_run_id() -> Result<String, RuntimeError> {
 }
 
 /// Checks what of new tasks the engine takes on trust, and leaves out trials that were measured under
-/// another limit of device memory. The error says what is wrong.
+/// another limit of device memory or as the task does not allow. The error says what is wrong.
 pub(crate) fn check_tasks(
     tasks: &mut [NewTask],
     device_memory_bytes: Option<u64>,
@@ -201,8 +225,11 @@ pub(crate) fn check_tasks(
         known
             .validate()
             .map_err(|error| format!("known trials of task `{}`: {error}", spec.name))?;
-        let holds_here = |trial: &Trial| trial.device_memory_bytes == device_memory_bytes;
-        spec.measured = known.trials.into_iter().filter(holds_here).collect();
+        let mut known = known.trials;
+        known.retain(|trial| {
+            trial.device_memory_bytes == device_memory_bytes && spec.allows(&trial.strategy)
+        });
+        spec.measured = known;
     }
     Ok(())
 }

@@ -23,6 +23,7 @@ use crate::launcher::LocalLauncher;
 use crate::reports::{self, Written};
 use crate::request::{LaunchSettings, Parts, RunRequest};
 use crate::run_dir::{RunDir, journal_of};
+use crate::store::{Platform, Shelf};
 
 /// Who watches a run, and how they ask it to stop.
 pub struct Watcher<'a> {
@@ -86,7 +87,9 @@ pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, Runti
     let pool = machine.claim(request.devices(), claims)?;
     let disk = request.disk.clone();
     let run = RunDir::claim(&request.run_dir)?;
-    let Parts { config, settings, tasks, keep_open } = request.into_parts(pool.kind())?;
+    let Parts { config, settings, mut tasks, keep_open } = request.into_parts(&pool)?;
+    let shelf = settings.shelf();
+    let recalled = shelf.as_ref().map(|shelf| shelf.recall(&mut tasks, &config));
     // Decided before anything is written: a run begins whole, or there is none.
     let mut engine = Engine::new(config);
     let mut records = Vec::new();
@@ -106,10 +109,15 @@ pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, Runti
     }
     let journal = Journal::create(&run.journal(), &settings, &records, disk.clone())?;
     let fresh = State::new(engine.state().config.clone());
-    let followers = Followers::of(&fresh, History::default(), watcher.console, watcher.observers);
+    let Watcher { console, observers, is_interrupted } = watcher;
+    let followers = Followers::of(&fresh, History::default(), console, observers, shelf.clone());
+    for line in recalled.unwrap_or_default() {
+        followers.note(&line, 0.0);
+    }
     followers.records(records, 0.0);
-    let opened = Opened { run, engine, journal, settings, pool, disk, actions };
-    drive(opened, followers, watcher.is_interrupted, None)
+    let platform = settings.platform.clone();
+    let opened = Opened { run, engine, journal, settings, platform, shelf, pool, disk, actions };
+    drive(opened, followers, is_interrupted, None)
 }
 
 /// Goes on with a run that was interrupted or whose driver died. A run that is complete is only
@@ -127,7 +135,7 @@ pub fn resume(
     let ResumeOptions { device_memory, allow_other_hardware, disk } = options;
     let run = RunDir::claim(path)?;
     let (journal, contents) = Journal::open(&run.journal(), disk.clone())?;
-    let settings = contents.settings;
+    let mut settings = contents.settings;
     let damaged = || RuntimeError::Damaged {
         path: run.journal(),
         reason: "it does not begin with the run's beginning".to_owned(),
@@ -137,8 +145,9 @@ pub fn resume(
     let (_, history) = saturn_view::replay(contents.records).ok_or_else(damaged)?;
     let Watcher { console, observers, is_interrupted } = watcher;
     if engine.state().ended == Some(RunEnd::Complete) {
-        let followers = Followers::of(engine.state(), history, console, observers);
-        return finish(run.path(), RunEnd::Complete, followers, &disk, Vec::new());
+        let followers = Followers::of(engine.state(), history, console, observers, None);
+        let platform = settings.platform.as_ref();
+        return finish(run.path(), RunEnd::Complete, followers, platform, &disk, Vec::new());
     }
     let machine = Machine::look();
     if !allow_other_hardware && let Some(missing) = machine.missing_for(engine.state()) {
@@ -152,9 +161,24 @@ pub fn resume(
         DeviceMemory::Bytes(bytes) => Some(bytes),
     };
     let first = Event::Resume { cluster: pool.cluster(), device_memory_bytes };
-    let followers = Followers::of(engine.state(), history, console, observers);
+    let platform = settings
+        .store
+        .as_ref()
+        .and_then(|store| Platform::of(&pool, &settings.python_path, &store.techniques));
+    // What was found on another platform is not told of as found on this one.
+    let is_same = settings.platform == platform;
+    settings.platform = platform;
+    let platform = settings.platform.clone().filter(|_| is_same);
+    let shelf = settings.shelf();
+    let before = shelf.as_ref().filter(|_| is_same);
+    let lines = before.map(|shelf| shelf.catch_up(engine.state()));
+    let now_s = engine.state().now_s;
+    let followers = Followers::of(engine.state(), history, console, observers, shelf.clone());
+    for line in lines.unwrap_or_default() {
+        followers.note(&line, now_s);
+    }
     let actions = VecDeque::new();
-    let opened = Opened { run, engine, journal, settings, pool, disk, actions };
+    let opened = Opened { run, engine, journal, settings, platform, shelf, pool, disk, actions };
     drive(opened, followers, is_interrupted, Some(first))
 }
 
@@ -164,6 +188,9 @@ struct Opened {
     engine: Engine,
     journal: Journal,
     settings: LaunchSettings,
+    /// What all of its trials hold for, where that is known.
+    platform: Option<Platform>,
+    shelf: Option<Shelf>,
     pool: Pool,
     disk: Disk,
     actions: VecDeque<saturn_engine::Action>,
@@ -175,7 +202,7 @@ fn drive(
     is_interrupted: &mut dyn FnMut() -> bool,
     first: Option<Event>,
 ) -> Result<Outcome, RuntimeError> {
-    let Opened { run, engine, journal, settings, pool, disk, actions } = opened;
+    let Opened { run, engine, journal, settings, platform, shelf, pool, disk, actions } = opened;
     let now_s = engine.state().now_s;
     for warning in pool.warnings() {
         followers.note(warning, now_s);
@@ -186,10 +213,18 @@ fn drive(
     followers.note("starting workers: importing torch", now_s);
     let desk = followers.desk();
     let asked = door.clone();
+    let (notes, config) = (followers.notes(), engine.state().config.clone());
     let control = ControlSocket::listen(
         run.path(),
         Arc::new(move |request| match request {
-            Request::Command(command) => asked.ask(command),
+            Request::Command(mut command) => {
+                if let (Command::Submit { tasks }, Some(shelf)) = (&mut command, &shelf) {
+                    for line in shelf.recall(tasks, &config) {
+                        notes.note(&line);
+                    }
+                }
+                asked.ask(command)
+            }
             Request::Query(query) => desk.ask(query),
         }),
     )?;
@@ -212,19 +247,20 @@ fn drive(
     let left_behind = launcher.end();
     // Its write-ahead log goes with it: from here on the run is its files.
     drop(journal);
-    finish(run.path(), end, followers, &disk, left_behind)
+    finish(run.path(), end, followers, platform.as_ref(), &disk, left_behind)
 }
 
 fn finish(
     run: &Path,
     end: RunEnd,
     mut followers: Followers,
+    platform: Option<&Platform>,
     disk: &Disk,
     left_behind: Vec<i32>,
 ) -> Result<Outcome, RuntimeError> {
     // A desk that is gone has panicked, which is no reason for a run to fail.
     let (state, history) = followers.close_desk().map_or_else(|| reports::read(run), Ok)?;
-    let written = Written::of(run, &state, &history, disk);
+    let written = Written::of(run, &state, &history, platform, disk);
     for note in written.notes() {
         followers.note(&note, state.now_s);
     }

@@ -8,9 +8,9 @@ use std::num::NonZeroU64;
 
 use saturn_core::{Knobs, Node, Placement, PlanStatus, Strategy, TrialOutcome};
 use saturn_engine::{
-    AttemptEnd, AttemptId, ChosenTrial, DeviceKind, FailureKind, Level, Mode, NodeId, Place,
-    PlanSource, Policy, Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan, StopReason,
-    TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes,
+    Allowed, AttemptEnd, AttemptId, ChosenTrial, DeviceKind, FailureKind, Level, Mode, NodeId,
+    Place, PlanSource, Policy, Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan,
+    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes,
 };
 
 const TASK: TaskId = TaskId(3);
@@ -45,6 +45,15 @@ fn wishes() -> Wishes {
     Wishes { priority: 2, deadline_s: Some(60.0), release_s: 5.0, after: vec![TaskId(0)] }
 }
 
+fn allowed() -> Allowed {
+    let knobs = BTreeMap::from([("cpu_offload".to_owned(), vec![false.into()])]);
+    Allowed {
+        techniques: Some(vec!["fsdp".to_owned()]),
+        not_techniques: vec!["pipeline".to_owned()],
+        knobs: BTreeMap::from([("fsdp".to_owned(), knobs)]),
+    }
+}
+
 fn spec() -> TaskSpec {
     TaskSpec {
         name: "large".to_owned(),
@@ -53,6 +62,7 @@ fn spec() -> TaskSpec {
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
         gpu_range: Some(vec![1, 2]),
+        allowed: allowed(),
         profile_key: "key".to_owned(),
         measured: Vec::new(),
         wishes: wishes(),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use rand::{Rng, RngExt};
-use saturn_core::{Knobs, Node, Strategy, Trial};
+use saturn_core::{Knobs, Node, Origin, Strategy, Trial};
 use saturn_engine::{
-    DeviceKind, Level, Mode, NewTask, Policy, RunConfig, TaskSpec, TechniqueRef, Wishes,
+    Allowed, DeviceKind, Level, Mode, NewTask, Policy, RunConfig, TaskSpec, TechniqueRef, Wishes,
 };
 
 use crate::truth::{GroupTruth, TechniqueTruth, Truth};
@@ -111,6 +111,7 @@ impl Workload {
                             device_memory_bytes: None,
                             outcome: self.truth.outcome(&spec.profile_key, &strategy, gpu_type),
                             strategy,
+                            origin: Origin::default(),
                         });
                     }
                 }
@@ -132,6 +133,7 @@ pub fn task(index: usize, group: &str, steps: u64) -> TaskSpec {
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
         gpu_range: None,
+        allowed: Allowed::default(),
         profile_key: group.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),

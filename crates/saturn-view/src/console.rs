@@ -214,8 +214,8 @@ mod tests {
     use indicatif::InMemoryTerm;
     use saturn_core::{Gang, Knobs, Node, Placement, Strategy};
     use saturn_engine::{
-        AttemptId, DeviceKind, Level, Mode, NodeId, Policy, Purpose, RunConfig, RunEnd, TaskId,
-        TaskSpec, TechniqueRef, Wishes,
+        Allowed, AttemptId, DeviceKind, Level, Mode, NodeId, Policy, Purpose, RunConfig, RunEnd,
+        TaskId, TaskSpec, TechniqueRef, Wishes,
     };
 
     use super::*;
@@ -243,6 +243,7 @@ mod tests {
             epochs: None,
             batches_a_step: NonZeroU64::MIN,
             gpu_range: None,
+            allowed: Allowed::default(),
             profile_key: "only".to_owned(),
             measured: Vec::new(),
             wishes: Wishes::default(),

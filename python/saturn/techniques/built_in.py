@@ -1,4 +1,4 @@
-"""The list of built-in techniques: name and import path. Always in the library."""
+"""The list of built-in techniques: names, import paths and knobs. Always in the library."""
 
 from __future__ import annotations
 
@@ -14,5 +14,19 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
         "tensor+fsdp": "saturn.techniques.tensor:TensorFsdp",
         "offload": "saturn.techniques.offload:Offload",
         "pipeline": "saturn.techniques.pipeline:Pipeline",
+    }
+)
+
+#: Name → the knobs that a task may pin; `docs/techniques.md` says what they do.
+KNOBS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "ddp": frozenset({"activation_checkpointing", "attention", "find_unused_parameters"}),
+        "fsdp": frozenset(
+            {"activation_checkpointing", "attention", "cpu_offload", "reshard_after_forward"}
+        ),
+        "tensor": frozenset({"activation_checkpointing", "attention"}),
+        "tensor+fsdp": frozenset({"activation_checkpointing", "attention", "tensor"}),
+        "offload": frozenset({"attention"}),
+        "pipeline": frozenset({"attention", "microbatches", "schedule"}),
     }
 )

@@ -7,7 +7,9 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from saturn.definition import TaskDefinition
 from saturn.techniques.interface import Technique
+from saturn.techniques.pinned import Pinned
 from saturn.worker.spec import TechniqueRef
 
 
@@ -26,6 +28,14 @@ def load_class(ref: TechniqueRef) -> type[Any]:
     if not isinstance(found, type):
         raise TypeError(f"technique `{ref.name}` is a {type(found).__name__}, not a class")
     return found
+
+
+def of_task(ref: TechniqueRef, definition: TaskDefinition) -> Technique:
+    """An instance of a managed technique that knows what a task says of its model and knobs."""
+    technique = managed(ref)
+    technique.hints = definition.hints
+    pins = definition.knobs.get(ref.name)
+    return Pinned(technique, pins) if pins else technique
 
 
 def managed(ref: TechniqueRef) -> Technique:

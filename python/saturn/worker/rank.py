@@ -68,8 +68,7 @@ def _work(spec: specs.Spec, rank: int, reporter: Reporter) -> None:
         rendezvous=spec.rendezvous,
         device_memory_bytes=spec.device_memory_bytes,
     )
-    technique = load_technique.managed(spec.technique)
-    technique.hints = definition.hints
+    technique = load_technique.of_task(spec.technique, definition)
     work = train if spec.kind == "train" else trial
     work(spec, definition, technique, gang, reporter)
     gang.close()

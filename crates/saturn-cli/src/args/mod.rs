@@ -1,6 +1,7 @@
 //! The command line.
 
 mod live;
+mod profile;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,6 +13,9 @@ use saturn_solver::{Backend, Objective};
 pub(crate) use self::live::{
     CloseArgs, ExplainArgs, LogsArgs, PriorityArgs, RunsArgs, StatusArgs, StopArgs, TakeBackArgs,
     TaskArgs,
+};
+pub(crate) use self::profile::{
+    ExportArgs, ForgetArgs, ImportArgs, ListArgs, ProfileArgs, ProfileCommand, ShowArgs,
 };
 use crate::size::Size;
 
@@ -53,6 +57,8 @@ pub(crate) enum Command {
     Close(CloseArgs),
     /// Stop a run at checkpoints; `saturn resume` goes on with it.
     Stop(StopArgs),
+    /// Look at, share and forget what trials of earlier runs have found.
+    Profile(ProfileArgs),
 }
 
 /// `saturn plan`.

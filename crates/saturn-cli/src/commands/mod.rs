@@ -7,6 +7,7 @@ pub(crate) mod logs;
 pub(crate) mod pause;
 pub(crate) mod plan;
 pub(crate) mod priority;
+pub(crate) mod profile;
 pub(crate) mod report;
 pub(crate) mod resume;
 pub(crate) mod runs;

@@ -14,6 +14,8 @@ fn settings() -> LaunchSettings {
         devices: Some(2),
         locks_dir: None,
         run_id: "a-run".to_owned(),
+        store: None,
+        platform: None,
     }
 }
 

@@ -174,6 +174,12 @@ fn cannot_run(
     if task.spec.gpu_range.as_ref().is_some_and(|range| !range.contains(gpus)) {
         return Some((Code::NotAllowed, "the task's gpu_range does not allow it".to_owned()));
     }
+    if !task.spec.allows_key(&key.strategy) {
+        return Some((Code::NotAllowed, "the task's techniques do not allow it".to_owned()));
+    }
+    if trial.outcome.is_some() && !task.spec.allows(&trial.strategy) {
+        return Some((Code::NotAllowed, "the task's knobs do not allow it".to_owned()));
+    }
     match &trial.outcome {
         Some(TrialOutcome::NotApplicable { reason }) => {
             return Some((Code::NotApplicable, format!("not applicable: {}", first_line(reason))));

@@ -69,7 +69,7 @@ codes! {
     TrialFailed "trial_failed" "its trial failed",
     Excluded "excluded" "it failed in training in a way that excludes it for this task",
     NotTried "not_tried" "it has not been measured",
-    NotAllowed "not_allowed" "the task does not allow that many devices",
+    NotAllowed "not_allowed" "the task does not allow that technique, those knobs or that many devices",
     NoDevices "no_devices" "no node of the pool has such devices, or as many",
     // Moves of a task.
     MovedReplan "moved_replan" "a new plan had it go on otherwise or elsewhere",

@@ -6,9 +6,9 @@ use std::num::NonZeroU64;
 
 use saturn_core::{Gang, Knobs, Node, Placement, PlanStatus, Strategy, TrialOutcome};
 use saturn_engine::{
-    AttemptEnd, AttemptId, DeviceKind, FailureKind, Level, Mode, NodeId, Place, PlanSource, Policy,
-    Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan, State, StopReason, TaskEnd, TaskId,
-    TaskSpec, TechniqueRef, TrialKey, Wishes,
+    Allowed, AttemptEnd, AttemptId, DeviceKind, FailureKind, Level, Mode, NodeId, Place,
+    PlanSource, Policy, Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan, State,
+    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, TrialKey, Wishes,
 };
 use saturn_view::History;
 
@@ -32,6 +32,7 @@ pub(crate) fn task(name: &str, steps: u64, key: &str) -> TaskSpec {
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
         gpu_range: None,
+        allowed: Allowed::default(),
         profile_key: key.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),

@@ -1,0 +1,256 @@
+//! The store: what trials found, kept for later runs in a directory of the user's own.
+//!
+//! `$SATURN_HOME/profiles/` has a file for each profile key, `<key>.v1.json`, in the form of a run's
+//! `profile.json`. Its trials say which hardware, software and limit of memory they hold under, so
+//! that those of another machine or version of torch stand beside each other and are never taken for
+//! one another.
+//!
+//! Invariants:
+//! - A file is replaced in one piece, under the store's lock, by what it holds and what is new:
+//!   however many processes write, nobody's trials are lost.
+//! - Nothing is deleted but by `forget`: a file that can't be used is set aside under another name.
+//! - Only the user may read it (0700, 0600).
+
+mod keeper;
+mod platform;
+mod shelf;
+
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use saturn_core::{Profile, Trial, TrialOutcome};
+
+use crate::disk::Disk;
+use crate::error::{RuntimeError, with_causes};
+
+pub(crate) use keeper::{Keeper, Kept};
+pub(crate) use platform::Platform;
+pub(crate) use shelf::{Shelf, StoreSettings};
+
+/// The version of the files is in their names: another version of Saturn leaves them alone.
+const ENDING: &str = ".v1.json";
+/// Length of a profile key: hexadecimal digits of a SHA-256.
+const KEY_DIGITS: usize = 64;
+
+/// A user's store. It need not be there yet.
+#[derive(Debug, Clone)]
+pub struct Store {
+    directory: PathBuf,
+    disk: Disk,
+}
+
+/// What of a profile came into the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Added {
+    /// Trials that the store had none like.
+    pub new: usize,
+    /// Trials that took the place of one like it.
+    pub replaced: usize,
+}
+
+impl Store {
+    /// The store of this user: in `SATURN_HOME`, else in `$XDG_DATA_HOME/saturn`, else in
+    /// `~/.local/share/saturn`. `None` where not even a home is known.
+    pub fn of_user() -> Option<Self> {
+        let directory = |name: &str| {
+            std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+        };
+        let home = directory("SATURN_HOME")
+            .or_else(|| directory("XDG_DATA_HOME").map(|data| data.join("saturn")))
+            .or_else(|| directory("HOME").map(|home| home.join(".local/share/saturn")))?;
+        Some(Self::at(&home))
+    }
+
+    /// The store of a Saturn home.
+    pub fn at(home: &Path) -> Self {
+        Self { directory: home.join("profiles"), disk: Disk::default() }
+    }
+
+    /// The same on another disk: tests make it fail.
+    #[must_use]
+    pub fn on(self, disk: Disk) -> Self {
+        Self { disk, ..self }
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The profile keys of which something is known, in order.
+    pub fn keys(&self) -> Result<Vec<String>, RuntimeError> {
+        let failed = |error| RuntimeError::file("read", &self.directory)(error);
+        let entries = match std::fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut keys = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(failed)?.file_name();
+            let key = name.to_str().and_then(|name| name.strip_suffix(ENDING));
+            keys.extend(key.filter(|key| is_key(key)).map(str::to_owned));
+        }
+        keys.sort();
+        Ok(keys)
+    }
+
+    /// What is known of a key; nothing where it has no file. Where its file can't be used, that is
+    /// set aside and `note` is told.
+    pub fn read(&self, key: &str, note: &mut dyn FnMut(String)) -> Vec<Trial> {
+        match self.try_read(key) {
+            Ok(trials) => trials,
+            Err(_) => match self.locked() {
+                // Another process may have mended it meanwhile.
+                Ok(lock) => self.read_or_set_aside(key, &lock, note),
+                Err(error) => {
+                    note(with_causes(&error));
+                    Vec::new()
+                }
+            },
+        }
+    }
+
+    /// Takes in trials. Each takes the place of one of the same strategy on the same hardware and
+    /// software under the same limit. All must have a profile key; those that failed stay out.
+    pub fn add(
+        &self,
+        trials: Vec<Trial>,
+        note: &mut dyn FnMut(String),
+    ) -> Result<Added, RuntimeError> {
+        let mut by_key: BTreeMap<String, Vec<Trial>> = BTreeMap::new();
+        for trial in trials {
+            let has_failed = matches!(trial.outcome, TrialOutcome::Failed { .. });
+            if let Some(key) = trial.profile_key.clone().filter(|key| is_key(key) && !has_failed) {
+                by_key.entry(key).or_default().push(trial);
+            }
+        }
+        if by_key.is_empty() {
+            return Ok(Added::default());
+        }
+        let lock = self.locked()?;
+        let mut added = Added::default();
+        for (key, new) in by_key {
+            let mut known = self.read_or_set_aside(&key, &lock, note);
+            for trial in new {
+                if let Some(old) = known.iter_mut().find(|old| is_like(old, &trial)) {
+                    *old = trial;
+                    added.replaced += 1;
+                } else {
+                    known.push(trial);
+                    added.new += 1;
+                }
+            }
+            let text = Profile { trials: known }.to_json();
+            self.disk.replace_private(&self.path(&key), text.as_bytes())?;
+        }
+        Ok(added)
+    }
+
+    /// Keeps of a key's trials those that `keep` wants; returns how many went.
+    pub fn retain(
+        &self,
+        key: &str,
+        keep: impl Fn(&Trial) -> bool,
+        note: &mut dyn FnMut(String),
+    ) -> Result<usize, RuntimeError> {
+        let lock = self.locked()?;
+        let known = self.read_or_set_aside(key, &lock, note);
+        let num_known = known.len();
+        let kept: Vec<Trial> = known.into_iter().filter(keep).collect();
+        let num_gone = num_known - kept.len();
+        let path = self.path(key);
+        if kept.is_empty() && path.exists() {
+            std::fs::remove_file(&path).map_err(RuntimeError::file("remove", &path))?;
+        } else if num_gone > 0 {
+            let text = Profile { trials: kept }.to_json();
+            self.disk.replace_private(&path, text.as_bytes())?;
+        }
+        Ok(num_gone)
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.directory.join(format!("{key}{ENDING}"))
+    }
+
+    /// The trials in a key's file, or what is wrong with it.
+    fn try_read(&self, key: &str) -> Result<Vec<Trial>, String> {
+        let text = match std::fs::read_to_string(self.path(key)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error.to_string()),
+        };
+        let trials = Profile::from_json(&text).map_err(|error| error.to_string())?.trials;
+        let foreign = trials.iter().position(|trial| trial.profile_key.as_deref() != Some(key));
+        match foreign {
+            Some(index) => Err(format!("`trials[{index}].profile_key` is not the file's own")),
+            None => Ok(trials),
+        }
+    }
+
+    fn read_or_set_aside(
+        &self,
+        key: &str,
+        _lock: &File,
+        note: &mut dyn FnMut(String),
+    ) -> Vec<Trial> {
+        let reason = match self.try_read(key) {
+            Ok(trials) => return trials,
+            Err(reason) => reason,
+        };
+        let path = self.path(key);
+        let aside = (1..=u32::MAX)
+            .map(|number| path.with_added_extension(format!("set-aside-{number}")))
+            .find(|aside| !aside.exists())
+            .unwrap_or_else(|| path.clone());
+        let what = match std::fs::rename(&path, &aside) {
+            Ok(()) => format!("it is set aside as `{}`", aside.display()),
+            Err(error) => format!("it can't be set aside either ({error})"),
+        };
+        note(format!("stored trials in `{}` can't be used: {reason}; {what}", path.display()));
+        Vec::new()
+    }
+
+    /// The lock that every writer holds, for as long as it lives. Makes the store where it is not
+    /// there.
+    fn locked(&self) -> Result<File, RuntimeError> {
+        let directory = &self.directory;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(RuntimeError::file("create", directory))?;
+        let path = directory.join(".lock");
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(RuntimeError::file("open", &path))?;
+        // It may have been made by hand, or by an older umask.
+        std::fs::set_permissions(directory, PermissionsExt::from_mode(0o700))
+            .and_then(|()| lock.lock())
+            .map_err(RuntimeError::file("lock", &path))?;
+        Ok(lock)
+    }
+}
+
+/// Whether a text can be a profile key of the store: 64 hexadecimal digits.
+pub fn is_key(key: &str) -> bool {
+    key.len() == KEY_DIGITS && key.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Whether two trials of one profile key tell of the same: the newer takes the older's place.
+fn is_like(one: &Trial, other: &Trial) -> bool {
+    one.strategy.key() == other.strategy.key()
+        && one.gpu_type == other.gpu_type
+        && one.device_memory_bytes == other.device_memory_bytes
+        && one.origin.hardware == other.origin.hardware
+        && one.origin.software == other.origin.software
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! What trials on this machine hold for: its devices in words, and the versions of what runs on them.
+//!
+//! A technique that is not Saturn's own counts with the digest of its text, as a version.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use saturn_core::{Origin, Trial};
+use saturn_engine::DeviceKind;
+use serde::{Deserialize, Serialize};
+
+use crate::devices::Pool;
+
+/// Variables that choose torch's kernels, and so how long a step takes.
+const KERNEL_VARIABLES: [&str; 3] = ["ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA"];
+
+/// The devices of a run, and what runs on them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Platform {
+    /// By type of device, what it is in more words.
+    hardware: BTreeMap<String, String>,
+    /// Versions by name.
+    software: BTreeMap<String, String>,
+    /// By name, the digests of techniques that are not Saturn's own.
+    techniques: BTreeMap<String, String>,
+}
+
+impl Platform {
+    /// Of a run with these devices, whose workers find torch on `python_path`. `None` where it is
+    /// not there to be found: then nobody can say what its trials hold for.
+    pub(crate) fn of(
+        pool: &Pool,
+        python_path: &[String],
+        techniques: &BTreeMap<String, String>,
+    ) -> Option<Self> {
+        let nodes = pool.cluster().nodes;
+        let hardware = nodes.into_iter().map(|node| match pool.kind() {
+            DeviceKind::Cuda => (node.gpu_type.clone(), node.gpu_type),
+            DeviceKind::Cpu => (node.gpu_type, format!("{}, {}", processor(), pool.slots())),
+        });
+        let mut software = python_path.iter().find_map(|directory| {
+            let file = Path::new(directory).join("torch/version.py");
+            std::fs::read_to_string(file).ok().and_then(|text| torch_versions(&text))
+        })?;
+        software.insert("saturn".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        for name in KERNEL_VARIABLES {
+            software.extend(std::env::var(name).ok().map(|value| (name.to_owned(), value)));
+        }
+        Some(Self { hardware: hardware.collect(), software, techniques: techniques.clone() })
+    }
+
+    /// What a trial of a technique on a type of device holds for; `None` where the run has no such
+    /// devices.
+    pub(crate) fn origin(&self, gpu_type: &str, technique: &str) -> Option<Origin> {
+        let hardware = self.hardware.get(gpu_type)?.clone();
+        let mut software = self.software.clone();
+        if let Some(digest) = self.techniques.get(technique) {
+            software.insert("technique".to_owned(), digest.clone());
+        }
+        Some(Origin { hardware: Some(hardware), software: Some(software), measured_unix_s: None })
+    }
+
+    /// The types of its devices.
+    pub(crate) fn gpu_types(&self) -> impl Iterator<Item = &str> {
+        self.hardware.keys().map(String::as_str)
+    }
+
+    /// Whether what a trial found holds on a type of its devices. What a trial doesn't say, it holds
+    /// for any of.
+    pub(crate) fn is_held_by(&self, trial: &Trial, gpu_type: &str) -> bool {
+        let Some(here) = self.origin(gpu_type, &trial.strategy.technique) else { return false };
+        trial.gpu_type.as_deref().is_none_or(|there| there == gpu_type)
+            && (trial.origin.hardware.is_none() || trial.origin.hardware == here.hardware)
+            && (trial.origin.software.is_none() || trial.origin.software == here.software)
+    }
+}
+
+/// The versions in the text of torch's `version.py`: of torch, and of CUDA or `ROCm` where it has one.
+fn torch_versions(text: &str) -> Option<BTreeMap<String, String>> {
+    let value_of = |wanted: &str| {
+        text.lines().find_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            let name = name.split_once(':').map_or(name, |(name, _)| name).trim();
+            let value = value.trim();
+            let quoted = value.strip_prefix(['\'', '"'])?.strip_suffix(['\'', '"'])?;
+            (name == wanted).then(|| quoted.to_owned())
+        })
+    };
+    let mut versions = BTreeMap::from([("torch".to_owned(), value_of("__version__")?)]);
+    for name in ["cuda", "hip"] {
+        versions.extend(value_of(name).map(|version| (name.to_owned(), version)));
+    }
+    Some(versions)
+}
+
+/// The model of this machine's processor, as the kernel names it.
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    processor_in(&text).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+fn processor_in(cpuinfo: &str) -> Option<String> {
+    let value_of = |wanted: &str| {
+        cpuinfo.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            (name.trim() == wanted).then(|| value.trim().to_owned())
+        })
+    };
+    // Arm's kernels name no model.
+    value_of("model name").or_else(|| {
+        let (maker, part) = (value_of("CPU implementer")?, value_of("CPU part")?);
+        Some(format!("{} {maker} {part}", std::env::consts::ARCH))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_torch_s_own_file() {
+        let text = "from typing import Optional\n__all__ = ['__version__', 'cuda']\n\
+                    __version__ = '2.8.0+cu128'\ndebug = False\ncuda: Optional[str] = '12.8'\n\
+                    git_version = 'abc'\nhip: Optional[str] = None\n";
+        let versions = torch_versions(text).unwrap();
+        let pairs: Vec<(&str, &str)> =
+            versions.iter().map(|(name, version)| (name.as_str(), version.as_str())).collect();
+        assert_eq!(pairs, [("cuda", "12.8"), ("torch", "2.8.0+cu128")]);
+        assert_eq!(torch_versions("cuda = '12.8'\n"), None);
+        assert_eq!(torch_versions("__version__ = \"1.9\"\ncuda = None").unwrap().len(), 1);
+    }
+
+    #[test]
+    fn processors_are_named_on_every_architecture() {
+        let text = "processor\t: 0\nmodel name\t: AMD EPYC 7B13\nprocessor\t: 1\n";
+        assert_eq!(processor_in(text).unwrap(), "AMD EPYC 7B13");
+        let text = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
+        assert!(processor_in(text).unwrap().ends_with("0x41 0xd0c"));
+        assert_eq!(processor_in(""), None);
+    }
+}

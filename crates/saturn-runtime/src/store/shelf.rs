@@ -1,0 +1,166 @@
+//! What of the store a run uses: trials that hold on its devices go into its tasks before they are
+//! handed to the engine, and what its own trials find goes back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use saturn_core::{Strategy, Trial, TrialOutcome};
+use saturn_engine::{DeviceKind, Group, NewTask, Record, RunConfig, State};
+use serde::{Deserialize, Serialize};
+
+use super::{Platform, Store};
+use crate::clock;
+use crate::error::with_causes;
+
+/// What a run is told of the store; kept in the journal for a resume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StoreSettings {
+    /// The Saturn home, where that is not the user's own.
+    #[serde(default)]
+    home: Option<PathBuf>,
+    /// Whether what is known already is taken from there. What is found always goes there.
+    reuse: bool,
+    /// By name, the digests of techniques that are not Saturn's own.
+    #[serde(default)]
+    pub(crate) techniques: BTreeMap<String, String>,
+}
+
+/// A run's part of the store.
+#[derive(Debug, Clone)]
+pub(crate) struct Shelf {
+    store: Store,
+    platform: Platform,
+    reuse: bool,
+}
+
+impl Shelf {
+    /// For a run on this platform; `None` where the user has no home.
+    pub(crate) fn open(settings: &StoreSettings, platform: Platform) -> Option<Self> {
+        let store = settings.home.as_deref().map(Store::at).or_else(Store::of_user)?;
+        Some(Self { store, platform, reuse: settings.reuse })
+    }
+
+    /// The store.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Gives tasks the trials that are known of them and hold here, where they bring none of their
+    /// own. Returns lines for the person: how many, and files that could not be used.
+    pub(crate) fn recall(&self, tasks: &mut [NewTask], config: &RunConfig) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.reuse {
+            return lines;
+        }
+        let mut known: BTreeMap<String, Vec<Trial>> = BTreeMap::new();
+        let mut recalled = BTreeSet::new();
+        for NewTask { spec, .. } in tasks {
+            let key = &spec.profile_key;
+            if !super::is_key(key) {
+                continue;
+            }
+            let trials = known
+                .entry(key.clone())
+                .or_insert_with(|| self.store.read(key, &mut |line| lines.push(line)));
+            for gpu_type in self.platform.gpu_types() {
+                let mut here: Vec<&Trial> = trials
+                    .iter()
+                    .filter(|trial| {
+                        trial.device_memory_bytes == config.device_memory_bytes
+                            && config.technique(&trial.strategy.technique).is_some()
+                            && self.platform.is_held_by(trial, gpu_type)
+                    })
+                    .collect();
+                // What was measured just here comes before what holds on any hardware or software.
+                here.sort_by_key(|trial| {
+                    (trial.origin.hardware.is_none(), trial.origin.software.is_none())
+                });
+                for trial in here {
+                    let is_known = spec.measured.iter().any(|own| {
+                        own.strategy.key() == trial.strategy.key()
+                            && own.gpu_type.as_deref().is_none_or(|there| there == gpu_type)
+                    });
+                    if is_known || !spec.allows(&trial.strategy) {
+                        continue;
+                    }
+                    recalled.insert((key.clone(), gpu_type, trial.strategy.key()));
+                    let (task, gpu_type) = (spec.name.clone(), Some(gpu_type.to_owned()));
+                    spec.measured.push(Trial { task, gpu_type, ..trial.clone() });
+                }
+            }
+        }
+        if !recalled.is_empty() {
+            let trials = if recalled.len() == 1 { "trial is" } else { "trials are" };
+            let directory = self.store.directory().display();
+            lines.push(format!(
+                "{} {trials} known from earlier runs ({directory}); profile=\"none\" measures anew",
+                recalled.len()
+            ));
+        }
+        lines
+    }
+
+    /// Keeps what a run had found when it was killed, where that is not kept yet.
+    pub(crate) fn catch_up(&self, state: &State) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut missing = Vec::new();
+        for group in &state.groups {
+            let own = group.trials.iter().filter(|(_, trial)| !trial.reused);
+            let found = own.filter_map(|(key, trial)| {
+                let outcome = trial.outcome.as_ref()?;
+                self.worth_keeping(state, group, &key.gpu_type, &trial.strategy, outcome)
+            });
+            let found: Vec<Trial> = found.collect();
+            if found.is_empty() || !super::is_key(&group.key) {
+                continue;
+            }
+            let kept = self.store.read(&group.key, &mut |line| lines.push(line));
+            let is_missing = |trial: &Trial| !kept.iter().any(|one| super::is_like(one, trial));
+            missing.extend(found.into_iter().filter(is_missing));
+        }
+        if let Err(error) = self.store.add(missing, &mut |line| lines.push(line)) {
+            lines.push(format!("trials are not kept for later runs: {}", with_causes(&error)));
+        }
+        lines
+    }
+
+    /// What a record tells that is worth keeping; nothing of most.
+    pub(super) fn kept_of(&self, state: &State, record: &Record) -> Option<Trial> {
+        let Record::Tried { group, gpu_type, strategy, outcome } = record else { return None };
+        let group = state.groups.iter().find(|one| one.key == *group)?;
+        let mut trial = self.worth_keeping(state, group, gpu_type, strategy, outcome)?;
+        trial.origin.measured_unix_s = Some(clock::unix_s());
+        Some(trial)
+    }
+
+    fn worth_keeping(
+        &self,
+        state: &State,
+        group: &Group,
+        gpu_type: &str,
+        strategy: &Strategy,
+        outcome: &TrialOutcome,
+    ) -> Option<Trial> {
+        let limit = state.config.device_memory_bytes;
+        let is_kept = match outcome {
+            // What failed may be mended, or was chance.
+            TrialOutcome::Failed { .. } => false,
+            // Without a limit a CPU slot has what the machine had left: that says nothing for later.
+            TrialOutcome::OutOfMemory { .. } => {
+                limit.is_some() || state.config.device_kind == DeviceKind::Cuda
+            }
+            TrialOutcome::Measured { .. } | TrialOutcome::NotApplicable { .. } => true,
+        };
+        let origin = self.platform.origin(gpu_type, &strategy.technique).filter(|_| is_kept)?;
+        Some(Trial {
+            task: state.name(*group.tasks.first()?).to_owned(),
+            profile_key: Some(group.key.clone()),
+            gpu_type: Some(gpu_type.to_owned()),
+            device_memory_bytes: limit,
+            strategy: strategy.clone(),
+            outcome: outcome.clone(),
+            origin,
+        })
+    }
+}

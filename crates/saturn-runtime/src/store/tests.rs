@@ -1,0 +1,167 @@
+use saturn_core::{Knobs, Origin, Strategy};
+use tempfile::TempDir;
+
+use super::*;
+use crate::disk::Operation;
+
+fn key(digit: char) -> String {
+    std::iter::repeat_n(digit, KEY_DIGITS).collect()
+}
+
+/// A trial of `ddp` that took so many seconds a step.
+fn trial(digit: char, gpus: u32, step_s: f64) -> Trial {
+    Trial {
+        task: "t".to_owned(),
+        profile_key: Some(key(digit)),
+        gpu_type: Some("cpu".to_owned()),
+        device_memory_bytes: None,
+        strategy: Strategy { technique: "ddp".to_owned(), gpus, knobs: Knobs::new() },
+        outcome: TrialOutcome::Measured {
+            step_s,
+            setup_s: 1.0,
+            checkpoint_s: None,
+            peak_memory_bytes: 9,
+            timed_steps: 3,
+            batches_per_epoch: None,
+        },
+        origin: Origin { hardware: Some("a processor".to_owned()), ..Origin::default() },
+    }
+}
+
+fn add(store: &Store, trials: Vec<Trial>) -> Added {
+    store.add(trials, &mut |line| panic!("{line}")).unwrap()
+}
+
+fn read(store: &Store, digit: char) -> Vec<Trial> {
+    store.read(&key(digit), &mut |line| panic!("{line}"))
+}
+
+#[test]
+fn a_store_that_is_not_there_is_empty_and_is_not_made_by_looking() {
+    let dir = TempDir::new().unwrap();
+    let store = Store::at(&dir.path().join("home"));
+    assert_eq!(store.keys().unwrap(), Vec::<String>::new());
+    assert_eq!(read(&store, 'a'), []);
+    assert!(!dir.path().join("home").exists());
+}
+
+#[test]
+fn newer_trials_replace_those_of_the_same_place_alone() {
+    let dir = TempDir::new().unwrap();
+    let store = Store::at(dir.path());
+    let one = trial('a', 1, 1.0);
+    let elsewhere = Trial {
+        origin: Origin { hardware: Some("another".to_owned()), ..Origin::default() },
+        ..trial('a', 1, 5.0)
+    };
+    let limited = Trial { device_memory_bytes: Some(1 << 30), ..trial('a', 1, 6.0) };
+    let known = vec![one, elsewhere.clone(), limited.clone(), trial('a', 2, 7.0)];
+    assert_eq!(add(&store, known), Added { new: 4, replaced: 0 });
+    assert_eq!(add(&store, vec![trial('a', 1, 2.0)]), Added { new: 0, replaced: 1 });
+    let expected = vec![trial('a', 1, 2.0), elsewhere, limited, trial('a', 2, 7.0)];
+    assert_eq!(read(&store, 'a'), expected);
+    assert_eq!(read(&store, 'b'), []);
+}
+
+#[test]
+fn what_failed_or_has_no_key_of_the_store_stays_out() {
+    let dir = TempDir::new().unwrap();
+    let store = Store::at(dir.path());
+    let outcome = TrialOutcome::Failed { error: "e".to_owned(), traceback: String::new() };
+    let failed = Trial { outcome, ..trial('a', 1, 1.0) };
+    let nameless = Trial { profile_key: None, ..trial('a', 1, 1.0) };
+    let escaping = Trial { profile_key: Some("../../x".to_owned()), ..trial('a', 1, 1.0) };
+    assert_eq!(add(&store, vec![failed, nameless, escaping]), Added::default());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn many_writers_at_once_lose_nothing() {
+    let dir = TempDir::new().unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let store = Store::at(dir.path());
+            scope.spawn(move || {
+                for round in 0..8 {
+                    add(&store, vec![trial('a', 1 + writer * 8 + round, 1.0)]);
+                }
+            });
+        }
+    });
+    let mut gpus: Vec<u32> =
+        read(&Store::at(dir.path()), 'a').iter().map(|trial| trial.strategy.gpus).collect();
+    gpus.sort_unstable();
+    assert_eq!(gpus, (1..=32).collect::<Vec<u32>>());
+}
+
+#[test]
+fn files_that_can_not_be_used_are_set_aside_and_named() {
+    let dir = TempDir::new().unwrap();
+    let store = Store::at(dir.path());
+    let path = store.path(&key('a'));
+    let foreign = Profile { trials: vec![trial('b', 1, 1.0)] }.to_json();
+    for (number, (content, reason)) in [
+        ("no JSON".to_owned(), "not JSON"),
+        (r#"{"version": 7, "trials": []}"#.to_owned(), "`version` is 7"),
+        (foreign, "`trials[0].profile_key` is not the file's own"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        std::fs::create_dir_all(store.directory()).unwrap();
+        std::fs::write(&path, &content).unwrap();
+        let mut lines = Vec::new();
+        assert_eq!(store.read(&key('a'), &mut |line| lines.push(line)), []);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(
+            lines[0].contains(path.to_str().unwrap()) && lines[0].contains(reason),
+            "{lines:?}"
+        );
+        let aside = path.with_added_extension(format!("set-aside-{}", number + 1));
+        assert_eq!(std::fs::read_to_string(aside).unwrap(), content);
+        assert!(!path.exists());
+    }
+    // The store goes on without them.
+    add(&store, vec![trial('a', 1, 1.0)]);
+    assert_eq!(read(&store, 'a').len(), 1);
+    assert_eq!(store.keys().unwrap(), [key('a')]);
+}
+
+#[test]
+fn only_the_user_may_look_in() {
+    let dir = TempDir::new().unwrap();
+    let store = Store::at(&dir.path().join("home"));
+    add(&store, vec![trial('a', 1, 1.0)]);
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(store.directory()), 0o700);
+    assert_eq!(mode(&store.path(&key('a'))), 0o600);
+    assert_eq!(mode(&store.directory().join(".lock")), 0o600);
+}
+
+#[test]
+fn a_disk_that_fails_leaves_what_was_there() {
+    let dir = TempDir::new().unwrap();
+    let store = Store::at(dir.path());
+    add(&store, vec![trial('a', 1, 1.0)]);
+    for failing in [Operation::Write, Operation::Sync, Operation::Rename] {
+        let disk = Disk::with_faults(move |operation, _| {
+            if operation == failing { Err(std::io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        });
+        let full = store.clone().on(disk);
+        let added = full.add(vec![trial('a', 2, 1.0)], &mut |line| panic!("{line}"));
+        assert!(added.unwrap_err().is_disk_full());
+        assert_eq!(read(&store, 'a'), [trial('a', 1, 1.0)]);
+    }
+}
+
+#[test]
+fn what_is_forgotten_is_gone_and_the_rest_stays() {
+    let dir = TempDir::new().unwrap();
+    let store = Store::at(dir.path());
+    add(&store, vec![trial('a', 1, 1.0), trial('a', 2, 1.0), trial('b', 1, 1.0)]);
+    let silent = &mut |line: String| panic!("{line}");
+    assert_eq!(store.retain(&key('a'), |trial| trial.strategy.gpus == 1, silent).unwrap(), 1);
+    assert_eq!(read(&store, 'a'), [trial('a', 1, 1.0)]);
+    assert_eq!(store.retain(&key('a'), |_| false, silent).unwrap(), 1);
+    assert_eq!(store.keys().unwrap(), [key('b')]);
+}
