@@ -285,6 +285,9 @@ pub struct SolveOrder {
     /// The same with candidates behind the others that were not measured, as fast as they may be: what
     /// its plan uses is worth a trial.
     pub optimistic: Option<Problem>,
+    /// The same with those candidates as fast as they are expected to be: what current practice, which
+    /// would have measured them, is worked out from.
+    pub expected: Option<Problem>,
     /// What to make small.
     pub objective: Objective,
     /// Seconds that it may take.

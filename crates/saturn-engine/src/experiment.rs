@@ -16,9 +16,10 @@ use saturn_core::{Candidate, Objective, Plan, PlanStatus, Problem};
 
 use crate::config::TrialBudget;
 use crate::engine::Engine;
+use crate::ids::{DeviceId, NodeId, TaskId};
 use crate::record::{ChosenTrial, Record};
 use crate::remaining::{LEAST_RUNTIME_S, Remaining};
-use crate::state::{State, TrialKey};
+use crate::state::{State, TrialKey, TrialState};
 use crate::trials::trial_steps;
 
 /// Standard deviations by which a strategy may be better than its estimate.
@@ -26,58 +27,95 @@ const OPTIMISM: f64 = 1.0;
 /// A plan of what might be must be better than that of what is known by this part of it.
 const LEAST_GAIN: f64 = 0.02;
 
+/// How fast strategies that were not measured are taken to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Luck {
+    /// As they are expected to be.
+    None,
+    /// As fast as may be.
+    Good,
+}
+
 impl Remaining {
-    /// The problem with every strategy that was not measured as fast as may be, behind the candidates
-    /// that there are; `None` where there is none, or too little is known for a choice.
+    /// The problem in which what nobody has measured is as fast as may be; `None` where too little is
+    /// known for a choice.
     pub(crate) fn optimistic(&mut self, state: &State) -> Option<Problem> {
-        if !state.chooses_trials() || !state.is_half_known() {
+        state.is_half_known().then(|| self.with_unmeasured(state, Luck::Good)).flatten()
+    }
+
+    /// The problem with every strategy that was not measured, behind the candidates that there are;
+    /// `None` where there is none.
+    pub(crate) fn with_unmeasured(&mut self, state: &State, luck: Luck) -> Option<Problem> {
+        if !state.chooses_trials() {
             return None;
         }
         let mut problem = self.problem.clone();
-        let mut is_any = false;
         for (task, of_problem) in self.tasks.iter_mut().zip(&mut problem.tasks) {
-            let of_state = state.task(task.id);
-            let group = &state.groups[of_state.group];
-            let is_busy = |(key, trial): (&Arc<TrialKey>, &crate::state::TrialState)| {
-                trial.attempt.is_some() || state.is_open(of_state.group, key)
-            };
+            let group = state.task(task.id).group;
             // One round of a group at a time: what it finds says which trial is next.
-            if group.trials.iter().any(is_busy) {
-                continue;
-            }
-            let Some(steps) = of_state.steps else { continue };
+            task.unmeasured = if luck == Luck::Good && state.is_being_measured(group) {
+                Vec::new()
+            } else {
+                state.unmeasured(task.id, &self.widest)
+            };
+            let Some(steps) = state.task(task.id).steps else { continue };
             let left = steps.saturating_sub(task.step) as f64;
             let pace = state.pace(task.id);
-            for (key, trial) in &group.trials {
-                let Some(estimate) = trial.estimate.filter(|one| !one.is_sure()) else { continue };
-                if trial.outcome.is_some()
-                    || trial.trained_step_s.is_some()
-                    || !self.widest.iter().any(|(gpu_type, widest)| {
-                        *widest >= key.strategy.gpus && *gpu_type == key.gpu_type
-                    })
-                    || !state.may_run(task.id, key)
-                    || state.is_ruled_out(of_state.group, key)
-                {
-                    continue;
-                }
-                let low_s = estimate.step_s_at(-OPTIMISM).max(group.least_step_s(key));
-                let low_s = low_s.min(estimate.step_s);
+            for key in &task.unmeasured {
+                let group = &state.groups[group];
+                let Some(estimate) = group.trials[key].estimate else { continue };
+                let step_s = match luck {
+                    Luck::None => estimate.step_s,
+                    Luck::Good => estimate
+                        .step_s_at(-OPTIMISM)
+                        .max(group.least_step_s(key))
+                        .min(estimate.step_s),
+                };
+                let runtime_s = pace.with_step_s(estimate.setup_s, step_s, left);
                 of_problem.strategies.push(Candidate {
                     technique: key.strategy.technique.clone(),
                     gpus: key.strategy.gpus,
                     gpu_type: Some(key.gpu_type.clone()),
-                    runtime_s: pace.with_step_s(estimate.setup_s, low_s, left).max(LEAST_RUNTIME_S),
+                    runtime_s: runtime_s.max(LEAST_RUNTIME_S),
                     pack: false,
                 });
-                task.unmeasured.push(Arc::clone(key));
-                is_any = true;
             }
         }
-        is_any.then_some(problem)
+        self.tasks.iter().any(|task| !task.unmeasured.is_empty()).then_some(problem)
     }
 }
 
 impl State {
+    /// Whether a trial of a group runs, or is to be run.
+    fn is_being_measured(&self, group: usize) -> bool {
+        let mut trials = self.groups[group].trials.iter();
+        trials.any(|(key, trial)| trial.attempt.is_some() || self.is_open(group, key))
+    }
+
+    /// Strategies of which there is no more than an estimate, and that a task might have on nodes that
+    /// are so wide.
+    fn unmeasured(&self, task: TaskId, widest: &[(String, u32)]) -> Vec<Arc<TrialKey>> {
+        let of_task = self.task(task);
+        let has_room = |key: &TrialKey| {
+            let mut types = widest.iter();
+            types.any(|(gpu_type, most)| *most >= key.strategy.gpus && *gpu_type == key.gpu_type)
+        };
+        let is_estimated = |trial: &TrialState| !trial.is_known() && trial.estimate.is_some();
+        self.groups[of_task.group]
+            .trials
+            .iter()
+            .filter(|(key, trial)| {
+                trial.outcome.is_none()
+                    && is_estimated(trial)
+                    && of_task.steps.is_some()
+                    && has_room(key)
+                    && self.may_run(task, key)
+                    && !self.is_ruled_out(of_task.group, key)
+            })
+            .map(|(key, _)| Arc::clone(key))
+            .collect()
+    }
+
     /// Whether at least half of the groups that have something to do are known under some strategy:
     /// before, devices look free that other groups will need.
     fn is_half_known(&self) -> bool {
@@ -108,6 +146,23 @@ impl State {
             .min_by_key(|other| other.strategy.gpus)
             .filter(|other| 2 * other.strategy.gpus <= key.strategy.gpus)
             .map_or_else(|| Arc::clone(key), Arc::clone)
+    }
+
+    /// Device-seconds that it costs to stop training for trials, where there is no room for them: to
+    /// save, and to launch again.
+    fn cost_of_room_s(&self, wanted: &BTreeSet<(usize, Arc<TrialKey>)>) -> f64 {
+        let is_free = |node: NodeId, device: u32| self.is_free(DeviceId { node, device });
+        let free: usize = self
+            .present_nodes()
+            .map(|node| self.usable_devices(node).filter(|one| is_free(node, *one)).count())
+            .sum();
+        let gpus: u32 = wanted.iter().map(|(_, key)| key.strategy.gpus).sum();
+        let short = f64::from(gpus) - free as f64;
+        let moves = self.running().map(|(task, attempt)| {
+            let gpu_type = self.gang_type(&attempt.gang);
+            self.save_s(task).unwrap_or(0.0) + self.load_s(task, &attempt.strategy, gpu_type)
+        });
+        short.max(0.0) * moves.fold(0.0, f64::max)
     }
 
     /// Those of the wanted trials that tell most: of a group's technique the widest, since the ends of a
@@ -188,6 +243,7 @@ impl Engine {
         let cost_s: f64 =
             wanted.iter().map(|(group, key)| self.state.trial_cost_s(*group, key)).sum();
         let devices = self.state.num_devices() as f64;
+        let cost_s = cost_s + self.state.cost_of_room_s(&wanted);
         let is_affordable = match self.state.config.policy.trial_budget {
             TrialBudget::Seconds(budget_s) => self.state.trials_s + cost_s <= budget_s,
             TrialBudget::Worthwhile | TrialBudget::Full => true,

@@ -18,6 +18,7 @@ use saturn_core::{Assignment, Objective, PlanStatus, WHOLE};
 use crate::config::{Mode, Wishes};
 use crate::engine::Engine;
 use crate::event::{Action, SolveAnswer, SolveOrder};
+use crate::experiment::Luck;
 use crate::extend::{extended, without_place};
 use crate::forecast::{Forecast, follow};
 use crate::ids::{DeviceId, NodeId, TaskId, devices};
@@ -172,6 +173,7 @@ impl Engine {
         let request = planning.num_solves;
         let policy = &self.state.config.policy;
         let is_makespan = remaining.objective == Objective::Makespan;
+        let expected = remaining.with_unmeasured(&self.state, Luck::None);
         let optimistic = remaining.optimistic(&self.state);
         let warm_start = remaining.warm_start(&self.state, &Queues::open_places(&self.state));
         let problem = std::mem::take(&mut remaining.problem);
@@ -179,6 +181,7 @@ impl Engine {
         let order = SolveOrder {
             problem,
             optimistic,
+            expected,
             objective: remaining.objective,
             time_limit_s: policy.solver_time_limit_s,
             seed: policy.seed,

@@ -113,8 +113,8 @@ impl SolverThread {
                 warm_start: order.warm_start.clone(),
                 ..Options::default()
             };
-            let optimistic = order.optimistic.as_ref();
-            let solve = AssertUnwindSafe(|| solve_run(problem, optimistic, &options, &flag));
+            let beside = (order.optimistic.as_ref(), order.expected.as_ref());
+            let solve = AssertUnwindSafe(|| solve_run(problem, beside, &options, &flag));
             // The run must hear of a fault in the solver, or it would wait for its plan for ever.
             let answer = catch_unwind(solve)
                 .unwrap_or_else(|_| Err("the solver panicked, which is a fault in Saturn".into()));
@@ -135,7 +135,7 @@ impl Drop for SolverThread {
 
 fn solve_run(
     problem: &Problem,
-    optimistic: Option<&Problem>,
+    (optimistic, expected): (Option<&Problem>, Option<&Problem>),
     options: &Options,
     is_stopped: &AtomicBool,
 ) -> Result<SolveAnswer, String> {
@@ -143,7 +143,8 @@ fn solve_run(
     let clock = Stopwatch::start(&is_interrupted);
     let plan = solve(problem, options, &clock).map_err(|error| with_causes(&error))?;
     let is_makespan = options.objective == Objective::Makespan;
-    let current_practice_s = is_makespan.then(|| current_practice_s(problem, &clock)).flatten();
+    let current_practice_s =
+        is_makespan.then(|| current_practice_s(expected.unwrap_or(problem), &clock)).flatten();
     // Its candidates are the problem's and more, so the plan is one of it too.
     let optimistic = optimistic.filter(|_| plan.is_usable()).and_then(|optimistic| {
         let clock = Stopwatch::start(&is_interrupted);

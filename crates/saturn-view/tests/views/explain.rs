@@ -209,6 +209,7 @@ fn moves() -> Vec<(Code, Explanation)> {
         (Code::MovedSwitch, moved(None, AttemptEnd::Stopped)),
         (Code::MovedSetAside, stopped(StopReason::SetAside)),
         (Code::MovedPause, stopped(StopReason::Pause)),
+        (Code::MovedTrial, stopped(StopReason::Trial)),
         (Code::MovedStop, stopped(StopReason::Interrupt)),
         (Code::MovedFailure, moved(None, died())),
         (Code::MovedLost, moved(None, AttemptEnd::Lost)),
