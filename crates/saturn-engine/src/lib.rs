@@ -38,6 +38,7 @@ mod control;
 mod dispatch;
 mod extend;
 mod health;
+mod inspections;
 mod planning;
 mod queues;
 mod recovery;
@@ -54,12 +55,13 @@ pub use event::{
 };
 pub use forecast::{Forecast, forecast};
 pub use ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
-pub use launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News};
+pub use launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
 pub use observer::Observer;
 pub use record::{
     AttemptEnd, Place, PlanSource, Purpose, Record, RunEnd, RunPlan, StopReason, TaskEnd,
+    no_strategy,
 };
 pub use state::{
-    Attempt, DeviceState, Group, NodeState, Stage, State, TaskState, TaskStatus, TrialKey,
-    TrialState,
+    Attempt, DeviceState, Group, InspectionState, NodeState, Stage, State, TaskState, TaskStatus,
+    TrialKey, TrialState,
 };
