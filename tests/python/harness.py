@@ -266,17 +266,7 @@ class Runtime:
         env: dict[str, str] | None = None,
         log: Path | None = None,
     ) -> Gang:
-        Runtime._attempts += 1
-        attempt = Runtime._attempts
-        directory = self.task_dir(task) / "attempts" / str(attempt)
-        directory.mkdir(parents=True)
-        if isinstance(technique, str):
-            technique = {
-                "name": technique,
-                "level": "managed",
-                "import": BUILT_IN[technique],
-                "pickle": None,
-            }
+        attempt, directory = self._new_attempt(task)
         spec = {
             "version": 1,
             "kind": kind,
@@ -284,7 +274,7 @@ class Runtime:
             "task": task,
             "task_dir": str(self.task_dir(task)),
             "attempt": attempt,
-            "technique": technique,
+            "technique": _ref(technique),
             "gpus": gpus or ranks,
             "knobs": knobs if kind == "trial" else (knobs or {}),
             "world_size": ranks,
@@ -302,6 +292,51 @@ class Runtime:
             "rendezvous": str(directory / "rendezvous"),
             "socket": self.socket_path,
         }
+        return self._start(directory, spec, ranks, cold=cold, env=env, log=log)
+
+    def inspect(
+        self,
+        task: str,
+        techniques: Sequence[str | dict[str, Any]] = ("ddp",),
+        *,
+        gpus: Sequence[int] = (1, 2),
+        device_kind: str = "cpu",
+        device_memory_bytes: int | None = None,
+    ) -> Result:
+        """Look at a task's model, as an inspection does."""
+        attempt, directory = self._new_attempt(task)
+        pool = {"gpu_type": device_kind, "gpus": list(gpus)}
+        spec = {
+            "version": 1,
+            "kind": "inspect",
+            "run_dir": str(self.run_dir),
+            "task": task,
+            "task_dir": str(self.task_dir(task)),
+            "attempt": attempt,
+            "techniques": [_ref(technique) for technique in techniques],
+            "device_kind": device_kind,
+            "pools": [{**pool, "device_memory_bytes": device_memory_bytes}],
+            "socket": self.socket_path,
+        }
+        return self._start(directory, spec, 1).wait()
+
+    def _new_attempt(self, task: str) -> tuple[int, Path]:
+        Runtime._attempts += 1
+        directory = self.task_dir(task) / "attempts" / str(Runtime._attempts)
+        directory.mkdir(parents=True)
+        return Runtime._attempts, directory
+
+    def _start(
+        self,
+        directory: Path,
+        spec: dict[str, Any],
+        ranks: int,
+        *,
+        cold: bool = False,
+        env: dict[str, str] | None = None,
+        log: Path | None = None,
+    ) -> Gang:
+        attempt = spec["attempt"]
         spec_path = directory / "spec.json"
         spec_path.write_text(json.dumps(spec))
         keys = [f"{attempt}/{rank}" for rank in range(ranks)]
@@ -379,6 +414,17 @@ class Runtime:
         with gang.changed:
             gang.messages.append((rank, message))
             gang.changed.notify_all()
+
+
+def _ref(technique: str | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(technique, dict):
+        return technique
+    return {
+        "name": technique,
+        "level": "managed",
+        "import": BUILT_IN[technique],
+        "pickle": None,
+    }
 
 
 @contextlib.contextmanager

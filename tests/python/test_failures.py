@@ -256,7 +256,10 @@ def test_a_loss_that_is_no_number_is_noted_and_kept_out_of_json(run: Runtime) ->
     [
         (lambda spec: spec.update(version=2), "version must be 1"),
         (lambda spec: spec.pop("task_dir"), "field 'task_dir' is missing"),
-        (lambda spec: spec.update(kind="dance"), "kind `dance` is not one of train, trial"),
+        (
+            lambda spec: spec.update(kind="dance"),
+            "kind `dance` is not one of inspect, train, trial",
+        ),
         (lambda spec: spec.update(steps=None), "steps must be a positive number"),
         (lambda spec: spec["technique"].update(level="x"), "level `x` is not one of"),
     ],

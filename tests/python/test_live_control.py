@@ -95,7 +95,7 @@ def test_a_paused_task_gives_way_and_trains_the_same_in_the_end(
         assert run.run_dir == tmp_path / "it" and not run.is_over
         socket = run.run_dir / "control.sock"
         assert stat.S_IMODE(socket.stat().st_mode) == 0o600 and stat.S_ISSOCK(socket.stat().st_mode)
-        assert stage(run, "a") in ("measuring", "waiting", "running")
+        assert stage(run, "a") in ("unmeasured", "inspecting", "measuring", "waiting", "running")
         until(lambda: len(losses(run.run_dir, "a")) > 20)
         assert stage(run, "a") == "running"
         run.pause("a")

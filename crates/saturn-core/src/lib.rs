@@ -7,6 +7,7 @@
 pub mod checker;
 mod error;
 mod fits;
+pub mod inspection;
 pub mod names;
 mod number;
 mod object;
@@ -19,6 +20,7 @@ mod validate;
 
 pub use checker::{Violation, check};
 pub use error::ProblemError;
+pub use inspection::{Finding, Inspection, Verdict};
 pub use objective::Objective;
 pub use plan::{Assignment, Gang, Placement, Plan, PlanStatus, Reason, SolveEnd, WHOLE};
 pub use problem::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running};

@@ -14,7 +14,8 @@ use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::queues::{stale, too_early};
 use crate::record::{AttemptEnd, ChosenTrial, Purpose, Record, RunEnd, TaskEnd};
 use crate::state::{
-    Attempt, DeviceState, Group, NodeState, State, TaskState, TaskStatus, TrialKey, TrialState,
+    Attempt, DeviceState, Group, InspectionState, NodeState, State, TaskState, TaskStatus,
+    TrialKey, TrialState,
 };
 
 /// No machine has more: a record that says so is damaged.
@@ -78,6 +79,7 @@ impl State {
             Record::Checkpointed { attempt, step, save_s, blocked_s } => {
                 self.apply_checkpoint(*attempt, *step, (*save_s, *blocked_s), now_s);
             }
+            Record::Inspected { group, inspection } => self.apply_inspected(group, inspection),
             Record::Tried { group, gpu_type, strategy, outcome } => {
                 self.apply_tried(group, gpu_type, strategy, outcome);
             }
@@ -149,9 +151,11 @@ impl State {
         trial.has_knobs = true;
         trial.estimate = None;
         self.close_trial(group, &strategy.key(), gpu_type);
-        self.learn_from_trial(group, outcome);
+        if let Some(batches) = batches_per_epoch(outcome) {
+            self.learn_steps(group, batches);
+        }
         self.learn(group);
-        self.want_trials_of(group);
+        self.want_more_trials_of(group);
         self.version += 1;
     }
 
@@ -160,7 +164,7 @@ impl State {
             let Some(group) = self.group_by_key.get(group).copied() else { continue };
             let key = TrialKey { strategy: strategy.clone(), gpu_type: gpu_type.clone() };
             self.groups[group].chosen.insert(Arc::new(key));
-            self.want_trials_of(group);
+            self.want_more_trials_of(group);
         }
     }
 
@@ -202,7 +206,9 @@ impl State {
     fn apply_resumed(&mut self, device_memory_bytes: Option<u64>) {
         self.limit_device_memory(device_memory_bytes);
         self.open_trials.clear();
+        self.to_inspect.clear();
         for group in &mut self.groups {
+            group.inspection.failures = 0;
             for trial in group.trials.values_mut() {
                 trial.failures = 0;
             }
@@ -254,6 +260,7 @@ impl State {
                 key: spec.profile_key.clone(),
                 tasks: Vec::new(),
                 num_open: 0,
+                inspection: InspectionState::default(),
                 trials: std::collections::BTreeMap::new(),
                 chosen: BTreeSet::new(),
             });
@@ -290,10 +297,11 @@ impl State {
             self.learn(group);
         }
         self.want_trials_for(id);
-        // What the group's trials have found holds for it too.
-        let mut outcomes =
-            self.groups[group].trials.values().filter_map(|one| one.outcome.as_ref());
-        if let Some(batches) = outcomes.find_map(batches_per_epoch) {
+        // What the group's inspection and trials have found holds for it too.
+        let Group { inspection, trials, .. } = &self.groups[group];
+        let inspected = inspection.found.as_ref().and_then(|found| found.batches_per_epoch);
+        let mut outcomes = trials.values().filter_map(|one| one.outcome.as_ref());
+        if let Some(batches) = inspected.or_else(|| outcomes.find_map(batches_per_epoch)) {
             self.tasks[id.0].learn_steps(batches);
         }
     }
@@ -330,9 +338,8 @@ impl State {
         }
     }
 
-    /// Takes from a trial the number of steps of tasks that are given in epochs.
-    fn learn_from_trial(&mut self, group: usize, outcome: &TrialOutcome) {
-        let Some(batches) = batches_per_epoch(outcome) else { return };
+    /// Gives tasks of a group that are given in epochs their numbers of steps.
+    pub(crate) fn learn_steps(&mut self, group: usize, batches: u64) {
         for task in &self.groups[group].tasks {
             self.tasks[task.0].learn_steps(batches);
         }
@@ -372,11 +379,15 @@ impl State {
             killed_s: None,
             completed: false,
         };
-        if *purpose == Purpose::Trial {
-            self.with_trial(&attempt, |trial| trial.attempt = Some(*id));
-            let group = self.tasks[task.0].group;
-            let gpu_type = self.gang_type(gang).to_owned();
-            self.close_trial(group, &strategy.key(), &gpu_type);
+        match purpose {
+            Purpose::Inspection => self.apply_inspecting(*id, *task),
+            Purpose::Trial => {
+                self.with_trial(&attempt, |trial| trial.attempt = Some(*id));
+                let group = self.tasks[task.0].group;
+                let gpu_type = self.gang_type(gang).to_owned();
+                self.close_trial(group, &strategy.key(), &gpu_type);
+            }
+            Purpose::Train => {}
         }
         self.hold(&attempt, Some(*id));
         self.attempts.insert(*id, attempt);
@@ -454,10 +465,13 @@ impl State {
         let Some(attempt) = self.attempts.remove(&id) else { return };
         self.hold(&attempt, None);
         self.judge_devices(&attempt, end);
+        let has_failed = matches!(end, AttemptEnd::Failed { .. });
+        if attempt.purpose == Purpose::Inspection {
+            return self.apply_inspection_end(attempt.task, has_failed);
+        }
         if attempt.purpose == Purpose::Trial {
             let took_s = (now_s - attempt.launched_s).max(0.0);
             self.trials_s += took_s * f64::from(attempt.strategy.gpus);
-            let has_failed = matches!(end, AttemptEnd::Failed { .. });
             self.with_trial(&attempt, |trial| {
                 trial.attempt = None;
                 trial.failures += u32::from(has_failed);
@@ -484,6 +498,10 @@ impl State {
             && attempt.saved_step.is_none()
         {
             task.was_killed = Some(attempt.strategy.key());
+        }
+        // While it trained, a wish may have put it after what has its place behind it.
+        if self.waits_for(attempt.task).next().is_some() {
+            self.drop_places();
         }
     }
 

@@ -226,10 +226,10 @@ impl RunConfig {
         self.technique(technique).map_or(Level::Managed, |technique| technique.level)
     }
 
-    /// How many ranks a strategy's gang has.
+    /// How many ranks an attempt under a strategy has: at least one, also on no device.
     pub fn num_ranks(&self, strategy: &Strategy) -> u32 {
         match self.level_of(&strategy.technique) {
-            Level::Managed => strategy.gpus,
+            Level::Managed => strategy.gpus.max(1),
             Level::BlackBox => 1,
         }
     }

@@ -187,8 +187,8 @@ impl Engine {
         let live: Vec<_> =
             self.state.attempts.iter().map(|(id, attempt)| (*id, attempt.purpose)).collect();
         for (attempt, purpose) in live {
-            // A trial has nothing to save: it is run anew the next time.
-            if at_once || purpose == Purpose::Trial {
+            // Others have nothing to save: they are run anew the next time.
+            if at_once || purpose != Purpose::Train {
                 self.kill(attempt, now_s);
             } else {
                 self.stop(attempt, StopReason::Interrupt, now_s);

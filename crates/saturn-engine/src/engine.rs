@@ -1,8 +1,8 @@
 //! The engine: events in, records and actions out.
 //!
 //! [`Engine::handle`] first takes in what happened, then brings the run as far forward as it can go:
-//! trials on free devices, launches by the plan, a solve where there is reason for one, the end.
-//! Policies stand in files of their own: `wanted` and `trials`, `planning`, `dispatch`, `recovery`,
+//! inspections, trials on free devices, launches by the plan, a solve where there is reason for one, the end.
+//! Policies stand in files of their own: `wanted`, `inspections` and `trials`, `planning`, `dispatch`, `recovery`,
 //! `health`, `control`.
 //!
 //! What a decision costs must not grow with the workload: ranks' words change what they are about and
@@ -168,7 +168,7 @@ impl Engine {
             self.queues.touch(device);
         }
         self.queues.touch_task(&self.state, task);
-        if attempt.purpose == Purpose::Trial {
+        if attempt.purpose != Purpose::Train {
             // It may have been the last that could have given its group a strategy.
             self.may_be_hopeless.extend(&self.state.group_of(task).tasks);
         }
@@ -195,7 +195,7 @@ impl Engine {
                 self.note_followers(*task);
             }
             Record::TrialsChosen { .. } => self.trials_changed = true,
-            Record::Tried { group, .. } => {
+            Record::Inspected { group, .. } | Record::Tried { group, .. } => {
                 if let Some(group) = self.state.group_by_key.get(group) {
                     self.may_be_hopeless.extend(&self.state.groups[*group].tasks);
                 }
@@ -211,7 +211,7 @@ impl Engine {
                 self.queues.touch_task(&self.state, *task);
             }
             Record::TaskEnded { task, .. } => self.queues.touch_task(&self.state, *task),
-            Record::Paused { .. } => self.note_dropped(),
+            Record::Paused { .. } | Record::Ended { .. } => self.note_dropped(),
             Record::Planned { .. } => self.lay_out_queues(),
             Record::NodeJoined { .. }
             | Record::NodeLeft { .. }
@@ -266,7 +266,7 @@ impl Engine {
     ) {
         let attempt = self.state.next_attempt();
         let steps = match purpose {
-            Purpose::Trial => None,
+            Purpose::Inspection | Purpose::Trial => None,
             Purpose::Train => self.state.task(task).steps,
         };
         let record = Record::Launched {
@@ -318,6 +318,7 @@ impl Engine {
             return;
         }
         if self.state.interrupted.is_none() {
+            self.launch_inspections(now_s);
             self.launch_trials(now_s);
             if self.state.config.mode == Mode::Orchestrate {
                 self.give_up_hopeless(now_s);
@@ -338,7 +339,8 @@ impl Engine {
         } else if !state.is_closed {
             return;
         } else if state.num_open_tasks == 0
-            || state.config.mode == Mode::Search && state.num_open_trials() == 0
+            || state.config.mode == Mode::Search
+                && state.num_open_trials() + state.num_to_inspect() == 0
         {
             RunEnd::Complete
         } else {
@@ -469,6 +471,7 @@ impl Engine {
             RankReport::Checkpoint { step, save_s, blocked_s } => {
                 self.commit(Record::Checkpointed { attempt: id, step, save_s, blocked_s }, now_s);
             }
+            RankReport::Inspected { inspection } => self.inspected(id, *inspection, now_s),
             RankReport::Trial { knobs, outcome } => self.trial_reported(id, knobs, outcome, now_s),
             RankReport::Finished { step, loss } => {
                 self.state.observe(id, step, loss, None, now_s);

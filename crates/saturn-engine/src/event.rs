@@ -1,6 +1,8 @@
 //! What happens to the engine, and what it asks for.
 
-use saturn_core::{Cluster, Gang, Knobs, Node, Objective, Plan, Problem, Strategy, TrialOutcome};
+use saturn_core::{
+    Cluster, Gang, Inspection, Knobs, Node, Objective, Plan, Problem, Strategy, TrialOutcome,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::config::TaskSpec;
@@ -78,6 +80,11 @@ pub enum RankReport {
         save_s: f64,
         /// Seconds that training stood still for it.
         blocked_s: f64,
+    },
+    /// What an inspection found.
+    Inspected {
+        /// All of it.
+        inspection: Box<Inspection>,
     },
     /// A trial's result.
     Trial {
@@ -311,13 +318,14 @@ pub enum Action {
         attempt: AttemptId,
         /// Task to run.
         task: TaskId,
-        /// Trial or training.
+        /// What it is for.
         purpose: Purpose,
-        /// Technique, device count and knobs.
+        /// Technique, device count and knobs; [`no_strategy`](crate::no_strategy) in an
+        /// inspection.
         strategy: Strategy,
-        /// Devices.
+        /// Devices; none in an inspection.
         gang: Gang,
-        /// Steps that the task has in all; `None` in a trial.
+        /// Steps that the task has in all; `None` but in training.
         steps: Option<u64>,
         /// Finished steps at which it is to stop at a checkpoint, where that is before the last.
         until_step: Option<u64>,

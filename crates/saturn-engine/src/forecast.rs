@@ -150,7 +150,7 @@ impl Forecast {
         reached: &mut BTreeMap<TaskId, u64>,
         now_s: f64,
     ) -> f64 {
-        if attempt.purpose == Purpose::Trial || attempt.is_dying() {
+        if attempt.purpose != Purpose::Train || attempt.is_dying() {
             return now_s;
         }
         let asked_s = attempt.stopping.map_or(now_s, |(_, asked_s)| asked_s);

@@ -153,6 +153,7 @@ impl Engine {
         }
         if let Some(failure) = attempt.failure.clone() {
             match attempt.purpose {
+                Purpose::Inspection => self.inspection_failed(&attempt, &failure, now_s),
                 Purpose::Trial => self.trial_failed(&attempt, failure, now_s),
                 Purpose::Train => self.recover(&attempt, &failure, true, now_s),
             }

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use saturn_core::{Strategy, TrialOutcome};
+use saturn_core::{Inspection, Strategy, TrialOutcome};
 
 use crate::config::{Mode, TrialBudget};
 use crate::scaling::{Cell, Guess, Offsets, Seen, guesses};
@@ -76,21 +76,33 @@ impl State {
     }
 
     /// Whether memory rules a strategy out that was not tried: the technique ran out of it on as many
-    /// devices or more, or has never fitted and would have more room on more.
+    /// devices or more, or has never fitted in a trial and would have more room on more.
     pub fn is_ruled_out(&self, group: usize, key: &TrialKey) -> bool {
         let same = self.groups[group].trials.iter().filter(|(other, _)| {
             other.gpu_type == key.gpu_type && other.strategy.technique == key.strategy.technique
         });
-        let (mut has_fitted, mut least, mut widest) = (false, 0, 0);
+        // What the look at the model rules out says nothing of wider gangs, which it did not rule out.
+        let found = self.groups[group].inspection.found.as_ref();
+        let was_tried = |key: &TrialKey| {
+            let strategy = &key.strategy;
+            let outcome = |found: &Inspection| {
+                found.outcome_of(&strategy.technique, strategy.gpus, &key.gpu_type)
+            };
+            found.and_then(|found| outcome(found)).is_none()
+        };
+        let (mut has_fitted, mut ran_out, mut least, mut widest) = (false, false, 0, 0);
         for (other, trial) in same {
             widest = widest.max(other.strategy.gpus);
             match trial.outcome {
                 Some(TrialOutcome::Measured { .. }) => has_fitted = true,
-                Some(TrialOutcome::OutOfMemory { .. }) => least = least.max(other.strategy.gpus),
+                Some(TrialOutcome::OutOfMemory { .. }) => {
+                    least = least.max(other.strategy.gpus);
+                    ran_out |= was_tried(other);
+                }
                 _ => {}
             }
         }
-        key.strategy.gpus <= least || least > 0 && !has_fitted && key.strategy.gpus < widest
+        key.strategy.gpus <= least || ran_out && !has_fitted && key.strategy.gpus < widest
     }
 }
 

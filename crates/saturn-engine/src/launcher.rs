@@ -6,7 +6,7 @@
 
 use saturn_core::{Node, Strategy};
 
-use crate::config::{TaskSpec, TechniqueRef};
+use crate::config::{Level, TaskSpec, TechniqueRef};
 use crate::event::{Action, Event, FailureKind};
 use crate::ids::{AttemptId, NodeId, TaskId};
 use crate::record::{AttemptEnd, Purpose};
@@ -21,17 +21,17 @@ pub struct LaunchOrder {
     pub task: TaskId,
     /// What it is.
     pub spec: TaskSpec,
-    /// Trial or training.
+    /// What it is for.
     pub purpose: Purpose,
     /// Technique, device count and knobs.
     pub strategy: Strategy,
-    /// The technique, as a worker finds it.
-    pub technique: TechniqueRef,
+    /// What its ranks do, and with what.
+    pub work: Work,
     /// How many ranks the gang has.
     pub num_ranks: u32,
-    /// Where.
+    /// Where; on no device in an inspection, which the launcher takes where it likes.
     pub parts: Vec<GangPart>,
-    /// Steps that the task has in all; `None` in a trial.
+    /// Steps that the task has in all; `None` but in training.
     pub steps: Option<u64>,
     /// Finished steps at which it is to stop at a checkpoint, where that is before the last.
     pub until_step: Option<u64>,
@@ -43,6 +43,29 @@ pub struct LaunchOrder {
     pub timed_steps: u32,
     /// Time between two checkpoints, seconds.
     pub checkpoint_every_s: f64,
+}
+
+/// What the ranks of an attempt do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// Say what can run at all.
+    Inspect {
+        /// The techniques that are asked, as a worker finds them.
+        techniques: Vec<TechniqueRef>,
+        /// The device counts for which they are asked.
+        widths: Vec<Widths>,
+    },
+    /// Run under this technique, as a worker finds it.
+    Run(TechniqueRef),
+}
+
+/// Device counts on a type of device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Widths {
+    /// The type.
+    pub gpu_type: String,
+    /// The counts, ascending.
+    pub gpus: Vec<u32>,
 }
 
 /// The devices of a gang on one node.
@@ -72,7 +95,12 @@ impl LaunchOrder {
             return None;
         };
         let config = &state.config;
-        let Some(technique) = config.technique(&strategy.technique) else {
+        let work = if *purpose == Purpose::Inspection {
+            let managed = config.techniques.iter().filter(|one| one.level == Level::Managed);
+            Work::Inspect { techniques: managed.cloned().collect(), widths: state.asked_widths() }
+        } else if let Some(technique) = config.technique(&strategy.technique) {
+            Work::Run(technique.clone())
+        } else {
             let error = format!("technique `{}` is not in the run", strategy.technique);
             return Some(Err(LaunchError { kind: FailureKind::NotApplicable, error }));
         };
@@ -86,7 +114,7 @@ impl LaunchOrder {
             spec: state.task(*task).spec.clone(),
             purpose: *purpose,
             strategy: strategy.clone(),
-            technique: technique.clone(),
+            work,
             num_ranks: config.num_ranks(strategy),
             parts: parts.collect(),
             steps: *steps,

@@ -39,6 +39,7 @@ mod dispatch;
 mod experiment;
 mod extend;
 mod health;
+mod inspections;
 mod knowledge;
 mod planning;
 mod queues;
@@ -61,13 +62,13 @@ pub use event::{
 pub use forecast::{Forecast, forecast};
 pub use ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 pub use knowledge::Estimate;
-pub use launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News};
+pub use launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
 pub use observer::Observer;
 pub use record::{
     AttemptEnd, ChosenTrial, Place, PlanSource, Purpose, Record, RunEnd, RunPlan, StopReason,
-    TaskEnd,
+    TaskEnd, no_strategy,
 };
 pub use state::{
-    Attempt, DeviceState, Group, NodeState, Stage, State, TaskState, TaskStatus, TrialKey,
-    TrialState,
+    Attempt, DeviceState, Group, InspectionState, NodeState, Stage, State, TaskState, TaskStatus,
+    TrialKey, TrialState,
 };

@@ -7,7 +7,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use saturn_core::{Gang, Node, PlanStatus, Strategy, StrategyKey, TrialOutcome, WHOLE};
+use saturn_core::{
+    Gang, Inspection, Knobs, Node, PlanStatus, Strategy, StrategyKey, TrialOutcome, WHOLE,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{RunConfig, TaskSpec, Wishes};
@@ -18,10 +20,19 @@ use crate::ids::{AttemptId, NodeId, TaskId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
+    /// A look at the model of all tasks that perform like its task, on no device and under no
+    /// strategy.
+    Inspection,
     /// A trial of its strategy, for all tasks that perform like its task.
     Trial,
     /// Training.
     Train,
+}
+
+/// What an inspection's attempt has in place of a strategy: no technique has that name, and none
+/// takes no device.
+pub fn no_strategy() -> Strategy {
+    Strategy { technique: String::new(), gpus: 0, knobs: Knobs::new() }
 }
 
 /// How an attempt ended.
@@ -290,11 +301,11 @@ pub enum Record {
         attempt: AttemptId,
         /// Its task.
         task: TaskId,
-        /// Trial or training.
+        /// What it is for.
         purpose: Purpose,
-        /// How it runs.
+        /// How it runs; [`no_strategy`] in an inspection.
         strategy: Strategy,
-        /// Where.
+        /// Where; on no device in an inspection.
         gang: Gang,
         /// Finished steps at which it stops by itself, where that is before the task's end.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -319,6 +330,14 @@ pub enum Record {
         save_s: f64,
         /// Seconds of those for which training stood still.
         blocked_s: f64,
+    },
+    /// A look at the model of tasks that perform alike has been taken. What it says can't run has
+    /// its outcome by that.
+    Inspected {
+        /// The profile key of the tasks that it speaks for.
+        group: String,
+        /// What was found.
+        inspection: Inspection,
     },
     /// A trial has its outcome.
     Tried {

@@ -125,6 +125,7 @@ impl Engine {
             return;
         }
         match attempt.purpose {
+            Purpose::Inspection => self.inspection_failed(&attempt, &failure, now_s),
             Purpose::Trial => self.trial_failed(&attempt, failure, now_s),
             Purpose::Train => self.recover(&attempt, &failure, !is_absolved, now_s),
         }
@@ -251,10 +252,11 @@ impl Engine {
         let state = self.state.task(task);
         let group = self.state.group_of(task);
         let has_choice = state.steps.is_some() && self.state.choices(task).next().is_some();
-        let is_open = group
-            .trials
-            .iter()
-            .any(|(key, trial)| trial.attempt.is_some() || self.state.is_open(state.group, key));
+        let is_open = group.inspection.attempt.is_some()
+            || self.state.is_to_inspect(state.group)
+            || group.trials.iter().any(|(key, trial)| {
+                trial.attempt.is_some() || self.state.is_open(state.group, key)
+            });
         // Without devices nothing is known: some may come.
         if has_choice || is_open || self.state.widest.is_empty() {
             return None;

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use saturn_core::{Cluster, Gang, Strategy, StrategyKey, TrialOutcome};
+use saturn_core::{Cluster, Gang, Inspection, Strategy, StrategyKey, TrialOutcome};
 
 use crate::config::{RunConfig, TaskSpec};
 use crate::event::RankFailure;
@@ -96,6 +96,17 @@ pub struct TrialState {
     pub trained_load_s: Option<f64>,
 }
 
+/// How far the look at a group's model is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct InspectionState {
+    /// What was found.
+    pub found: Option<Arc<Inspection>>,
+    /// Failures that may be chance, since this process drives the run.
+    pub failures: u32,
+    /// The attempt that looks now.
+    pub attempt: Option<AttemptId>,
+}
+
 /// Tasks that perform alike by construction, and what is known of how.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
@@ -105,6 +116,8 @@ pub struct Group {
     pub tasks: Vec<TaskId>,
     /// How many of them have not ended.
     pub num_open: usize,
+    /// What is known of their model.
+    pub inspection: InspectionState,
     /// What is wanted or known.
     pub trials: BTreeMap<Arc<TrialKey>, TrialState>,
     /// Trials that were chosen for what they may save.
@@ -116,7 +129,7 @@ pub struct Group {
 pub struct Attempt {
     /// Its task.
     pub task: TaskId,
-    /// Trial or training.
+    /// What it is for.
     pub purpose: Purpose,
     /// How it runs.
     pub strategy: Arc<Strategy>,
@@ -180,7 +193,11 @@ pub struct NodeState {
 /// Where a task stands, as people are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// No strategy of it has been measured yet.
+    /// No strategy of it has been measured yet, and nothing that would be runs.
+    Unmeasured,
+    /// Its model, or one like it, is looked at.
+    Inspecting,
+    /// No strategy of it has been measured yet, and one is.
     Measuring,
     /// It could train, and waits.
     Waiting,
@@ -197,9 +214,19 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// How files and scripts name it.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Unmeasured => "unmeasured",
+            _ => self.word(),
+        }
+    }
+
     /// The word for it.
     pub fn word(self) -> &'static str {
         match self {
+            Self::Unmeasured => "to be measured",
+            Self::Inspecting => "inspecting",
             Self::Measuring => "measuring",
             Self::Waiting => "waiting",
             Self::Running => "running",
@@ -253,6 +280,8 @@ pub struct State {
     pub(crate) group_by_key: BTreeMap<String, usize>,
     pub(crate) task_by_name: BTreeMap<String, TaskId>,
     pub(crate) open_trials: OpenTrials,
+    /// Groups whose inspection is to be run, by index into `groups`.
+    pub(crate) to_inspect: BTreeSet<usize>,
     /// Types of devices in the pool, each with the devices of its largest node.
     pub(crate) widest: Vec<(String, u32)>,
 }
@@ -280,6 +309,7 @@ impl State {
             group_by_key: BTreeMap::new(),
             task_by_name: BTreeMap::new(),
             open_trials: OpenTrials::new(),
+            to_inspect: BTreeSet::new(),
             widest: Vec::new(),
         }
     }
@@ -319,7 +349,7 @@ impl State {
             _ if state.is_paused => Stage::Paused,
             TaskStatus::Running(_) => Stage::Running,
             TaskStatus::Waiting if self.is_measured(task) => Stage::Waiting,
-            TaskStatus::Waiting => Stage::Measuring,
+            TaskStatus::Waiting => self.group_of(task).stage(),
         }
     }
 
@@ -445,6 +475,27 @@ impl State {
 }
 
 impl Group {
+    /// Where its tasks stand while none of its strategies has been measured.
+    fn stage(&self) -> Stage {
+        if self.inspection.attempt.is_some() {
+            Stage::Inspecting
+        } else if self.trials.values().any(|trial| trial.attempt.is_some()) {
+            Stage::Measuring
+        } else {
+            Stage::Unmeasured
+        }
+    }
+
+    /// Whether a trial has its outcome by the look at the model, and was never run.
+    pub fn is_ruled_out(&self, key: &TrialKey) -> bool {
+        let outcome = self.trials.get(key).and_then(|trial| trial.outcome.clone());
+        let TrialKey { strategy, gpu_type } = key;
+        outcome.is_some()
+            && self.inspection.found.as_ref().is_some_and(|found| {
+                found.outcome_of(&strategy.technique, strategy.gpus, gpu_type) == outcome
+            })
+    }
+
     /// What is known of a strategy on a type of device.
     pub fn trial(&self, strategy: &Strategy, gpu_type: &str) -> Option<&TrialState> {
         // There are few: to make a key of them to look up takes longer than to look at them all.

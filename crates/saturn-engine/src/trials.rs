@@ -100,8 +100,8 @@ impl Engine {
         }
     }
 
-    /// The task that is measured for a group: its first that has not ended.
-    fn speaker(&self, group: usize) -> Option<TaskId> {
+    /// The task that is looked at and measured for a group: its first that has not ended.
+    pub(crate) fn speaker(&self, group: usize) -> Option<TaskId> {
         let mut tasks = self.state.groups[group].tasks.iter().copied();
         tasks.find(|task| !self.state.has_ended(*task))
     }
@@ -165,13 +165,17 @@ impl Engine {
 }
 
 impl State {
-    /// Whether more will be known of a group before long: a trial of it runs, or could run without
-    /// waiting for training to end.
+    /// Whether more will be known of a group before long: its model is looked at or about to be, a
+    /// trial of it runs, or could run without waiting for training to end.
     pub(crate) fn awaits_trials(
         &self,
         group: usize,
         rooms: &LazyCell<Rooms, impl FnOnce() -> Rooms>,
     ) -> bool {
+        let is_inspected = self.groups[group].inspection.attempt.is_some();
+        if is_inspected || self.is_to_inspect(group) {
+            return true;
+        }
         self.groups[group].trials.iter().any(|(key, trial)| {
             let has_room = || rooms.without_training(&key.gpu_type) >= key.strategy.gpus;
             trial.attempt.is_some()

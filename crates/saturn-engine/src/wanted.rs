@@ -3,7 +3,8 @@
 //! What could be measured of a group is every technique on every type of device in the pool, at the
 //! device counts of `widths`. With a full budget all of it is. Else a group is measured once, so that
 //! its tasks can train, and then where `experiment` expects that to pay; and once more where a task is
-//! left with no strategy that it may run under.
+//! left with no strategy that it may run under. A group's model is looked at before (`inspections`),
+//! and what that rules out is not tried.
 //!
 //! What is wanted is worked out anew whenever tasks or nodes come and go; outcomes are facts and stay,
 //! whatever is wanted.
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 
 use crate::ids::{NodeId, TaskId};
+use crate::launcher::Widths;
 use crate::scaling::rank_before;
 use crate::state::{State, TaskState, TaskStatus, TrialKey, TrialState};
 
@@ -26,18 +28,23 @@ impl State {
         }
         self.widest = widest;
         self.open_trials.clear();
+        self.to_inspect.clear();
         for task in self.task_ids() {
             self.want_trials_for(task);
         }
     }
 
-    /// Opens the trials that a task needs, that have no outcome and do not run.
+    /// Opens the trials that a task needs, that have no outcome and do not run; what the look at its
+    /// model has ruled out gets its outcome instead. Where that is still to be taken, it comes first.
     pub(crate) fn want_trials_for(&mut self, task: TaskId) {
         let TaskState { status, group, spec, .. } = &self.tasks[task.0];
         if matches!(status, TaskStatus::Ended(_)) {
             return;
         }
         let group = *group;
+        let must_wait = self.awaits_inspection(group);
+        let mut is_wanted = false;
+        let found = self.groups[group].inspection.found.clone();
         for (gpu_type, widest) in &self.widest {
             for gpus in widths(*widest) {
                 for technique in &self.config.techniques {
@@ -46,14 +53,29 @@ impl State {
                         continue;
                     }
                     let key = TrialKey { strategy, gpu_type: gpu_type.clone() };
-                    self.groups[group]
+                    let trial = self.groups[group]
                         .trials
                         .entry(Arc::new(key))
                         .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
+                    if trial.outcome.is_some() || trial.attempt.is_some() {
+                        continue;
+                    }
+                    is_wanted = true;
+                    let way = (group, technique.name.clone());
+                    let open = self.open_trials.get(&(gpu_type.clone(), Reverse(gpus)));
+                    if !must_wait && !open.is_some_and(|open| open.contains(&way)) {
+                        let found = found.as_ref();
+                        trial.outcome = found
+                            .and_then(|found| found.outcome_of(&technique.name, gpus, gpu_type));
+                    }
                 }
             }
         }
-        if self.chooses_trials() {
+        if must_wait {
+            if is_wanted && self.groups[group].inspection.attempt.is_none() {
+                self.to_inspect.insert(group);
+            }
+        } else if self.chooses_trials() {
             self.open_chosen(group);
             self.open_first(task);
         } else {
@@ -69,9 +91,16 @@ impl State {
         }
     }
 
-    /// Opens the trials that a group needs, that have no outcome and do not run.
-    pub(crate) fn want_trials_of(&mut self, group: usize) {
-        if self.chooses_trials() {
+    /// The same for all tasks of a group.
+    pub(crate) fn want_trials_of_group(&mut self, group: usize) {
+        for task in self.groups[group].tasks.clone() {
+            self.want_trials_for(task);
+        }
+    }
+
+    /// Opens the trials that a group needs beside those that are open, now that more is known of it.
+    pub(crate) fn want_more_trials_of(&mut self, group: usize) {
+        if self.chooses_trials() && !self.awaits_inspection(group) {
             self.open_chosen(group);
             for task in self.groups[group].tasks.clone() {
                 if !self.has_ended(task) {
@@ -171,6 +200,15 @@ impl State {
         }
     }
 
+    /// The device counts for which it is asked what can run.
+    pub(crate) fn asked_widths(&self) -> Vec<Widths> {
+        let asked = self.widest.iter().map(|(gpu_type, widest)| Widths {
+            gpu_type: gpu_type.clone(),
+            gpus: widths(*widest).collect(),
+        });
+        asked.collect()
+    }
+
     /// Whether a trial of a group is to be run and does not run.
     pub(crate) fn is_open(&self, group: usize, key: &TrialKey) -> bool {
         let place = (key.gpu_type.clone(), Reverse(key.strategy.gpus));
@@ -180,6 +218,7 @@ impl State {
 
     /// No task of a group is left to train: its open trials need not be run.
     pub(crate) fn close_trials(&mut self, group: usize) {
+        self.to_inspect.remove(&group);
         let keys: Vec<Arc<TrialKey>> = self.groups[group].trials.keys().cloned().collect();
         for key in keys {
             self.close_trial(group, &key.strategy, &key.gpu_type);
@@ -200,8 +239,9 @@ impl State {
     /// Takes over a limit of the devices' memory, and forgets the outcomes that it puts in doubt.
     ///
     /// An outcome speaks for the limit under which it was found. A wider limit reopens what ran out
-    /// of memory; a narrower one reopens what needed more than it leaves. Everything else stays: a
-    /// strategy that fits less often than its trial says is excluded when it fails, as always.
+    /// of memory; a narrower one reopens what needed more than it leaves. What the look at the model
+    /// said is asked anew. Everything else stays: a strategy that fits less often than its trial says
+    /// is excluded when it fails, as always.
     pub(crate) fn limit_device_memory(&mut self, limit: Option<u64>) {
         let before = std::mem::replace(&mut self.config.device_memory_bytes, limit);
         if before == limit {
@@ -209,8 +249,12 @@ impl State {
         }
         let is_wider = before.is_some_and(|before| limit.is_none_or(|limit| limit > before));
         for group in self.groups.iter_mut().filter(|group| group.num_open > 0) {
-            for trial in group.trials.values_mut() {
+            let ruled_out: Vec<Arc<TrialKey>> =
+                group.trials.keys().filter(|key| group.is_ruled_out(key)).cloned().collect();
+            group.inspection.found = None;
+            for (key, trial) in &mut group.trials {
                 let is_in_doubt = match &trial.outcome {
+                    _ if ruled_out.contains(key) => true,
                     Some(TrialOutcome::OutOfMemory { .. }) => is_wider,
                     Some(TrialOutcome::Measured { peak_memory_bytes, .. }) => {
                         limit.is_some_and(|limit| *peak_memory_bytes > limit)

@@ -4,12 +4,15 @@
 use std::num::NonZeroU64;
 
 use proptest::prelude::*;
-use saturn_core::{Gang, Knobs, Node, Placement, PlanStatus, Strategy as Way, TrialOutcome};
+use saturn_core::{
+    Finding, Gang, Inspection, Knobs, Node, Placement, PlanStatus, Strategy as Way, TrialOutcome,
+    Verdict,
+};
 use saturn_engine::{
     Allowed, AttemptEnd, AttemptId, ChosenTrial, Command, DeviceKind, Engine, Event, FailureKind,
     Level, Mode, NodeId, Place, PlanSource, Policy, Purpose, RankFailure, Record, RunConfig,
     RunEnd, RunPlan, StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, TrialBudget, Wishes,
-    forecast,
+    forecast, no_strategy,
 };
 
 fn config(trial_budget: TrialBudget) -> RunConfig {
@@ -118,6 +121,29 @@ fn plan() -> impl Strategy<Value = RunPlan> {
     })
 }
 
+fn finding() -> impl Strategy<Value = Finding> {
+    prop_oneof![
+        Just(Finding::CanRun { least_memory_bytes: None, knob_sets: 1 }),
+        Just(Finding::NotApplicable { reason: "no layers".into() }),
+        Just(Finding::OutOfMemory { detail: "needs more".into() }),
+    ]
+}
+
+fn inspection(finding: Finding, batches_per_epoch: Option<u64>) -> Inspection {
+    let strategy = way(1);
+    let (technique, gpus) = (strategy.technique, strategy.gpus);
+    Inspection {
+        parameters: 1,
+        parameter_bytes: 4,
+        trainable_bytes: 4,
+        layers: None,
+        checkpoint_bytes: 12,
+        optimizer_state_ratio: 2.0,
+        batches_per_epoch,
+        verdicts: vec![Verdict { technique, gpus, gpu_type: "cpu".into(), finding }],
+    }
+}
+
 fn record() -> impl Strategy<Value = Record> {
     let node = || (0..3usize).prop_map(NodeId);
     prop_oneof![
@@ -146,6 +172,17 @@ fn record() -> impl Strategy<Value = Record> {
                 gang,
                 until_step: None,
             }
+        }),
+        (attempt(), task()).prop_map(|(attempt, task)| Record::Launched {
+            attempt,
+            task,
+            purpose: Purpose::Inspection,
+            strategy: no_strategy(),
+            gang: Vec::new(),
+            until_step: None,
+        }),
+        (0..4u8, finding(), prop::option::of(1..9u64)).prop_map(|(key, finding, batches)| {
+            Record::Inspected { group: format!("k{key}"), inspection: inspection(finding, batches) }
         }),
         (attempt(), 0..50u64).prop_map(|(attempt, step)| Record::Started {
             attempt,

@@ -2,7 +2,10 @@
 
 use std::num::NonZeroU64;
 
-use saturn_core::{Assignment, Cluster, Node, Plan, PlanStatus, Problem, TrialOutcome};
+use saturn_core::{
+    Assignment, Cluster, Finding, Inspection, Node, Plan, PlanStatus, Problem, TrialOutcome,
+    Verdict,
+};
 use saturn_engine::{
     Action, Allowed, AttemptId, Command, Decision, DeviceKind, Engine, Event, FailureKind, Level,
     Mode, NewTask, Policy, Purpose, RankReport, Record, RunConfig, SolveAnswer, SolveOrder,
@@ -17,13 +20,22 @@ struct Run {
     now_s: f64,
     /// Trials that run, by what they measure.
     trials: Vec<(AttemptId, String, u32)>,
+    /// Looks at models that have begun.
+    inspections: Vec<AttemptId>,
     /// The last plan that was asked for.
     order: Option<(u64, SolveOrder)>,
     records: Vec<Record>,
 }
 
 impl Run {
+    /// A run whose models were looked at, and where nothing is ruled out.
     fn new(budget: TrialBudget, tasks: &[(&str, &str, u64)]) -> Self {
+        let mut run = Self::begun(budget, tasks);
+        run.inspected(&[]);
+        run
+    }
+
+    fn begun(budget: TrialBudget, tasks: &[(&str, &str, u64)]) -> Self {
         let technique = |name: &&str| TechniqueRef {
             name: (*name).to_owned(),
             level: Level::Managed,
@@ -41,6 +53,7 @@ impl Run {
             engine: Engine::new(config),
             now_s: 0.0,
             trials: Vec::new(),
+            inspections: Vec::new(),
             order: None,
             records: Vec::new(),
         };
@@ -57,12 +70,35 @@ impl Run {
         self.records.extend(records);
         for action in actions {
             match action {
+                Action::Launch { attempt, purpose: Purpose::Inspection, .. } => {
+                    self.inspections.push(attempt);
+                }
                 Action::Launch { attempt, purpose: Purpose::Trial, strategy, .. } => {
                     self.trials.push((attempt, strategy.technique, strategy.gpus));
                 }
                 Action::Solve { request, order } => self.order = Some((request, *order)),
                 _ => {}
             }
+        }
+    }
+
+    /// Every model that is to be looked at is, and nothing is found that rules anything out but this.
+    fn inspected(&mut self, verdicts: &[Verdict]) {
+        while let Some(attempt) = self.inspections.pop() {
+            let inspection = Box::new(Inspection {
+                parameters: 10,
+                parameter_bytes: 40,
+                trainable_bytes: 40,
+                layers: None,
+                checkpoint_bytes: 120,
+                optimizer_state_ratio: 2.0,
+                batches_per_epoch: None,
+                verdicts: verdicts.to_vec(),
+            });
+            let report = RankReport::Inspected { inspection };
+            self.handle(Event::Reported { attempt, rank: 0, report });
+            let last_words = String::new();
+            self.handle(Event::RankExited { attempt, rank: 0, code: 0, last_words });
         }
     }
 
@@ -189,6 +225,22 @@ fn what_runs_out_of_memory_rules_out_what_needs_no_less() {
     run.tried(out_of_memory());
     let ended = |record: &Record| matches!(record, Record::TaskEnded { .. });
     assert!(run.records.iter().any(ended), "everything has been tried");
+}
+
+#[test]
+fn what_the_model_is_too_large_for_says_nothing_of_wider_gangs() {
+    let mut run = Run::begun(TrialBudget::Worthwhile, &[("t", "k", 1000)]);
+    let too_large = |technique: &str, gpus| Verdict {
+        technique: technique.to_owned(),
+        gpus,
+        gpu_type: "a".to_owned(),
+        finding: Finding::OutOfMemory { detail: "needs 9 GB".to_owned() },
+    };
+    let everywhere = |technique: &'static str| (1..=4).map(move |gpus| too_large(technique, gpus));
+    let verdicts: Vec<Verdict> =
+        everywhere("ddp").chain(everywhere("offload")).chain([too_large("fsdp", 1)]).collect();
+    run.inspected(&verdicts);
+    assert_eq!(run.running(), ["fsdp x2"]);
 }
 
 #[test]

@@ -41,7 +41,10 @@ enum Gpus {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Gpu {
     uuid: String,
-    gpu_type: String,
+    /// Its type: what its driver calls it.
+    model: String,
+    /// What it holds, as its driver says: a little more than processes get.
+    memory_bytes: u64,
 }
 
 /// One device.
@@ -49,8 +52,13 @@ struct Gpu {
 pub(crate) enum Device {
     /// A CPU slot: the core that it is pinned to.
     Core(usize),
-    /// A GPU, by UUID.
-    Gpu(String),
+    /// A GPU.
+    Gpu {
+        /// Its UUID.
+        uuid: String,
+        /// What it holds, bytes.
+        memory_bytes: u64,
+    },
 }
 
 /// Devices of one type.
@@ -127,9 +135,10 @@ impl Machine {
             let why = format!("but this machine has {} GPUs", gpus.len());
             return Err(RuntimeError::Devices { asked, why });
         }
-        let wanted = gpus
-            .iter()
-            .map(|gpu| (gpu.uuid.clone(), Device::Gpu(gpu.uuid.clone()), gpu.gpu_type.clone()));
+        let wanted = gpus.iter().map(|gpu| {
+            let Gpu { uuid, model, memory_bytes } = gpu.clone();
+            (uuid.clone(), Device::Gpu { uuid, memory_bytes }, model)
+        });
         Taken::claim(wanted, asked, claims)?.checked(asked, "GPUs")
     }
 
@@ -160,7 +169,7 @@ impl Machine {
         }
         // Named alike whatever part of the machine a run has, so that a resume knows its nodes.
         let has_types = match &self.gpus {
-            Gpus::There(gpus) => gpus.iter().any(|gpu| gpu.gpu_type != gpus[0].gpu_type),
+            Gpus::There(gpus) => gpus.iter().any(|gpu| gpu.model != gpus[0].model),
             _ => false,
         };
         types
@@ -180,7 +189,7 @@ impl Machine {
         let had: Vec<&Node> =
             state.present_nodes().map(|node| &state.cluster.nodes[node.0]).collect();
         let types: Vec<&str> = match &self.gpus {
-            Gpus::There(gpus) => gpus.iter().map(|gpu| gpu.gpu_type.as_str()).collect(),
+            Gpus::There(gpus) => gpus.iter().map(|gpu| gpu.model.as_str()).collect(),
             Gpus::None | Gpus::Unusable(_) => vec![CPU],
         };
         let missing: Vec<String> = had
@@ -296,6 +305,16 @@ impl Pool {
         self.nodes.iter().find(same)?.devices.get(number as usize)
     }
 
+    /// What the least device of a type holds, bytes; `None` where nothing says so.
+    pub(crate) fn memory_bytes(&self, gpu_type: &str) -> Option<u64> {
+        let nodes = self.nodes.iter().filter(|node| node.node.gpu_type == gpu_type);
+        let known = nodes.flat_map(|node| &node.devices).filter_map(|device| match device {
+            Device::Core(_) => None,
+            Device::Gpu { memory_bytes, .. } => Some(*memory_bytes),
+        });
+        known.min()
+    }
+
     /// What a person should know before trusting what follows.
     pub(crate) fn warnings(&self) -> &[String] {
         &self.warnings
@@ -332,7 +351,8 @@ fn list_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlError> {
     (0..nvml.device_count()?)
         .map(|index| {
             let device = nvml.device_by_index(index)?;
-            Ok(Gpu { uuid: device.uuid()?, gpu_type: device.name()? })
+            let memory_bytes = device.memory_info()?.total;
+            Ok(Gpu { uuid: device.uuid()?, model: device.name()?, memory_bytes })
         })
         .collect()
 }
@@ -361,8 +381,9 @@ mod tests {
 
     use super::*;
 
-    fn gpu(uuid: &str, gpu_type: &str) -> Gpu {
-        Gpu { uuid: uuid.to_owned(), gpu_type: gpu_type.to_owned() }
+    fn gpu(uuid: &str, model: &str) -> Gpu {
+        let memory_bytes = if model == "A100" { 80 << 30 } else { 141 << 30 };
+        Gpu { uuid: uuid.to_owned(), model: model.to_owned(), memory_bytes }
     }
 
     fn machine(gpus: Gpus, num_cores: usize) -> Machine {
@@ -397,7 +418,10 @@ mod tests {
         let node = |name: &str, gpus, gpu_type: &str| (name.to_owned(), gpus, gpu_type.to_owned());
         assert_eq!(nodes(&pool), [node("host/H200", 2, "H200"), node("host/A100", 1, "A100")]);
         let second = &pool.cluster().nodes[0];
-        assert_eq!(pool.device(second, 1), Some(&Device::Gpu("G2".to_owned())));
+        let third = Device::Gpu { uuid: "G2".to_owned(), memory_bytes: 141 << 30 };
+        assert_eq!(pool.device(second, 1), Some(&third));
+        assert_eq!(pool.memory_bytes("A100"), Some(80 << 30));
+        assert_eq!(pool.memory_bytes("cpu"), None);
         assert_eq!(pool.device(second, 2), None);
     }
 

@@ -237,7 +237,7 @@ impl Launcher for LocalLauncher {
         match (end, purpose) {
             // Its logs may be all that tells why.
             (AttemptEnd::Failed { .. } | AttemptEnd::Abandoned | AttemptEnd::Lost, _) => {}
-            (_, Purpose::Trial) => self.sweeper.remove(directory),
+            (_, Purpose::Inspection | Purpose::Trial) => self.sweeper.remove(directory),
             (_, Purpose::Train) => {
                 if let Some(before) = self.newest.insert(task, directory) {
                     self.sweeper.remove(before);

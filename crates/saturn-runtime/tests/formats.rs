@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use saturn_core::{Knobs, Node, Placement, PlanStatus, Strategy, TrialOutcome};
+use saturn_core::{
+    Finding, Inspection, Knobs, Node, Placement, PlanStatus, Strategy, TrialOutcome, Verdict,
+};
 use saturn_engine::{
     Allowed, AttemptEnd, AttemptId, ChosenTrial, DeviceKind, FailureKind, Level, Mode, NodeId,
     Place, PlanSource, Policy, Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan,
-    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes,
+    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes, no_strategy,
 };
 
 const TASK: TaskId = TaskId(3);
@@ -100,6 +102,29 @@ fn failure() -> RankFailure {
     }
 }
 
+fn inspection() -> Inspection {
+    let verdict = |gpus, finding| Verdict {
+        technique: "fsdp".to_owned(),
+        gpus,
+        gpu_type: "H200".to_owned(),
+        finding,
+    };
+    Inspection {
+        parameters: 1000,
+        parameter_bytes: 4000,
+        trainable_bytes: 2000,
+        layers: Some(2),
+        checkpoint_bytes: 8000,
+        optimizer_state_ratio: 2.0,
+        batches_per_epoch: Some(9),
+        verdicts: vec![
+            verdict(1, Finding::NotApplicable { reason: "nothing to split".to_owned() }),
+            verdict(2, Finding::OutOfMemory { detail: "needs 9 GB".to_owned() }),
+            verdict(4, Finding::CanRun { least_memory_bytes: Some(3000), knob_sets: 2 }),
+        ],
+    }
+}
+
 /// One record of each kind, and of each way in which an attempt or a task may end.
 fn records() -> Vec<Record> {
     let text = str::to_owned;
@@ -132,8 +157,17 @@ fn records() -> Vec<Record> {
             gang: gang(),
             until_step: Some(50),
         },
+        Record::Launched {
+            attempt: ATTEMPT,
+            task: TASK,
+            purpose: Purpose::Inspection,
+            strategy: no_strategy(),
+            gang: Vec::new(),
+            until_step: None,
+        },
         Record::Started { attempt: ATTEMPT, step: 10, setup_s: 2.5 },
         Record::Checkpointed { attempt: ATTEMPT, step: 20, save_s: 1.5, blocked_s: 0.5 },
+        Record::Inspected { group: text("key"), inspection: inspection() },
         Record::Tried { group: text("key"), gpu_type: text("H200"), strategy: strategy(), outcome },
         Record::TrialsChosen {
             trials: vec![ChosenTrial {
@@ -189,6 +223,7 @@ fn kind(record: &Record) -> &'static str {
         Record::Launched { .. } => "launched",
         Record::Started { .. } => "started",
         Record::Checkpointed { .. } => "checkpointed",
+        Record::Inspected { .. } => "inspected",
         Record::Tried { .. } => "tried",
         Record::TrialsChosen { .. } => "trials_chosen",
         Record::Observed { .. } => "observed",
@@ -219,6 +254,6 @@ fn the_format_of_every_kind_of_record_is_as_it_was() {
         *seen.entry(kind(&record)).or_default() += 1;
         lines.push(line);
     }
-    assert_eq!(seen.len(), 29, "a record of each kind belongs here");
+    assert_eq!(seen.len(), 30, "a record of each kind belongs here");
     insta::assert_snapshot!(lines.join("\n"));
 }

@@ -111,7 +111,7 @@ fn a_process_that_escapes_its_session_is_ended_with_its_attempt() {
 fn a_process_that_cannot_be_ended_costs_its_device_and_not_the_run() {
     // The kill of t0's first attempt takes effect seconds after the engine has given up on it.
     // It is bad once or twice: before it trains, a re-plan may have moved it.
-    let stuck = r#"{"trials": 5, "bad_attempts": 2, "at_step": 30, "how": "garbage"}"#;
+    let stuck = r#"{"trials": 6, "bad_attempts": 2, "at_step": 30, "how": "garbage"}"#;
     let mut run = Run::new(2, &[stuck, GOOD]);
     run.more = serde_json::json!({"kill_grace_s": 0.3, "max_switches": 0});
     run.tell_parents("undead", "2");
@@ -157,9 +157,9 @@ fn directories_of_attempts_that_went_well_are_not_kept_for_ever() {
         kept.sort();
         kept
     };
-    // The trial's went at once; those that failed, and the last, tell something.
-    assert_eq!(kept(), ["2", "3", "4"]);
-    assert!(attempts.join("2/rank-0.log").exists());
+    // Those of the look and the trial went at once; those that failed, and the last, tell something.
+    assert_eq!(kept(), ["3", "4", "5"]);
+    assert!(attempts.join("3/rank-0.log").exists());
 }
 
 #[test]

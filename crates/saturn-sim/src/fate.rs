@@ -1,7 +1,7 @@
 //! What goes wrong with a gang: drawn when it is launched.
 
 use rand::RngExt;
-use saturn_core::TrialOutcome;
+use saturn_core::{Inspection, TrialOutcome};
 use saturn_engine::{FailureKind, LaunchError, Purpose};
 
 use crate::faults::Fault;
@@ -22,7 +22,11 @@ pub(crate) fn draw(
 ) -> Result<Fate, LaunchError> {
     let mut fate = Fate::default();
     if world.odds.is_empty() && !is_bad {
-        fate.outcome = Some(world.truth.outcome(group, &order.strategy, gpu_type));
+        if order.purpose == Purpose::Inspection {
+            fate.inspection = Some(world.truth.inspection(group, &order.asked));
+        } else {
+            fate.outcome = Some(world.truth.outcome(group, &order.strategy, gpu_type));
+        }
         return Ok(fate);
     }
     if world.is_hit(Fault::LaunchFails) {
@@ -33,7 +37,11 @@ pub(crate) fn draw(
         let error = "no space left on device".to_owned();
         return Err(LaunchError { kind: FailureKind::NoSpace, error });
     }
-    fate.failure = failure(world, order, is_bad);
+    fate.failure = if order.purpose == Purpose::Inspection {
+        inspection_failure(world, group)
+    } else {
+        failure(world, order, is_bad)
+    };
     if world.rolls(Fault::Straggler) {
         let after_s = world.rng.random_range(0.0..MAX_FAILS_AFTER_S);
         fate.slow = Some((after_s, world.rng.random_range(1.5..4.0)));
@@ -57,10 +65,30 @@ pub(crate) fn draw(
         fate.outlives_kill_s = f64::INFINITY;
     }
     fate.teardown_fails = world.rolls(Fault::TeardownFails);
-    if order.purpose == Purpose::Trial {
-        fate.outcome = Some(trial_outcome(world, order, group, gpu_type));
+    match order.purpose {
+        Purpose::Inspection => fate.inspection = Some(inspection(world, order, group)),
+        Purpose::Trial => fate.outcome = Some(trial_outcome(world, order, group, gpu_type)),
+        Purpose::Train => {}
     }
     Ok(fate)
+}
+
+/// How an inspection fails, while it looks.
+fn inspection_failure(world: &mut World, group: &str) -> Option<(f64, Failure)> {
+    if !world.rolls(Fault::InspectionFails) {
+        return None;
+    }
+    let load_s = world.truth.groups.get(group).map_or(1.0, |group| group.load_s);
+    let after_s = world.rng.random_range(0.0..load_s);
+    let echo_first = false;
+    let failure = match world.rng.random_range(0..5) {
+        0 => Failure::Ends { code: -11, echo_first },
+        1 => Failure::Ends { code: -9, echo_first },
+        2 => Failure::Says { kind: FailureKind::Task, echo_first },
+        3 => Failure::Says { kind: FailureKind::Error, echo_first },
+        _ => Failure::Hang,
+    };
+    Some((after_s, failure))
 }
 
 fn failure(world: &mut World, order: &Order, is_bad: bool) -> Option<(f64, Failure)> {
@@ -93,6 +121,15 @@ fn failure(world: &mut World, order: &Order, is_bad: bool) -> Option<(f64, Failu
         }
     }
     None
+}
+
+fn inspection(world: &mut World, order: &Order, group: &str) -> Inspection {
+    let mut inspection = world.truth.inspection(group, &order.asked);
+    if world.is_hit(Fault::PartInspected) {
+        let technique = TECHNIQUES[world.rng.random_range(0..TECHNIQUES.len())];
+        inspection.verdicts.retain(|verdict| verdict.technique != technique);
+    }
+    inspection
 }
 
 fn trial_outcome(world: &mut World, order: &Order, group: &str, gpu_type: &str) -> TrialOutcome {

@@ -55,6 +55,10 @@ pub enum Fault {
     LateStop,
     /// A trial raises.
     TrialFails,
+    /// An inspection can say nothing of some techniques.
+    PartInspected,
+    /// An inspection is lost: its process dies, hangs or is killed, or the task's own code raises.
+    InspectionFails,
     /// What a trial measures is off.
     WrongEstimate,
     /// Each attempt's steps take another time than in truth.
@@ -141,6 +145,8 @@ impl Fault {
         Self::WordFromThePast,
         Self::LateStop,
         Self::TrialFails,
+        Self::PartInspected,
+        Self::InspectionFails,
         Self::WrongEstimate,
         Self::NoisySteps,
         Self::DriverDies,

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use saturn_core::{Gang, Strategy, TrialOutcome};
+use saturn_core::{Gang, Inspection, Strategy, TrialOutcome};
 use saturn_engine::{AttemptId, FailureKind, Purpose, TaskId};
+
+/// A strategy on a type of device about which an inspection is asked.
+pub(crate) type Asked = (Strategy, String);
 
 /// What a launch says, in the world's words.
 #[derive(Debug, Clone)]
@@ -14,6 +17,8 @@ pub(crate) struct Order {
     pub(crate) gpu_type: String,
     pub(crate) purpose: Purpose,
     pub(crate) strategy: Strategy,
+    /// For what an inspection is asked.
+    pub(crate) asked: Vec<Asked>,
     pub(crate) gang: Gang,
     pub(crate) steps: Option<u64>,
     pub(crate) until_step: Option<u64>,
@@ -43,6 +48,8 @@ pub(crate) struct Fate {
     pub(crate) teardown_fails: bool,
     /// What a trial finds.
     pub(crate) outcome: Option<TrialOutcome>,
+    /// What an inspection finds.
+    pub(crate) inspection: Option<Inspection>,
 }
 
 /// How a gang fails.
@@ -63,6 +70,8 @@ pub(crate) enum Failure {
 pub(crate) enum Phase {
     /// Building and loading.
     Loading,
+    /// Looking at a model.
+    Inspecting,
     /// Running a trial.
     Trying,
     /// Training so many steps more before it looks up.

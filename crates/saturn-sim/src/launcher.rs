@@ -1,9 +1,9 @@
 //! The virtual cluster behind the seam that the local machine's launcher is behind too.
 
-use saturn_core::Placement;
-use saturn_engine::{AttemptId, LaunchError, LaunchOrder, Launcher, News};
+use saturn_core::{Knobs, Placement, Strategy};
+use saturn_engine::{AttemptId, LaunchError, LaunchOrder, Launcher, News, Work};
 
-use crate::gang::Order;
+use crate::gang::{Asked, Order};
 use crate::world::World;
 
 impl Launcher for World {
@@ -14,6 +14,7 @@ impl Launcher for World {
             let node = self.number_of(&part.node.name)?.0;
             Some(Placement { node, devices: part.devices.clone() })
         });
+        let asked = asked(&order.work);
         let order = Order {
             attempt: order.attempt,
             task: order.task,
@@ -22,6 +23,7 @@ impl Launcher for World {
             gpu_type,
             purpose: order.purpose,
             strategy: order.strategy,
+            asked,
             steps: order.steps,
             until_step: order.until_step,
             num_ranks: order.num_ranks,
@@ -50,4 +52,20 @@ impl Launcher for World {
         }
         None
     }
+}
+
+/// Every strategy about which an inspection is asked.
+fn asked(work: &Work) -> Vec<Asked> {
+    let Work::Inspect { techniques, widths } = work else { return Vec::new() };
+    let mut asked = Vec::new();
+    for technique in techniques {
+        for one in widths {
+            asked.extend(one.gpus.iter().map(|gpus| {
+                let technique = technique.name.clone();
+                let strategy = Strategy { technique, gpus: *gpus, knobs: Knobs::new() };
+                (strategy, one.gpu_type.clone())
+            }));
+        }
+    }
+    asked
 }

@@ -33,8 +33,10 @@ pub fn run_with(seed: u64, bug: Option<Bug>) -> Verdict {
     if let Some(bug) = bug {
         simulation.plant(bug);
     }
+    // As the run begins: a resume may limit the devices' memory otherwise.
+    let config = simulation.state().config.clone();
     simulation.run(MAX_S);
-    let (num_facts, found) = judge(&simulation.world.history, &simulation.state().config);
+    let (num_facts, found) = judge(&simulation.world.history, &config);
     simulation.violations.extend(found);
     simulation.world.history.facts.truncate(num_facts);
     let story = if simulation.violations.is_empty() {

@@ -4,10 +4,10 @@
 //! what it has stored and what it has done. To the watch and the judge an engine with a saboteur is
 //! an engine with that bug. The engine itself carries no test code.
 
-use saturn_core::TrialOutcome;
+use saturn_core::{Placement, TrialOutcome};
 use saturn_engine::{
-    Action, AttemptId, Command, Decision, Event, FailureKind, RankReport, Record, RunEnd, State,
-    TaskEnd,
+    Action, AttemptId, Command, Decision, Event, FailureKind, Purpose, RankReport, Record, RunEnd,
+    State, TaskEnd,
 };
 
 /// A planted bug.
@@ -27,6 +27,12 @@ pub enum Bug {
     StopTakenForEnd,
     /// What a trial measured is kept wrongly.
     TrialMiscopied,
+    /// What a look at a model found is not stored.
+    InspectionNotStored,
+    /// What a look at a model found is stored wrongly.
+    VerdictMiscopied,
+    /// A model is looked at on a device.
+    InspectedOnDevice,
     /// Memory that ran out is taken for a crash.
     MemoryTakenForCrash,
     /// A cancelled task goes on.
@@ -97,6 +103,9 @@ impl Bug {
         Self::CheckpointOverlooked,
         Self::StopTakenForEnd,
         Self::TrialMiscopied,
+        Self::InspectionNotStored,
+        Self::VerdictMiscopied,
+        Self::InspectedOnDevice,
         Self::MemoryTakenForCrash,
         Self::CancelIgnored,
         Self::PauseIgnored,
@@ -228,6 +237,9 @@ impl Bug {
         let Decision { records, actions, .. } = decision;
         match self {
             Self::RetryLost => records.retain(|one| !matches!(one, Record::Retrying { .. })),
+            Self::InspectionNotStored => {
+                records.retain(|one| !matches!(one, Record::Inspected { .. }));
+            }
             Self::CheckpointNotStored => {
                 records.retain(|one| !matches!(one, Record::Checkpointed { .. }));
             }
@@ -249,6 +261,8 @@ impl Bug {
                 actions.extend(again.cloned());
             }
             Self::EndMiscopied
+            | Self::VerdictMiscopied
+            | Self::InspectedOnDevice
             | Self::NumberReused
             | Self::FailureHidden
             | Self::FailureInvented => {
@@ -258,7 +272,10 @@ impl Bug {
             }
             _ => {}
         }
-        if matches!(self, Self::WrongDevice | Self::GangCut | Self::NumberReused) {
+        if matches!(
+            self,
+            Self::WrongDevice | Self::GangCut | Self::NumberReused | Self::InspectedOnDevice
+        ) {
             for one in actions {
                 self.misdo(one);
             }
@@ -268,6 +285,13 @@ impl Bug {
     fn miswrite(self, record: &mut Record) {
         match (self, record) {
             (Self::EndMiscopied, Record::Ended { step, .. }) => *step = step.saturating_sub(1),
+            (Self::VerdictMiscopied, Record::Inspected { inspection, .. }) => {
+                inspection.verdicts.pop();
+            }
+            (
+                Self::InspectedOnDevice,
+                Record::Launched { purpose: Purpose::Inspection, gang, .. },
+            ) => gang.push(first_device()),
             (Self::NumberReused, Record::Launched { attempt, .. }) => {
                 attempt.0 = attempt.0.saturating_sub(1);
             }
@@ -286,8 +310,9 @@ impl Bug {
     }
 
     fn misdo(self, action: &mut Action) {
-        let Action::Launch { attempt, gang, .. } = action else { return };
+        let Action::Launch { attempt, purpose, gang, .. } = action else { return };
         match self {
+            Self::InspectedOnDevice if *purpose == Purpose::Inspection => gang.push(first_device()),
             Self::NumberReused => attempt.0 = attempt.0.saturating_sub(1),
             Self::WrongDevice => {
                 if let Some(device) = gang.first_mut().and_then(|part| part.devices.last_mut()) {
@@ -302,6 +327,10 @@ impl Bug {
             _ => {}
         }
     }
+}
+
+fn first_device() -> Placement {
+    Placement { node: 0, devices: vec![0] }
 }
 
 fn gone(attempt: AttemptId, rank: u32) -> Event {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use saturn_core::{Strategy, TrialOutcome};
+use saturn_core::{Finding, Inspection, Strategy, TrialOutcome, Verdict};
+
+use crate::gang::Asked;
 
 /// What every strategy that fits needs of a device, bytes.
 pub(crate) const PEAK_MEMORY_BYTES: u64 = 1 << 30;
@@ -75,6 +77,32 @@ impl Truth {
         }
         let gpus = f64::from(strategy.gpus).powf(technique.scaling);
         Ok(group.step_s * technique.factor / (gpus * speed))
+    }
+
+    /// What an inspection finds of what it is asked.
+    pub(crate) fn inspection(&self, group: &str, asked: &[Asked]) -> Inspection {
+        let verdicts = asked.iter().map(|(strategy, gpu_type)| {
+            let finding = match self.step_s(group, strategy, gpu_type) {
+                Err(TrialOutcome::OutOfMemory { detail }) => Finding::OutOfMemory { detail },
+                Err(TrialOutcome::NotApplicable { reason }) => Finding::NotApplicable { reason },
+                Ok(_) | Err(_) => {
+                    let least_memory_bytes = Some(PEAK_MEMORY_BYTES / 2);
+                    Finding::CanRun { least_memory_bytes, knob_sets: 1 }
+                }
+            };
+            let Strategy { technique, gpus, .. } = strategy.clone();
+            Verdict { technique, gpus, gpu_type: gpu_type.clone(), finding }
+        });
+        Inspection {
+            parameters: 1 << 20,
+            parameter_bytes: 1 << 22,
+            trainable_bytes: 1 << 22,
+            layers: Some(4),
+            checkpoint_bytes: 3 << 22,
+            optimizer_state_ratio: 2.0,
+            batches_per_epoch: self.groups.get(group).map(|group| group.batches_per_epoch),
+            verdicts: verdicts.collect(),
+        }
     }
 
     /// What an exact trial finds.

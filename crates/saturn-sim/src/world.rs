@@ -286,7 +286,11 @@ impl World {
         let gang = LiveGang {
             launched_s: self.now_s,
             live: (0..order.num_ranks).collect(),
-            phase: if order.purpose == Purpose::Trial { Phase::Trying } else { Phase::Loading },
+            phase: match order.purpose {
+                Purpose::Inspection => Phase::Inspecting,
+                Purpose::Trial => Phase::Trying,
+                Purpose::Train => Phase::Loading,
+            },
             turn: 0,
             stops: false,
             is_killed: false,
@@ -316,7 +320,7 @@ impl World {
         }
         let first_s = match gang.order.purpose {
             Purpose::Trial => gang.load_s + self.manners.trial_s + trial_steps_s,
-            Purpose::Train => gang.load_s,
+            Purpose::Inspection | Purpose::Train => gang.load_s,
         };
         self.gangs.insert(attempt, gang);
         self.next_turn(attempt, self.now_s + first_s);

@@ -37,7 +37,7 @@ pub struct PastEnd {
 pub struct PastAttempt {
     /// Its task.
     pub task: TaskId,
-    /// Trial or training.
+    /// What it was for.
     pub purpose: Purpose,
     /// How it runs.
     pub strategy: Strategy,
@@ -303,6 +303,7 @@ impl History {
             Record::Resumed { .. } => self.resumed_s.push(now_s),
             // The state keeps what these say.
             Record::Began { .. }
+            | Record::Inspected { .. }
             | Record::Closed
             | Record::Wished { .. }
             | Record::Checkpointed { .. }

@@ -16,6 +16,7 @@ mod explain;
 mod gantt_text;
 mod history;
 mod html;
+mod inspected;
 mod limits;
 pub mod live;
 pub mod outcome;

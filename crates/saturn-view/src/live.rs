@@ -105,6 +105,8 @@ pub(crate) fn task_words(counts: &TaskCounts) -> String {
         (counts.running, Stage::Running),
         (counts.waiting, Stage::Waiting),
         (counts.measuring, Stage::Measuring),
+        (counts.inspecting, Stage::Inspecting),
+        (counts.unmeasured, Stage::Unmeasured),
         (counts.paused, Stage::Paused),
     ];
     let mut parts = vec![format!("{} of {} done", counts.done, count(counts.all, "task"))];
@@ -143,7 +145,7 @@ fn overall(
     let turn = (now_s.max(0.0) * 8.0) as usize % SPINNER.len();
     let head = format!("{} {}", SPINNER[turn], pad_left(&clock(now_s), 5));
     let mut position = position(state, history, forecast, now_s);
-    if history.attempts.is_empty() && state.num_open_trials() > 0 {
+    if history.attempts.is_empty() && state.num_open_trials() + state.num_to_inspect() > 0 {
         position += &paint.dim("; starting the first workers");
     }
     let room = columns.saturating_sub(width(&head) + width(&position) + 4);
@@ -187,7 +189,7 @@ impl Widths {
         };
         Self {
             name: widest(&mut live.iter().map(|one| name(state, one.task))),
-            strategy: widest(&mut live.iter().map(|one| words::strategy(&one.strategy))),
+            strategy: widest(&mut live.iter().map(|one| strategy(one))),
             steps: widest(&mut live.iter().map(|one| steps(state, one))),
             status: widest(&mut live.iter().map(|one| status(state, forecast, one, now_s))),
             bar: TASK_BARS.1,
@@ -197,6 +199,14 @@ impl Widths {
 
 fn name(state: &State, task: TaskId) -> String {
     fit(&escape_terminal(state.name(task)), MAX_NAME)
+}
+
+/// How an attempt runs; nothing of one that runs under no strategy.
+fn strategy(attempt: &Attempt) -> String {
+    match attempt.purpose {
+        Purpose::Inspection => String::new(),
+        Purpose::Trial | Purpose::Train => words::strategy(&attempt.strategy),
+    }
 }
 
 fn steps(state: &State, attempt: &Attempt) -> String {
@@ -217,11 +227,15 @@ fn attempt_line(
     let head = format!(
         "  {}  {}",
         paint.task(attempt.task.0, &pad(&name(state, attempt.task), widths.name)),
-        pad(&words::strategy(&attempt.strategy), widths.strategy),
+        pad(&strategy(attempt), widths.strategy),
     );
-    let place = paint.dim(&words::on_devices(&state.cluster, &attempt.gang));
+    let place = match attempt.purpose {
+        Purpose::Inspection => String::new(),
+        _ => paint.dim(&words::on_devices(&state.cluster, &attempt.gang)),
+    };
     let task = state.task(attempt.task);
     let what = match attempt.purpose {
+        Purpose::Inspection => format!("inspecting, {}", duration(now_s - attempt.launched_s)),
         Purpose::Trial => format!("trial, {}", duration(now_s - attempt.launched_s)),
         Purpose::Train => {
             let share = attempt.step as f64 / task.steps.unwrap_or(0).max(1) as f64;
@@ -234,7 +248,7 @@ fn attempt_line(
             )
         }
     };
-    format!("{head}  {what}  {place}")
+    format!("{head}  {what}  {place}").trim_end().to_owned()
 }
 
 /// `12 s left`, or what the attempt does instead of training.
@@ -258,9 +272,12 @@ fn status(state: &State, forecast: &Forecast, attempt: &Attempt, now_s: f64) -> 
 
 fn brief(state: &State, forecast: &Forecast, attempt: &Attempt, now_s: f64) -> String {
     let name = name(state, attempt.task);
-    let strategy = words::strategy(&attempt.strategy);
     match attempt.purpose {
+        Purpose::Inspection => {
+            format!("{name} inspecting {}", duration(now_s - attempt.launched_s))
+        }
         Purpose::Trial => {
+            let strategy = words::strategy(&attempt.strategy);
             format!("{name} {strategy} {}", duration(now_s - attempt.launched_s))
         }
         Purpose::Train => {

@@ -12,7 +12,13 @@ use crate::history::History;
 pub struct TaskCounts {
     /// All of them.
     pub all: usize,
-    /// No strategy of them has been measured yet.
+    /// No strategy of them has been measured yet, and nothing that would be runs.
+    #[serde(default)]
+    pub unmeasured: usize,
+    /// Their models, or models like theirs, are looked at.
+    #[serde(default)]
+    pub inspecting: usize,
+    /// No strategy of them has been measured yet, and one is.
     pub measuring: usize,
     /// They could train, and wait.
     pub waiting: usize,
@@ -34,6 +40,8 @@ impl TaskCounts {
         let mut counts = Self { all: state.tasks.len(), ..Self::default() };
         for task in state.task_ids() {
             *match state.stage(task) {
+                Stage::Unmeasured => &mut counts.unmeasured,
+                Stage::Inspecting => &mut counts.inspecting,
                 Stage::Measuring => &mut counts.measuring,
                 Stage::Waiting => &mut counts.waiting,
                 Stage::Running => &mut counts.running,
@@ -48,7 +56,8 @@ impl TaskCounts {
 
     /// Tasks that have not ended.
     pub fn open(&self) -> usize {
-        self.measuring + self.waiting + self.running + self.paused
+        let unmeasured = self.unmeasured + self.inspecting + self.measuring;
+        unmeasured + self.waiting + self.running + self.paused
     }
 }
 
@@ -65,6 +74,9 @@ pub struct TrialCounts {
     pub failed: usize,
     /// Of all of these, known from an earlier search.
     pub reused: usize,
+    /// Of all of these, never run: a look at the model has told.
+    #[serde(default)]
+    pub ruled_out: usize,
     /// Running.
     pub running: usize,
     /// To be run.
@@ -75,12 +87,17 @@ impl TrialCounts {
     /// Counts the trials of a run.
     pub fn of(state: &State) -> Self {
         let mut counts = Self { open: state.num_open_trials(), ..Self::default() };
-        for trial in state.groups.iter().flat_map(|group| group.trials.values()) {
+        let trials = state
+            .groups
+            .iter()
+            .flat_map(|group| group.trials.iter().map(move |(key, trial)| (group, key, trial)));
+        for (group, key, trial) in trials {
             let Some(outcome) = &trial.outcome else {
                 counts.running += usize::from(trial.attempt.is_some());
                 continue;
             };
             counts.reused += usize::from(trial.reused);
+            counts.ruled_out += usize::from(!trial.reused && group.is_ruled_out(key));
             *match outcome {
                 TrialOutcome::Measured { .. } => &mut counts.measured,
                 TrialOutcome::NotApplicable { .. } => &mut counts.not_applicable,
@@ -91,9 +108,9 @@ impl TrialCounts {
         counts
     }
 
-    /// Trials with an outcome, from an earlier search or this run's.
+    /// Trials with an outcome, from an earlier search or this run's; without those never run.
     pub fn known(&self) -> usize {
-        self.measured + self.not_applicable + self.out_of_memory + self.failed
+        self.measured + self.not_applicable + self.out_of_memory + self.failed - self.ruled_out
     }
 
     /// Of this run's own trials: those with an outcome, and all.

@@ -8,7 +8,7 @@ mod metrics;
 
 use std::collections::BTreeSet;
 
-use saturn_core::{Gang, Knobs, PlanStatus, TrialOutcome, WHOLE};
+use saturn_core::{Gang, Inspection, Knobs, PlanStatus, TrialOutcome, WHOLE};
 use saturn_engine::{DeviceKind, Mode, PlanSource, Wishes};
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,11 @@ pub enum RunStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskReportStatus {
-    /// No strategy of it has been measured yet.
+    /// No strategy of it has been measured yet, and nothing that would be runs.
+    Unmeasured,
+    /// Its model, or one like it, is looked at.
+    Inspecting,
+    /// No strategy of it has been measured yet, and one is.
     Measuring,
     /// It could train, and waits.
     Waiting,
@@ -229,14 +233,31 @@ pub struct TrialReport {
     pub knobs: Knobs,
     /// It came from an earlier search.
     pub reused: bool,
+    /// It was never run: a look at the model has told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ruled_out: bool,
     /// What came of it; null until it has ended.
     pub result: Option<TrialOutcome>,
+}
+
+/// What a look at a model found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InspectionReport {
+    /// Index of the first task that has this model.
+    pub task: usize,
+    /// Indices of all tasks that it speaks for.
+    pub speaks_for: Vec<usize>,
+    /// What was found.
+    #[serde(flatten)]
+    pub found: Inspection,
 }
 
 /// What an attempt was for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptPurpose {
+    /// A look at the model, on no device and under no technique.
+    Inspection,
     /// A trial.
     Trial,
     /// Training.
@@ -250,7 +271,7 @@ pub struct AttemptReport {
     pub attempt: u64,
     /// Index into the report's tasks.
     pub task: usize,
-    /// Trial or training.
+    /// What it was for.
     pub purpose: AttemptPurpose,
     /// Technique.
     pub technique: String,
@@ -302,6 +323,9 @@ pub struct Report {
     pub plans: Vec<PlanReport>,
     /// The workload.
     pub tasks: Vec<TaskReport>,
+    /// What looks at the models found.
+    #[serde(default)]
+    pub inspections: Vec<InspectionReport>,
     /// The profile.
     pub trials: Vec<TrialReport>,
     /// Every launch.

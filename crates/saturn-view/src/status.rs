@@ -75,7 +75,7 @@ pub struct RunningTrial {
 pub struct TaskStatus {
     /// Its name.
     pub name: String,
-    /// `measuring`, `waiting`, `running`, `paused`, `done`, `failed` or `cancelled`.
+    /// `unmeasured`, `inspecting`, `measuring`, `waiting`, `running`, `paused`, `done`, `failed` or `cancelled`.
     pub stage: String,
     /// Finished steps.
     pub step: u64,
@@ -196,7 +196,7 @@ fn task(
     let times = expected.times(id).filter(|_| !state.has_ended(id));
     TaskStatus {
         name: task.spec.name.clone(),
-        stage: state.stage(id).word().to_owned(),
+        stage: state.stage(id).code().to_owned(),
         step: task.step,
         steps: task.steps,
         loss: task.loss,

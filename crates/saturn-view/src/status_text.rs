@@ -1,7 +1,7 @@
 //! Where a run stands, as text: a few lines for the run, and a line for each task.
 
 use saturn_core::names::escape_terminal;
-use saturn_engine::Mode;
+use saturn_engine::{Mode, Stage};
 
 use crate::expect::MIN_ENDED;
 use crate::live::task_words;
@@ -135,9 +135,18 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
 
 /// Where a task stands in the order of the lines.
 fn rank(task: &TaskStatus) -> usize {
-    const ORDER: [&str; 7] =
-        ["running", "waiting", "measuring", "paused", "failed", "cancelled", "done"];
-    ORDER.iter().position(|stage| *stage == task.stage).unwrap_or(ORDER.len())
+    const ORDER: [Stage; 9] = [
+        Stage::Running,
+        Stage::Waiting,
+        Stage::Measuring,
+        Stage::Inspecting,
+        Stage::Unmeasured,
+        Stage::Paused,
+        Stage::Failed,
+        Stage::Cancelled,
+        Stage::Done,
+    ];
+    ORDER.iter().position(|stage| stage.code() == task.stage).unwrap_or(ORDER.len())
 }
 
 /// `running 60 %`.
@@ -148,6 +157,7 @@ fn state_words(task: &TaskStatus) -> String {
             let share = task.step as f64 / steps.max(1) as f64;
             format!("{} {:.0}%", task.stage, (share * 100.0).floor())
         }
+        _ if task.stage == Stage::Unmeasured.code() => Stage::Unmeasured.word().to_owned(),
         _ => task.stage.clone(),
     }
 }

@@ -66,8 +66,8 @@ fn search_line(state: &State, is_interrupted: bool, paint: Paint) -> String {
         .filter(|(number, _)| *number > 0)
         .map(|(number, what)| format!("{number} {what}"))
         .collect();
-    let num_all = counts.known() + counts.open + counts.running;
-    let text = format!("{}: {}", count(num_all, "trial"), outcomes.join(", "));
+    let num_all = counts.known() + counts.ruled_out + counts.open + counts.running;
+    let text = format!("{}: {}", count(num_all, "strategy"), outcomes.join(", "));
     if is_interrupted { paint.warn(&format!("interrupted: {text}")) } else { paint.bold(&text) }
 }
 

@@ -5,6 +5,7 @@
 //! once something else happens or time passes. It prints nothing.
 
 mod arrivals;
+mod inspections;
 mod plans;
 mod pool;
 mod training;
@@ -111,6 +112,9 @@ impl Transcript {
             Record::Unpaused { task } => {
                 let text = format!("{}  is taken up again", self.name(state, *task));
                 vec![self.line(now_s, "unpause", &text)]
+            }
+            Record::Inspected { group, inspection } => {
+                self.inspected(state, group, inspection, now_s)
             }
             Record::Tried { group, gpu_type, strategy, outcome } => {
                 self.tried(state, (group, gpu_type), strategy, outcome, now_s)

@@ -75,6 +75,18 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
+/// How many numbers a model is made of: `812`, `24.1 M`, `6.05 B`.
+pub fn parameters(number: u64) -> String {
+    let (number, unit) = match number {
+        0..1_000 => return number.to_string(),
+        1_000..1_000_000 => (number as f64 / 1e3, "k"),
+        1_000_000..1_000_000_000 => (number as f64 / 1e6, "M"),
+        _ => (number as f64 / 1e9, "B"),
+    };
+    let digits = if number < 10.0 { 2 } else { usize::from(number < 100.0) };
+    format!("{number:.digits$} {unit}")
+}
+
 /// A share as a percentage: `1.3 %`; a share below 0.05 % that is not zero: `< 0.1 %`.
 pub fn percent(share: f64) -> String {
     if share > 0.0 && share < 0.0005 {

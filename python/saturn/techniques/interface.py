@@ -144,7 +144,9 @@ class Technique(ABC):
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
         """Say in words why this technique can't run `module` there; None where it can.
 
-        Asked in trials, before anything is parallelised; `module` is as the task built it.
+        Asked before anything is tried, and again in each trial. `module` is as the task builds it,
+        and may be on `meta`: with shapes and no values. One that raises there is asked again with
+        the real one.
         """
         return None
 

@@ -1,7 +1,8 @@
-"""What clearly cannot fit a device, told before a trial is spent on it.
+"""What a technique would try, and what of that clearly cannot fit a device.
 
 A technique says what its knobs need at the very least (`Technique.least_memory_bytes`); where that
-is more than a device holds, the knob set is not run. Whatever might fit is measured.
+is more than a device holds, the knob set is not run. Whatever might fit is measured. Asked before
+anything is parallelised: once for all by an inspection, and by each trial for itself.
 """
 
 from __future__ import annotations
@@ -23,8 +24,16 @@ from saturn.training.optimizer import build_optimizer
 _PROBE_SIDES = {0: 1, 1: 16384, 2: 128, 3: 32, 4: 16}
 
 
+def rungs_of(technique: Technique, module: nn.Module, setting: Setting) -> list[list[Knobs]]:
+    """Knob sets to measure; a rung after the first only where memory was short for all before."""
+    first = list(technique.knob_sets(module, setting))
+    if not first:
+        raise ValueError(f"{type(technique).__name__}: knob_sets gave none; {{}} is one")
+    return [first, *(list(rung) for rung in technique.thriftier_knob_sets(module, setting))]
+
+
 class Fit:
-    """Which of a trial's knob sets are worth running; made before anything is parallelised."""
+    """Which of some knob sets are worth running."""
 
     def __init__(
         self,
@@ -34,26 +43,37 @@ class Fit:
         knob_sets: Iterable[Knobs],
     ) -> None:
         self._available = setting.device_memory_bytes
-        self._least: dict[str, int] = {}
+        #: What each needs at least.
+        self._least = {
+            _key(knobs): technique.least_memory_bytes(module, setting, knobs) for knobs in knob_sets
+        }
         #: The knob sets that `why_not` has spoken against, and what it said.
         self.left_out: list[tuple[Knobs, str]] = []
-        if self._available is not None:
-            for knobs in knob_sets:
-                least = technique.least_memory_bytes(module, setting, knobs)
-                if least is not None and least > self._available:
-                    self._least[_key(knobs)] = least
+
+    @property
+    def least_bytes(self) -> int | None:
+        """What the thriftiest of all needs at least; None where that of some is unknown."""
+        known = [least for least in self._least.values() if least is not None]
+        return min(known) if len(known) == len(self._least) else None
+
+    def why_none(self) -> str | None:
+        """Why none of all can fit, in words; None where some may."""
+        return self._reason(self.least_bytes)
 
     def why_not(self, knobs: Knobs) -> str | None:
         """Why these knobs can't fit, in words, so that they are left out; None where they may."""
-        least = self._least.get(_key(knobs))
-        if least is None or self._available is None:
+        reason = self._reason(self._least.get(_key(knobs)))
+        if reason is not None:
+            self.left_out.append((knobs, reason))
+        return reason
+
+    def _reason(self, least: int | None) -> str | None:
+        if least is None or self._available is None or least <= self._available:
             return None
-        reason = (
+        return (
             f"needs at least {size_text(least)} of {size_text(self._available)} a device: "
             "parameters, gradients and optimizer state; not tried"
         )
-        self.left_out.append((knobs, reason))
-        return reason
 
 
 def optimizer_state_ratio(

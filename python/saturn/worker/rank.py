@@ -13,6 +13,7 @@ import faulthandler
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import NoReturn
 
 import torch
@@ -26,6 +27,7 @@ from saturn.rank.gang import Gang
 from saturn.rank.process import device_of, settle
 from saturn.worker import black_box, load_technique, output
 from saturn.worker import spec as specs
+from saturn.worker.inspect import inspect
 from saturn.worker.lock import hold_workers_lock
 from saturn.worker.loop import train
 from saturn.worker.report import Reporter
@@ -37,9 +39,8 @@ def run(spec_path: str, rank: int) -> int:
     output.never_fail()
     faulthandler.enable()  # a crash in native code leaves its stack in the log
     spec = specs.load(spec_path)
-    reporter = Reporter(
-        spec.socket, attempt=spec.attempt, rank=rank, stop_at_step=spec.stop_at_step
-    )
+    stop_at_step = None if isinstance(spec, specs.InspectionSpec) else spec.stop_at_step
+    reporter = Reporter(spec.socket, attempt=spec.attempt, rank=rank, stop_at_step=stop_at_step)
     try:
         _work(spec, rank, reporter)
     except BaseException as error:
@@ -50,8 +51,12 @@ def run(spec_path: str, rank: int) -> int:
     return 0
 
 
-def _work(spec: specs.Spec, rank: int, reporter: Reporter) -> None:
-    definition = _definition(spec)
+def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter) -> None:
+    definition = _definition(spec.task_dir)
+    if isinstance(spec, specs.InspectionSpec):
+        settle((), num_devices=1)
+        inspect(spec, definition, reporter)
+        return
     is_black_box = spec.technique.level == "black_box"
     # A black box's one process holds all of the gang's devices, a managed rank its own.
     held = range(spec.gpus) if is_black_box else [rank]
@@ -87,9 +92,9 @@ def _limit_black_box(spec: specs.Spec) -> None:
     memory.training()
 
 
-def _definition(spec: specs.Spec) -> TaskDefinition:
+def _definition(task_dir: Path) -> TaskDefinition:
     try:
-        return definitions.load(spec.task_dir / "task.pkl")
+        return definitions.load(task_dir / "task.pkl")
     except (ImportError, AttributeError) as error:
         raise TaskError(
             f"the task's functions can't be loaded in a worker: {error}; what they are imported "

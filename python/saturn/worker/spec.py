@@ -59,18 +59,43 @@ class Spec:
         return self.task_dir / "attempts" / str(self.attempt)
 
 
-def load(path: str | Path) -> Spec:
+@dataclass(frozen=True, kw_only=True)
+class AskedPool:
+    """Devices of a type, as techniques are asked about them."""
+
+    gpu_type: str
+    gpus: tuple[int, ...]  # device counts
+    device_memory_bytes: int | None  # what each device may hold; None where that is not known
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectionSpec:
+    """One look at a task's model, on no device."""
+
+    run_dir: Path
+    task: str
+    task_dir: Path
+    attempt: int
+    techniques: tuple[TechniqueRef, ...]
+    device_kind: str  # "cpu" or "cuda"
+    pools: tuple[AskedPool, ...]
+    socket: str
+
+
+def load(path: str | Path) -> Spec | InspectionSpec:
     """Read and check a spec file; `ValueError` names the file and the field that is wrong."""
     path = Path(path)
     data = json.loads(path.read_text())
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise ValueError(f"{path}: version must be {VERSION}")
     try:
+        if data["kind"] == "inspect":
+            return _inspection(data)
         spec = _from_json(data)
     except KeyError as error:
         raise ValueError(f"{path}: field {error} is missing") from None
     if spec.kind not in ("train", "trial"):
-        raise ValueError(f"{path}: kind `{spec.kind}` is not one of train, trial")
+        raise ValueError(f"{path}: kind `{spec.kind}` is not one of inspect, train, trial")
     if spec.kind == "train" and (spec.steps is None or spec.steps < 1):
         raise ValueError(f"{path}: steps must be a positive number to train")
     if spec.stop_at_step is not None and spec.technique.level != "managed":
@@ -80,9 +105,38 @@ def load(path: str | Path) -> Spec:
     return spec
 
 
-def _from_json(data: Mapping[str, Any]) -> Spec:
-    technique = data["technique"]
+def _inspection(data: Mapping[str, Any]) -> InspectionSpec:
+    return InspectionSpec(
+        run_dir=Path(data["run_dir"]),
+        task=data["task"],
+        task_dir=Path(data["task_dir"]),
+        attempt=int(data["attempt"]),
+        techniques=tuple(_technique(data, one) for one in data["techniques"]),
+        device_kind=data["device_kind"],
+        pools=tuple(
+            AskedPool(
+                gpu_type=pool["gpu_type"],
+                gpus=tuple(pool["gpus"]),
+                device_memory_bytes=pool["device_memory_bytes"],
+            )
+            for pool in data["pools"]
+        ),
+        socket=data["socket"],
+    )
+
+
+def _technique(data: Mapping[str, Any], technique: Mapping[str, Any]) -> TechniqueRef:
     pickle = technique.get("pickle")
+    return TechniqueRef(
+        name=technique["name"],
+        level=technique["level"],
+        import_path=technique.get("import"),
+        # The runtime names it within the run directory.
+        pickle_path=Path(data["run_dir"], pickle) if pickle else None,
+    )
+
+
+def _from_json(data: Mapping[str, Any]) -> Spec:
     cores = data.get("cores")
     return Spec(
         kind=data["kind"],
@@ -90,13 +144,7 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
         task=data["task"],
         task_dir=Path(data["task_dir"]),
         attempt=int(data["attempt"]),
-        technique=TechniqueRef(
-            name=technique["name"],
-            level=technique["level"],
-            import_path=technique.get("import"),
-            # The runtime names it within the run directory.
-            pickle_path=Path(data["run_dir"], pickle) if pickle else None,
-        ),
+        technique=_technique(data, data["technique"]),
         gpus=int(data["gpus"]),
         knobs=data.get("knobs"),
         world_size=int(data["world_size"]),

@@ -29,7 +29,7 @@ from saturn.rank.memory import PeakMemory
 from saturn.rank.process import seconds_alive
 from saturn.techniques.interface import Knobs, Setting, Technique
 from saturn.training.stepper import Stepper, build_model
-from saturn.worker.fit import Fit, optimizer_state_ratio
+from saturn.worker.fit import Fit, optimizer_state_ratio, rungs_of
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
 
@@ -48,12 +48,11 @@ def trial(
         module = build_model(definition)
     built_s = time.monotonic() - began
     setting = _setting(spec, definition, gang, module)
+    # An inspection has asked the same, of the model on `meta`; and it may have failed.
     if (reason := technique.not_applicable(module, setting)) is not None:
         _report(gang, reporter, {}, {"outcome": "not_applicable", "reason": reason})
         return
-    rungs = _rungs(spec, technique, module, setting)
-    if not rungs[0]:
-        raise ValueError(f"technique `{spec.technique.name}`: knob_sets gave none; {{}} is one")
+    rungs = [[spec.knobs]] if spec.knobs is not None else rungs_of(technique, module, setting)
     fit = Fit(technique, module, setting, itertools.chain(*rungs))
     measurement = _Measurement(
         *(spec, definition, technique, gang, reporter, memory),
@@ -102,16 +101,6 @@ def _setting(spec: Spec, definition: TaskDefinition, gang: Gang, module: nn.Modu
         device_memory_bytes=min(devices, default=None),
         optimizer_state_ratio=optimizer_state_ratio(definition, module, gang.device),
     )
-
-
-def _rungs(
-    spec: Spec, technique: Technique, module: nn.Module, setting: Setting
-) -> list[list[Knobs]]:
-    """Knob sets to measure; a rung after the first only where memory was short for all before."""
-    if spec.knobs is not None:
-        return [[spec.knobs]]
-    thriftier = technique.thriftier_knob_sets(module, setting)
-    return [list(technique.knob_sets(module, setting)), *(list(rung) for rung in thriftier)]
 
 
 @dataclass(frozen=True)

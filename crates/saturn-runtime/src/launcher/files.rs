@@ -5,9 +5,9 @@ use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-use saturn_engine::{LaunchOrder, Purpose, TechniqueRef};
+use saturn_engine::{LaunchOrder, Purpose, TechniqueRef, Widths, Work};
 
-use super::protocol::{RankLaunch, Spec};
+use super::protocol::{AskedPool, InspectionSpec, RankLaunch, Spec};
 use super::strays;
 use crate::devices::{Device, Pool};
 use crate::disk::Disk;
@@ -41,8 +41,15 @@ impl Place {
         self.disk.make_directory(&directory)?;
         let devices = self.devices(order)?;
         let spec = directory.join("spec.json");
-        let json = serde_json::to_vec_pretty(&self.spec(order, &directory, &devices))
-            .map_err(|error| RuntimeError::file("write", &spec)(error.into()))?;
+        let json = match &order.work {
+            Work::Inspect { techniques, widths } => {
+                serde_json::to_vec_pretty(&self.inspection_spec(order, techniques, widths))
+            }
+            Work::Run(technique) => {
+                serde_json::to_vec_pretty(&self.spec(order, technique, &directory, &devices))
+            }
+        };
+        let json = json.map_err(|error| RuntimeError::file("write", &spec)(error.into()))?;
         self.disk.write(&spec, &json)?;
         let common = self.environment(order, &devices);
         let launches = (0..order.num_ranks).map(|rank| {
@@ -71,9 +78,44 @@ impl Place {
             .collect()
     }
 
+    fn inspection_spec<'a>(
+        &'a self,
+        order: &'a LaunchOrder,
+        techniques: &[TechniqueRef],
+        widths: &'a [Widths],
+    ) -> InspectionSpec<'a> {
+        let pools = widths.iter().map(|Widths { gpu_type, gpus }| {
+            let (limit, own) = (order.device_memory_bytes, self.pool.memory_bytes(gpu_type));
+            let device_memory_bytes = limit.into_iter().chain(own).min();
+            AskedPool { gpu_type, gpus, device_memory_bytes }
+        });
+        InspectionSpec {
+            version: 1,
+            kind: "inspect",
+            run_dir: &self.run_dir,
+            task: &order.spec.name,
+            task_dir: self.run_dir.join(&order.spec.dir),
+            attempt: order.attempt,
+            techniques: techniques.iter().map(|one| self.findable(one)).collect(),
+            device_kind: self.pool.kind(),
+            pools: pools.collect(),
+            socket: &self.socket,
+        }
+    }
+
+    /// A technique as a worker finds it: a relative path is within the run directory.
+    fn findable(&self, technique: &TechniqueRef) -> TechniqueRef {
+        let pickle = technique.pickle.as_ref().map(|pickle| self.run_dir.join(pickle));
+        TechniqueRef {
+            pickle: pickle.map(|path| path.to_string_lossy().into_owned()),
+            ..technique.clone()
+        }
+    }
+
     fn spec<'a>(
         &'a self,
         order: &'a LaunchOrder,
+        technique: &TechniqueRef,
         directory: &Path,
         devices: &[(u32, Device)],
     ) -> Spec<'a> {
@@ -82,11 +124,9 @@ impl Place {
             .iter()
             .filter_map(|(_, device)| match device {
                 Device::Core(core) => Some(vec![*core]),
-                Device::Gpu(_) => None,
+                Device::Gpu { .. } => None,
             })
             .collect();
-        // A relative path is within the run directory.
-        let pickle = order.technique.pickle.as_ref().map(|pickle| self.run_dir.join(pickle));
         Spec {
             version: 1,
             kind: if is_training { "train" } else { "trial" },
@@ -94,10 +134,7 @@ impl Place {
             task: &order.spec.name,
             task_dir: self.run_dir.join(&order.spec.dir),
             attempt: order.attempt,
-            technique: TechniqueRef {
-                pickle: pickle.map(|path| path.to_string_lossy().into_owned()),
-                ..order.technique.clone()
-            },
+            technique: self.findable(technique),
             gpus: order.strategy.gpus,
             knobs: is_training.then_some(&order.strategy.knobs),
             world_size: order.num_ranks,
@@ -124,12 +161,12 @@ impl Place {
         let visible: Vec<&str> = devices
             .iter()
             .filter_map(|(_, device)| match device {
-                Device::Gpu(uuid) => Some(uuid.as_str()),
+                Device::Gpu { uuid, .. } => Some(uuid.as_str()),
                 Device::Core(_) => None,
             })
             .collect();
         // A black-box process may use a thread for each of its slots.
-        let num_threads = if order.num_ranks == 1 { order.strategy.gpus } else { 1 };
+        let num_threads = if order.num_ranks == 1 { order.strategy.gpus.max(1) } else { 1 };
         [
             ("WORLD_SIZE", order.num_ranks.to_string()),
             ("LOCAL_WORLD_SIZE", order.num_ranks.to_string()),

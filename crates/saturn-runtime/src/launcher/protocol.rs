@@ -75,6 +75,34 @@ pub(crate) enum ToRank {
     Until { step: Option<u64> },
 }
 
+/// What the process of an inspection finds in its `spec.json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct InspectionSpec<'a> {
+    pub(crate) version: u32,
+    /// `inspect`.
+    pub(crate) kind: &'static str,
+    pub(crate) run_dir: &'a Path,
+    pub(crate) task: &'a str,
+    pub(crate) task_dir: PathBuf,
+    pub(crate) attempt: AttemptId,
+    /// The techniques that are asked.
+    pub(crate) techniques: Vec<TechniqueRef>,
+    pub(crate) device_kind: DeviceKind,
+    /// For what they are asked.
+    pub(crate) pools: Vec<AskedPool<'a>>,
+    pub(crate) socket: &'a Path,
+}
+
+/// Devices of a type, as a technique is asked about them.
+#[derive(Debug, Serialize)]
+pub(crate) struct AskedPool<'a> {
+    pub(crate) gpu_type: &'a str,
+    /// Device counts.
+    pub(crate) gpus: &'a [u32],
+    /// What each device may hold; `None` where that is not known.
+    pub(crate) device_memory_bytes: Option<u64>,
+}
+
 /// What a rank finds in its `spec.json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Spec<'a> {

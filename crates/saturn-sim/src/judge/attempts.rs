@@ -1,15 +1,20 @@
 //! Records and actions about attempts, and what the world says of their processes.
 
-use saturn_core::Gang;
+use saturn_core::{Gang, Inspection, Strategy};
 use saturn_engine::{
-    Action, AttemptEnd, AttemptId, FailureKind, Purpose, RankReport, Record, TaskEnd, TaskId,
-    devices,
+    Action, AttemptEnd, AttemptId, FailureKind, Level, Purpose, RankReport, Record, TaskEnd,
+    TaskId, TechniqueRef, devices,
 };
 
 use crate::truth::PEAK_MEMORY_BYTES;
 
 use super::books::{AttemptBook, Books};
 use super::duties::Duty;
+
+/// Models that may be looked at together.
+const MAX_LOOKS: usize = 2;
+/// Looks that may fail before a group does without.
+const MAX_FAILED_LOOKS: u32 = 2;
 
 impl Books {
     pub(super) fn stored_of_attempt(&mut self, record: &Record) {
@@ -71,7 +76,11 @@ impl Books {
             return self.wrong("numbers are given once", what);
         }
         self.newest = Some(*attempt);
-        if !self.is_sound(gang, strategy) {
+        if *purpose == Purpose::Inspection {
+            if !gang.is_empty() {
+                self.wrong("an inspection holds no device", format!("{attempt} on {gang:?}"));
+            }
+        } else if !self.is_sound(gang, strategy) {
             self.wrong("a gang is whole", format!("{attempt} on {gang:?} for {strategy:?}"));
         }
         if let Some(what) = self.why_not(*task, *purpose, record) {
@@ -116,8 +125,10 @@ impl Books {
         if held.any(|device| devices(gang).any(|other| other == device)) {
             return Some("others hold its devices".to_owned());
         }
-        if purpose == Purpose::Trial {
-            return None;
+        match purpose {
+            Purpose::Inspection => return self.why_not_looked_at(&task.group),
+            Purpose::Trial => return self.why_not_tried(&task.group, strategy, gang),
+            Purpose::Train => {}
         }
         if task.is_paused {
             return Some("it is paused".to_owned());
@@ -150,6 +161,53 @@ impl Books {
                 && place.until_step == *until_step
         });
         (!is_planned).then(|| "it is not in the plan".to_owned())
+    }
+
+    /// Why a group's model may not be looked at now.
+    fn why_not_looked_at(&self, group: &str) -> Option<String> {
+        let looks = |one: &&AttemptBook| one.purpose == Purpose::Inspection && one.end.is_none();
+        let live = || self.attempts.values().filter(looks);
+        if live().any(|one| self.tasks[one.task.0].group == group) {
+            return Some("its model is looked at already".to_owned());
+        }
+        if self.ruled_out.contains_key(group) || self.has_no_look(group) {
+            return Some("its model was looked at".to_owned());
+        }
+        (live().count() >= MAX_LOOKS).then(|| "too many models are looked at".to_owned())
+    }
+
+    /// Why a strategy may not be tried now: nobody knows yet whether it can run, or it can't.
+    fn why_not_tried(&self, group: &str, strategy: &Strategy, gang: &Gang) -> Option<String> {
+        let is_managed = |one: &TechniqueRef| one.level == Level::Managed;
+        let Some(ruled_out) = self.ruled_out.get(group) else {
+            let is_looked_at = self.config.techniques.iter().any(is_managed);
+            return (is_looked_at && !self.has_no_look(group))
+                .then(|| "its model was not looked at".to_owned());
+        };
+        let node = gang.first().and_then(|part| self.nodes.get(part.node));
+        let gpu_type = node.map(|(_, gpu_type, _)| gpu_type.clone()).unwrap_or_default();
+        ruled_out.contains(&(strategy.key(), gpu_type)).then(|| "it can't run".to_owned())
+    }
+
+    /// Whether a group does without a look at its model.
+    fn has_no_look(&self, group: &str) -> bool {
+        self.failed_looks.get(group).is_some_and(|failed| *failed >= MAX_FAILED_LOOKS)
+    }
+
+    /// A model was looked at, and what was found is what was said.
+    pub(super) fn inspected(&mut self, group: &str, inspection: &Inspection) {
+        let said = self.attempts.values().any(|one| {
+            self.tasks[one.task.0].group == group
+                && one.said.iter().any(|report| {
+                    matches!(report, RankReport::Inspected { inspection: said } if **said == *inspection)
+                })
+        });
+        if !said {
+            return self.wrong("records are true", format!("{group}: {inspection:?}"));
+        }
+        let refused = inspection.verdicts.iter().filter(|one| one.finding.outcome().is_some());
+        let ruled_out = refused.map(|one| (one.strategy(), one.gpu_type.clone())).collect();
+        self.ruled_out.insert(group.to_owned(), ruled_out);
     }
 
     pub(super) fn performed(&mut self, action: &Action) {
@@ -274,7 +332,10 @@ impl Books {
         let said_end = one.said.iter().any(|report| {
             matches!(
                 report,
-                RankReport::Finished { .. } | RankReport::Stopped { .. } | RankReport::Trial { .. }
+                RankReport::Finished { .. }
+                    | RankReport::Stopped { .. }
+                    | RankReport::Trial { .. }
+                    | RankReport::Inspected { .. }
             )
         });
         let (was_killed, cause) = (one.is_killed, one.cause);
@@ -283,7 +344,7 @@ impl Books {
             let what = format!("{id} ends at {step}, and {} were saved", book.checkpoint);
             self.wrong("no step is lost", what);
         }
-        if is_alive {
+        if is_alive && purpose != Purpose::Inspection {
             self.duties.push(Duty::SetAside(id));
         }
         let is_true = match end {
@@ -299,6 +360,10 @@ impl Books {
             self.wrong("records are true", format!("{id} ended: {end:?}"));
         }
         let AttemptEnd::Failed { failure } = end else { return };
+        if purpose == Purpose::Inspection {
+            let group = self.tasks[task.0].group.clone();
+            *self.failed_looks.entry(group).or_default() += 1;
+        }
         if purpose == Purpose::Train && self.tasks[task.0].end.is_none() {
             if !matches!(failure.kind, FailureKind::NoSpace) {
                 self.tasks[task.0].failures += 1;
@@ -328,6 +393,11 @@ impl Books {
         let before = std::mem::replace(&mut self.config.device_memory_bytes, device_memory_bytes);
         let is_wider =
             before.is_some_and(|before| device_memory_bytes.is_none_or(|limit| limit > before));
+        if before != device_memory_bytes {
+            // What fits is asked anew.
+            self.ruled_out.clear();
+        }
+        self.failed_looks.clear();
         self.set_aside.clear();
         self.ended = None;
         for task in &mut self.tasks {

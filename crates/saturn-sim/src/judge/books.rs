@@ -85,6 +85,10 @@ pub(super) struct Books {
     pub(super) newest_solve: u64,
     /// Strategies that are measured, by group.
     pub(super) measured: BTreeMap<String, BTreeSet<(StrategyKey, String)>>,
+    /// Strategies that were ruled out, by group whose model was looked at.
+    pub(super) ruled_out: BTreeMap<String, BTreeSet<(StrategyKey, String)>>,
+    /// How often looking at a group's model has failed since the driver began.
+    pub(super) failed_looks: BTreeMap<String, u32>,
 }
 
 impl Books {
@@ -108,6 +112,8 @@ impl Books {
             open_solves: BTreeSet::new(),
             newest_solve: 0,
             measured: BTreeMap::new(),
+            ruled_out: BTreeMap::new(),
+            failed_looks: BTreeMap::new(),
         }
     }
 

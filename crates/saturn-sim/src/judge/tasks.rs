@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use saturn_core::{StrategyKey, TrialOutcome};
-use saturn_engine::{Command, DeviceId, RankReport, Record, TaskId, TaskSpec};
+use saturn_engine::{Command, DeviceId, Purpose, RankReport, Record, TaskId, TaskSpec};
 
 use super::books::{Books, TaskBook};
 use super::duties::Duty;
@@ -30,6 +30,7 @@ impl Books {
                     task.excluded.insert(key.clone());
                 }
             }
+            Record::Inspected { group, inspection } => self.inspected(group, inspection),
             Record::Tried { group, gpu_type, strategy, outcome } => {
                 self.tried(group, gpu_type, &strategy.key(), outcome);
             }
@@ -175,7 +176,10 @@ impl Books {
                 Some(saturn_engine::AttemptEnd::Failed { failure })
                     if failure.kind == saturn_engine::FailureKind::Task
             );
-            one.task == id && is_task_error
+            // What a look at the model raises speaks for all that have it.
+            let is_of = one.task == id
+                || one.purpose == Purpose::Inspection && self.tasks[one.task.0].group == task.group;
+            is_of && is_task_error
         });
         if has_choice && !has_raised && task.failures < self.config.policy.max_failures {
             return Err(format!("{} was given up after {} failures", task.name, task.failures));

@@ -2,7 +2,7 @@
 
 use rand::RngExt;
 use saturn_core::TrialOutcome;
-use saturn_engine::{AttemptId, Event, FailureKind, RankReport};
+use saturn_engine::{AttemptId, Event, FailureKind, Purpose, RankReport};
 
 use super::{Happening, World};
 use crate::faults::Fault;
@@ -31,6 +31,7 @@ impl World {
         let Some(gang) = self.gangs.get(&attempt).filter(|gang| gang.turn == turn) else { return };
         match gang.phase {
             Phase::Loading => self.loaded(attempt),
+            Phase::Inspecting => self.inspected(attempt),
             Phase::Trying => self.tried(attempt),
             Phase::Training { more } => self.trained(attempt, more),
             Phase::Saving { since_s, ends } => self.saved(attempt, since_s, ends),
@@ -54,6 +55,16 @@ impl World {
         } else {
             self.train(attempt, more);
         }
+    }
+
+    fn inspected(&mut self, attempt: AttemptId) {
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        if let Some(inspection) =
+            gang.fate.inspection.clone().filter(|_| !gang.fate.loses_last_word)
+        {
+            self.say(attempt, RankReport::Inspected { inspection: Box::new(inspection) });
+        }
+        self.begin_closing(attempt);
     }
 
     fn tried(&mut self, attempt: AttemptId) {
@@ -201,6 +212,7 @@ impl World {
         if matches!(gang.phase, Phase::Closing | Phase::Still) {
             return;
         }
+        let purpose = gang.order.purpose;
         let num_live = u32::try_from(gang.live.len()).unwrap_or(1);
         let rank = rng.random_range(0..num_live.max(1));
         let peer = (rank + 1) % num_live.max(1);
@@ -213,12 +225,15 @@ impl World {
             Failure::Says { kind, .. } => match kind {
                 FailureKind::OutOfMemory => Fault::LateOutOfMemory,
                 FailureKind::NoSpace => Fault::NoSpace,
-                FailureKind::Machine => Fault::MachineError,
+                FailureKind::Machine | FailureKind::Error => Fault::MachineError,
                 _ => Fault::TaskError,
             },
             Failure::EchoOnly => Fault::EchoOnly,
             Failure::Hang => Fault::Hang,
         };
+        if purpose == Purpose::Inspection {
+            self.hit(Fault::InspectionFails);
+        }
         self.hit(fault);
         let echo = FailureKind::PeerLost;
         match failure {

@@ -43,6 +43,7 @@ codes! {
     WaitsRelease "waits_release" "its user wants no training before a time that is to come",
     WaitsRetry "waits_retry" "it failed, and is tried again after a wait",
     WaitsSpace "waits_space" "the disk was full, and is tried again after a wait",
+    WaitsInspection "waits_inspection" "its model, or one like it, is looked at",
     WaitsTrials "waits_trials" "its strategies are being measured",
     WaitsTrialDevices "waits_trial_devices" "its strategies are to be measured, and the devices for that are taken",
     WaitsPlan "waits_plan" "it is measured, and the next plan will have a place for it",

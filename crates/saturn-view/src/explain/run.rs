@@ -57,6 +57,10 @@ fn stands(state: &State, expected: &Expected) -> Reason {
             format!("The run measures: {num_known} of {}; {tasks}.", count(num_all, "trial"));
         return Reason::new(Code::RunMeasures, text);
     }
+    if counts.inspecting > 0 {
+        let text = format!("The run looks at what can run: {tasks}.");
+        return Reason::new(Code::RunMeasures, text);
+    }
     if counts.open() == 0 {
         let text = format!("Every task has ended, and more may come: {tasks}.");
         return Reason::new(Code::RunIdle, text);
@@ -66,7 +70,8 @@ fn stands(state: &State, expected: &Expected) -> Reason {
     }
     let open = || state.task_ids().filter(|task| !state.has_ended(*task));
     let can_run = |task| state.fits_pool(task) || state.stage(task) == Stage::Paused;
-    if trials.open == 0 && !open().any(can_run) || state.num_devices() == 0 {
+    let to_measure = trials.open + state.num_to_inspect();
+    if to_measure == 0 && !open().any(can_run) || state.num_devices() == 0 {
         let text =
             format!("No task can run on the {} that there are: {tasks}.", words::pool_of(state));
         return Reason::new(Code::RunNoRoom, text);

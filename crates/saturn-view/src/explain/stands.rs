@@ -48,7 +48,10 @@ fn ended(state: &State, history: &History, task: TaskId, end: &TaskEnd) -> Reaso
         }
         TaskEnd::Failed { error, .. } => {
             let error = first_line(error);
-            let failure = last_attempt(history, task).and_then(failure_of);
+            let failure = match last_attempt(history, task) {
+                None if has_raised(state, history, task) => Some(FailureKind::Task),
+                last => last.and_then(failure_of),
+            };
             let (code, why) = match failure {
                 // Its last strategy was excluded, and none is left; or none could ever run it.
                 None
@@ -226,6 +229,15 @@ fn retry(state: &State, history: &History, task: TaskId) -> Reason {
 fn without_place(state: &State, history: &History, task: TaskId) -> Vec<Reason> {
     let name = state.name(task);
     let group = state.task(task).group;
+    let inspection = &state.groups[group].inspection;
+    if inspection.attempt.is_some() || state.is_to_inspect(group) {
+        let text = if inspection.attempt.is_some() {
+            format!("{name}'s model is looked at, to see what can run it.")
+        } else {
+            format!("{name}'s model is to be looked at, after others.")
+        };
+        return vec![Reason::new(Code::WaitsInspection, text)];
+    }
     let trials = &state.groups[group].trials;
     let num_running = trials.values().filter(|trial| trial.attempt.is_some()).count();
     let num_open = state.open_trials().filter(|(one, _)| *one == group).count();
@@ -294,6 +306,8 @@ fn at_place(state: &State, expected: &Expected, place: &Place, is_only: bool) ->
     let mut others: BTreeMap<TaskId, &str> = BTreeMap::new();
     for attempt in holders.iter().filter_map(|id| state.attempts.get(id)) {
         let (what, end_s) = match attempt.purpose {
+            // It holds no device.
+            Purpose::Inspection => continue,
             Purpose::Trial => ("is measured", None),
             Purpose::Train if attempt.stopping.is_some() => ("stops", None),
             Purpose::Train => ("trains", expected.times(attempt.task).map(|(_, end_s)| end_s)),
@@ -363,6 +377,16 @@ fn before<'a>(state: &'a State, place: &Place) -> impl Iterator<Item = (usize, &
 
 fn last_attempt(history: &History, task: TaskId) -> Option<&PastAttempt> {
     history.training(task).next_back().map(|(_, last)| last)
+}
+
+/// Whether the functions of a task, or of one like it, raised when its model was looked at.
+fn has_raised(state: &State, history: &History, task: TaskId) -> bool {
+    let group = state.task(task).group;
+    history.attempts.values().any(|one| {
+        one.purpose == Purpose::Inspection
+            && state.task(one.task).group == group
+            && failure_of(one) == Some(FailureKind::Task)
+    })
 }
 
 fn failure_of(attempt: &PastAttempt) -> Option<FailureKind> {

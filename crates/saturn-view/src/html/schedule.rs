@@ -146,7 +146,7 @@ fn attempt_bar(report: &Report, attempt: &AttemptReport, zero_s: f64) -> Bar {
     let strategy = technique_on(&attempt.technique, attempt.gpus);
     let how = attempt.how.as_deref().unwrap_or("running");
     let class = match (attempt.purpose, how) {
-        (AttemptPurpose::Trial, _) => "trial",
+        (AttemptPurpose::Inspection | AttemptPurpose::Trial, _) => "trial",
         (AttemptPurpose::Train, "failed" | "killed" | "lost" | "abandoned") => "failed",
         (AttemptPurpose::Train, _) => "",
     };
@@ -156,6 +156,7 @@ fn attempt_bar(report: &Report, attempt: &AttemptReport, zero_s: f64) -> Bar {
     };
     let error = attempt.error.as_ref().map(|error| format!("\n{error}")).unwrap_or_default();
     let purpose = match attempt.purpose {
+        AttemptPurpose::Inspection => "inspection",
         AttemptPurpose::Trial => "trial",
         AttemptPurpose::Train => "attempt",
     };

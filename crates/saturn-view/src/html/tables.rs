@@ -55,6 +55,8 @@ fn task_row(index: usize, task: &TaskReport, zero_s: f64) -> Markup {
         TaskReportStatus::Paused => ("warn", "paused"),
         TaskReportStatus::Waiting => ("", "waiting"),
         TaskReportStatus::Measuring => ("", "measuring"),
+        TaskReportStatus::Inspecting => ("", "inspecting"),
+        TaskReportStatus::Unmeasured => ("", "to be measured"),
     };
     let steps = match task.steps {
         Some(steps) if steps != task.step => format!("{} / {steps}", task.step),

@@ -1,4 +1,5 @@
-//! The report's trials: when each ran, what was measured, and why the others can't run.
+//! The report's trials: when each ran, what was measured, and why the others can't run. What was
+//! ruled out by a look at the model, and never run, is one line for all tasks that perform alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +7,9 @@ use maud::{Markup, html};
 use saturn_core::TrialOutcome;
 
 use super::{not_shown, schedule, task_class};
+use crate::inspected::{ruled_out, size};
 use crate::report::{Report, TrialReport};
-use crate::units::{bytes, step_time};
+use crate::units::{bytes, count, step_time};
 use crate::words::technique_on;
 
 /// Rows of each table.
@@ -37,7 +39,8 @@ fn measurements(report: &Report) -> Markup {
     for trial in &report.trials {
         rows.entry(trial.task).or_default().insert(column(report, trial), trial);
     }
-    let columns: BTreeSet<Column<'_>> = rows.values().flat_map(BTreeMap::keys).copied().collect();
+    let run = rows.values().flatten().filter(|(_, trial)| !trial.ruled_out);
+    let columns: BTreeSet<Column<'_>> = run.map(|(column, _)| *column).collect();
     let types: BTreeSet<&str> = columns.iter().map(|(gpu_type, ..)| *gpu_type).collect();
     let heading = |(gpu_type, technique, gpus): &Column<'_>| {
         let name = report.techniques.get(*technique).map_or("?", String::as_str);
@@ -47,7 +50,8 @@ fn measurements(report: &Report) -> Markup {
     html! {
         p.note {
             "Seconds a step and peak memory of each task under each strategy; the fastest is bold. A task \
-             speaks for all that perform alike by construction."
+             speaks for all that perform alike by construction. What a look at the model has ruled out for \
+             all of them has no column."
         }
         div.scroll {
             table {
@@ -132,10 +136,16 @@ fn cannot_run(outcome: &TrialOutcome) -> (&'static str, &'static str, &str) {
     }
 }
 
-/// Why strategies can't run, each task's equal reasons together.
+/// Why strategies can't run: what was ruled out on one line a task, then each task's equal reasons
+/// together.
 fn reasons(report: &Report) -> Markup {
     let mut reasons: Vec<(usize, &TrialOutcome, Vec<String>)> = Vec::new();
+    let mut never_run: BTreeMap<usize, Vec<&TrialReport>> = BTreeMap::new();
     for trial in &report.trials {
+        if trial.ruled_out {
+            never_run.entry(trial.task).or_default().push(trial);
+            continue;
+        }
         let Some(outcome) = &trial.result else { continue };
         if matches!(outcome, TrialOutcome::Measured { .. }) {
             continue;
@@ -148,7 +158,7 @@ fn reasons(report: &Report) -> Markup {
             None => reasons.push((trial.task, outcome, vec![strategy])),
         }
     }
-    if reasons.is_empty() {
+    if reasons.is_empty() && never_run.is_empty() {
         return Markup::default();
     }
     html! {
@@ -159,13 +169,46 @@ fn reasons(report: &Report) -> Markup {
                     tr { th { "task" } th { "strategies" } th { "outcome" } th { "reason" } }
                 }
                 tbody {
+                    @for (task, trials) in never_run.iter().take(MAX_ROWS) {
+                        (never_run_row(report, *task, trials))
+                    }
                     @for (task, outcome, strategies) in reasons.iter().take(MAX_ROWS) {
                         (reason_row(report, *task, outcome, strategies))
                     }
                 }
             }
         }
+        (not_shown(never_run.len().saturating_sub(MAX_ROWS), "task"))
         (not_shown(reasons.len().saturating_sub(MAX_ROWS), "reason"))
+    }
+}
+
+/// What was never run for a task and those like it; the reasons are there for whoever asks.
+fn never_run_row(report: &Report, task: usize, trials: &[&TrialReport]) -> Markup {
+    let found = report.inspections.iter().find(|one| one.task == task);
+    let found = found.map(|one| &one.found);
+    html! {
+        tr data-task=(task) {
+            td.task { i.dot.(task_class(task)) {} (report.task_name(task)) }
+            td { (found.and_then(ruled_out).unwrap_or_default()) }
+            td.dim { "never run" }
+            td.why {
+                (found.map(size).unwrap_or_default())
+                details {
+                    summary { (count(trials.len(), "reason")) }
+                    ul {
+                        @for trial in trials {
+                            @if let Some(outcome) = &trial.result {
+                                li {
+                                    (technique_on(&trial.technique, trial.gpus)) " on "
+                                    (trial.gpu_type) ": " (cannot_run(outcome).2)
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
 }
 

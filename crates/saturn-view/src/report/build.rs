@@ -6,8 +6,8 @@ use saturn_engine::{
 };
 
 use super::{
-    AttemptPurpose, AttemptReport, DeviceReport, LossPoint, PlanReport, PlannedReport, Report,
-    RunStatus, TaskReport, TaskReportStatus, Totals, TrialReport, VERSION,
+    AttemptPurpose, AttemptReport, DeviceReport, InspectionReport, LossPoint, PlanReport,
+    PlannedReport, Report, RunStatus, TaskReport, TaskReportStatus, Totals, TrialReport, VERSION,
 };
 use crate::history::{History, PastAttempt};
 use crate::outcome::{
@@ -42,6 +42,7 @@ impl Report {
                 .zip(losses)
                 .map(|(id, losses)| task(state, history, id, losses))
                 .collect(),
+            inspections: inspections(state),
             trials: trials(state),
             attempts: history.attempts.iter().map(|(id, one)| attempt(state, *id, one)).collect(),
         }
@@ -181,6 +182,8 @@ fn task(state: &State, history: &History, id: TaskId, losses: Vec<LossPoint>) ->
 
 fn status(stage: Stage) -> TaskReportStatus {
     match stage {
+        Stage::Unmeasured => TaskReportStatus::Unmeasured,
+        Stage::Inspecting => TaskReportStatus::Inspecting,
         Stage::Measuring => TaskReportStatus::Measuring,
         Stage::Waiting => TaskReportStatus::Waiting,
         Stage::Running => TaskReportStatus::Running,
@@ -189,6 +192,15 @@ fn status(stage: Stage) -> TaskReportStatus {
         Stage::Failed => TaskReportStatus::Failed,
         Stage::Cancelled => TaskReportStatus::Cancelled,
     }
+}
+
+fn inspections(state: &State) -> Vec<InspectionReport> {
+    let of_group = |group: &saturn_engine::Group| {
+        let speaks_for: Vec<usize> = group.tasks.iter().map(|task| task.0).collect();
+        let found = group.inspection.found.as_deref()?.clone();
+        Some(InspectionReport { task: *speaks_for.first()?, speaks_for, found })
+    };
+    state.groups.iter().filter_map(of_group).collect()
 }
 
 fn trials(state: &State) -> Vec<TrialReport> {
@@ -203,6 +215,7 @@ fn trials(state: &State) -> Vec<TrialReport> {
             gpu_type: key.gpu_type.clone(),
             knobs: trial.strategy.knobs.clone(),
             reused: trial.reused,
+            ruled_out: !trial.reused && group.is_ruled_out(key),
             result: trial.outcome.clone(),
         });
         trials.collect()
@@ -229,6 +242,7 @@ fn attempt(state: &State, id: AttemptId, attempt: &PastAttempt) -> AttemptReport
         attempt: id.0,
         task: attempt.task.0,
         purpose: match attempt.purpose {
+            Purpose::Inspection => AttemptPurpose::Inspection,
             Purpose::Trial => AttemptPurpose::Trial,
             Purpose::Train => AttemptPurpose::Train,
         },

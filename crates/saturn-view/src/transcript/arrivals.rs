@@ -270,31 +270,38 @@ fn what_holds(state: &State) -> String {
     format!("{} still hold{elsewhere}; {num_open} to run", count(num_holding, "trial"))
 }
 
-/// `28 trials to run: 4 tasks are measured and speak for 12; 3 known from an earlier search`. `None`
-/// where there is none.
+/// `28 trials to run: 4 tasks are measured and speak for all 12`; `4 tasks are measured and speak for all
+/// 12` while it is not known what can be tried. `None` where nothing is to be measured.
 fn to_measure(state: &State, num_to_run: usize) -> Option<String> {
     let trials = TrialCounts::of(state);
-    if num_to_run + trials.reused == 0 {
+    let is_looking = state.num_to_inspect() > 0
+        || state.groups.iter().any(|group| group.inspection.attempt.is_some());
+    if num_to_run + trials.reused == 0 && !is_looking {
         return None;
     }
     let open = state.groups.iter().filter(|group| group.num_open > 0);
     let (num_groups, num_tasks) =
         open.fold((0, 0), |(groups, tasks), group| (groups + 1, tasks + group.num_open));
-    let alike = if num_to_run > 0 && num_groups < num_tasks {
+    let speaks = (num_groups < num_tasks).then(|| {
         format!(
-            ": {} measured {} for all {num_tasks}, the others perform alike by construction",
+            "{} measured {} for all {num_tasks}, the others perform alike by construction",
             count(num_groups, "task"),
             if num_groups == 1 { "speaks" } else { "speak" },
         )
-    } else {
-        String::new()
+    });
+    let text = match speaks {
+        Some(speaks) if is_looking => speaks,
+        None if is_looking => format!("{} to be measured", count(num_groups, "task")),
+        Some(speaks) if num_to_run > 0 => {
+            format!("{} to run: {speaks}", count(num_to_run, "trial"))
+        }
+        _ => format!("{} to run", count(num_to_run, "trial")),
     };
-    let reused = if trials.reused > 0 {
-        format!("; {} known from an earlier search", trials.reused)
-    } else {
-        String::new()
+    let reused = match trials.reused {
+        0 => String::new(),
+        number => format!("; {} known from an earlier search", count(number, "trial")),
     };
-    Some(format!("{} to run{alike}{reused}", count(num_to_run, "trial")))
+    Some(text + &reused)
 }
 
 /// `not before 1:00, after base`: what is wished of a task's time; empty where nothing is.

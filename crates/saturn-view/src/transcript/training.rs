@@ -54,6 +54,9 @@ impl Transcript {
         now_s: f64,
     ) -> Vec<String> {
         let Some(ended) = history.attempts.get(&id) else { return Vec::new() };
+        if let (Purpose::Inspection, AttemptEnd::Failed { failure }) = (ended.purpose, end) {
+            return self.inspection_failed(state, ended.task, failure, now_s);
+        }
         if ended.purpose != Purpose::Train && *end != AttemptEnd::Abandoned {
             return Vec::new();
         }
@@ -74,11 +77,14 @@ impl Transcript {
                 vec![self.line(now_s, &self.paint.warn("lost"), &text)]
             }
             AttemptEnd::Abandoned => {
-                let text = format!(
-                    "{name}  attempt {id}: its processes were killed and live on; {} not used until \
-                     they are gone",
-                    words::on_devices(&state.cluster, &ended.gang),
-                );
+                let until = if ended.gang.is_empty() {
+                    String::new()
+                } else {
+                    let devices = words::on_devices(&state.cluster, &ended.gang);
+                    format!("; {devices} not used until they are gone")
+                };
+                let text =
+                    format!("{name}  attempt {id}: its processes were killed and live on{until}");
                 vec![self.line(now_s, &self.paint.bad("abandon"), &text)]
             }
             AttemptEnd::Failed { failure } => {

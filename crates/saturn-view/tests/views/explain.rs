@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use saturn_core::{Gang, Node};
 use saturn_engine::{
     AttemptEnd, FailureKind, Mode, NodeId, PlanSource, Purpose, RankFailure, Record, RunEnd,
-    StopReason, TaskEnd, TaskId, TaskSpec, Wishes,
+    StopReason, TaskEnd, TaskId, TaskSpec, Wishes, no_strategy,
 };
 use saturn_view::{Code, Explanation, Paint, explain};
 
@@ -60,6 +60,20 @@ fn given_up(kind: FailureKind) -> Script {
     let error = "OSError: it went wrong".to_owned();
     let end = TaskEnd::Failed { error, traceback: String::new() };
     script.tell(20.0, Record::TaskEnded { task: VIT, end });
+    script
+}
+
+/// A new task whose model can't be built.
+fn refused_at_a_look() -> Script {
+    let mut script = training();
+    let task = script.add(20.0, scripted::task("other", 500, "other"));
+    let attempt = script.launch_on(20.0, task.0, Purpose::Inspection, no_strategy(), Vec::new());
+    let (error, traceback) = ("get_model raised OSError: no".to_owned(), String::new());
+    let failure = RankFailure { rank: 0, kind: FailureKind::Task, error: error.clone(), traceback };
+    let end = AttemptEnd::Failed { failure };
+    script.tell(20.5, Record::Ended { attempt, end, step: 0, step_s: None });
+    let end = TaskEnd::Failed { error, traceback: String::new() };
+    script.tell(20.5, Record::TaskEnded { task, end });
     script
 }
 
@@ -136,6 +150,12 @@ fn stages() -> Vec<(Code, Explanation)> {
     let mut script = training();
     script.add(20.0, scripted::task("other", 500, "other"));
     script.add(20.0, scripted::task("another", 500, "other"));
+    add(Code::WaitsInspection, &script, LATE, 20.0);
+    let look = script.launch_on(20.0, 2, Purpose::Inspection, no_strategy(), Vec::new());
+    add(Code::WaitsInspection, &script, TaskId(3), 20.0);
+    let end = AttemptEnd::Lost;
+    script.tell(20.0, Record::Ended { attempt: look, end, step: 0, step_s: None });
+    script.inspections();
     add(Code::WaitsTrialDevices, &script, LATE, 20.0);
     script.launch_on(20.0, 2, Purpose::Trial, strategy("ddp", 1), on(0, &[1]));
     add(Code::WaitsTrials, &script, LATE, 20.5);
@@ -170,6 +190,7 @@ fn stages() -> Vec<(Code, Explanation)> {
     add(Code::FailedNoStrategy, &five(true), TaskId(4), 51.4);
     add(Code::FailedNoStrategy, &given_up(FailureKind::OutOfMemory), VIT, 21.0);
     add(Code::FailedOwnCode, &given_up(FailureKind::Task), VIT, 21.0);
+    add(Code::FailedOwnCode, &refused_at_a_look(), LATE, 21.0);
     add(Code::FailedTooOften, &given_up(FailureKind::Stalled), VIT, 21.0);
     add(Code::Cancelled, &cancelled(), GPT, 22.0);
     add(Code::CancelledPredecessor, &cancelled(), LATE, 22.0);
@@ -227,7 +248,7 @@ fn strategies() -> Vec<Explanation> {
     let reason = "out of memory at step 3".to_owned();
     excluded.tell(30.0, Record::Excluded { task: TaskId(2), key, reason });
     let mut untried = Script::new();
-    untried.some_trials(7);
+    untried.some_trials(6);
     let mut wide = late(Wishes::default(), Some(vec![1]));
     ended(&mut wide, GPT, AttemptEnd::Lost, 0, 20.5);
     wide.tell(20.5, Record::NodeLeft { node: NodeId(1), reason: "it went".to_owned() });

@@ -27,7 +27,7 @@ fn before_the_first_worker_has_started() {
 #[test]
 fn while_trials_run() {
     let mut script = Script::new();
-    script.some_trials(7);
+    script.some_trials(6);
     insta::assert_snapshot!(shown(&script, 9.0, 110, 20));
     insta::assert_snapshot!(
         "trials_counter",

@@ -4,11 +4,13 @@
 
 use std::num::NonZeroU64;
 
-use saturn_core::{Gang, Knobs, Node, Placement, PlanStatus, Strategy, TrialOutcome};
+use saturn_core::{
+    Finding, Gang, Inspection, Knobs, Node, Placement, PlanStatus, Strategy, TrialOutcome, Verdict,
+};
 use saturn_engine::{
     Allowed, AttemptEnd, AttemptId, DeviceKind, FailureKind, Level, Mode, NodeId, Place,
     PlanSource, Policy, Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan, State,
-    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, TrialKey, Wishes,
+    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, TrialKey, Wishes, no_strategy,
 };
 use saturn_view::History;
 
@@ -63,6 +65,33 @@ fn tasks() -> [TaskSpec; 5] {
         task("vit <b64>", 150, "vit-b64"),
         task("broken", 100, "broken"),
     ]
+}
+
+/// What the look at a group's model finds: `fsdp` can't run `gpt-b8` on one device.
+fn inspection(group: &str) -> Inspection {
+    let verdicts = ["ddp", "fsdp"].into_iter().flat_map(|technique| {
+        let is_refused = group == "gpt-b8" && technique == "fsdp";
+        (1..=2).map(move |gpus| Verdict {
+            technique: technique.to_owned(),
+            gpus,
+            gpu_type: "cpu".to_owned(),
+            finding: if is_refused && gpus == 1 {
+                Finding::NotApplicable { reason: "one device leaves nothing to split".to_owned() }
+            } else {
+                Finding::CanRun { least_memory_bytes: Some(200_000_000), knob_sets: 2 }
+            },
+        })
+    });
+    Inspection {
+        parameters: 24_100_000,
+        parameter_bytes: 96_400_000,
+        trainable_bytes: 96_400_000,
+        layers: Some(12),
+        checkpoint_bytes: 289_200_000,
+        optimizer_state_ratio: 2.0,
+        batches_per_epoch: Some(56),
+        verdicts: verdicts.collect(),
+    }
 }
 
 /// A state and a history, and the records taken into them so far with their times.
@@ -156,6 +185,23 @@ impl Script {
         self.launch_on(now_s, task.0, Purpose::Trial, strategy, gang)
     }
 
+    /// Looks at every model that is to be looked at, in no time.
+    pub(crate) fn inspections(&mut self) {
+        let at_s = self.state.now_s;
+        for group in 0..self.state.groups.len() {
+            if !self.state.is_to_inspect(group) {
+                continue;
+            }
+            let key = self.state.groups[group].key.clone();
+            let task = self.state.groups[group].tasks[0];
+            let attempt =
+                self.launch_on(at_s, task.0, Purpose::Inspection, no_strategy(), Vec::new());
+            self.tell(at_s, Record::Inspected { inspection: inspection(&key), group: key });
+            let end = AttemptEnd::Finished;
+            self.tell(at_s, Record::Ended { attempt, end, step: 0, step_s: None });
+        }
+    }
+
     /// All trials, from 1 s to 17 s, and the task that can't run given up.
     pub(crate) fn trials(&mut self) {
         self.some_trials(usize::MAX);
@@ -169,6 +215,7 @@ impl Script {
 
     /// The first `number` trials, one a second; if more are left, the next has been launched.
     pub(crate) fn some_trials(&mut self, number: usize) {
+        self.inspections();
         let mut from_s = self.state.now_s.floor() + 1.0;
         for (group, key) in self.open_trials().into_iter().take(number) {
             self.trial(from_s, group, &key);

@@ -1,0 +1,158 @@
+"""Look at a task's model once, on no device: how large it is, and what can't run it.
+
+Every managed technique is asked for every device count, so that no gang is launched to say no. The
+model is built on torch's `meta` device, where parameters have shapes and no memory; for real where
+it can't be, or where a technique can't look at it there. The loader's first batch is fetched too: a
+task whose functions raise is told of that now, and not by trial after trial.
+
+A technique that raises is left to its trials, which tell the whole story.
+"""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import torch
+from torch import nn
+
+from saturn.data.slices import Position
+from saturn.definition import TaskDefinition
+from saturn.rank.exceptions import TaskError
+from saturn.techniques import memory_bounds
+from saturn.techniques.interface import Setting, Technique
+from saturn.techniques.model.layers import repeated_layers
+from saturn.training.stepper import build_data, build_model
+from saturn.worker import load_technique
+from saturn.worker.fit import Fit, optimizer_state_ratio, rungs_of
+from saturn.worker.report import Reporter
+from saturn.worker.spec import InspectionSpec, TechniqueRef
+
+#: Optimizer state is looked at on stand-ins, here.
+_CPU = torch.device("cpu")
+
+
+def inspect(spec: InspectionSpec, definition: TaskDefinition, reporter: Reporter) -> None:
+    """Look, and report what was found. The task's own errors are raised."""
+    with reporter.alive_while_computing():
+        model = _Model(definition)
+        module = model.module
+        ratio = optimizer_state_ratio(definition, module, _CPU)
+        found = _sizes(module, ratio)
+        found["batches_per_epoch"] = _look_at_data(definition, reporter)
+        found["verdicts"] = list(_verdicts(spec, definition, model, ratio))
+    reporter.send({"type": "inspected", "inspection": found})
+
+
+class _Model:
+    """The task's model, in whatever form a technique can look at it."""
+
+    def __init__(self, definition: TaskDefinition) -> None:
+        self._definition = definition
+        shapes = _on_meta(definition)
+        #: On `meta` where it can be there; else for real.
+        self.module = build_model(definition) if shapes is None else shapes
+        self._real = None if _is_on_meta(self.module) else self.module
+
+    @property
+    def real(self) -> nn.Module:
+        """With its weights; built when they are first asked for."""
+        if self._real is None:
+            self._real = build_model(self._definition)
+        return self._real
+
+
+def _on_meta(definition: TaskDefinition) -> nn.Module | None:
+    try:
+        with torch.device("meta"):
+            module = build_model(definition)
+    except Exception:  # a constructor that looks at values; for real it may do well
+        return None
+    return module if _is_on_meta(module) else None
+
+
+def _is_on_meta(module: nn.Module) -> bool:
+    return all(parameter.is_meta for parameter in module.parameters())
+
+
+def _sizes(module: nn.Module, ratio: float) -> dict[str, Any]:
+    sizes = memory_bounds.sizes([module])
+    buffers = sum(buffer.nbytes for buffer in module.buffers())
+    return {
+        "parameters": sum(parameter.numel() for parameter in module.parameters()),
+        "parameter_bytes": sizes.parameters,
+        "trainable_bytes": sizes.trainable,
+        "layers": len(repeated_layers(module)) or None,
+        "checkpoint_bytes": sizes.parameters + buffers + int(sizes.trainable * ratio),
+        "optimizer_state_ratio": ratio,
+    }
+
+
+def _look_at_data(definition: TaskDefinition, reporter: Reporter) -> int | None:
+    """Fetch one batch; returns how many an epoch has, where the loader has a length."""
+    data = build_data(definition, _CPU, reporter.note)
+    with closing(data.slices(Position())) as slices:
+        next(slices)
+    return data.batches_per_epoch
+
+
+def _verdicts(
+    spec: InspectionSpec, definition: TaskDefinition, model: _Model, ratio: float
+) -> Iterator[dict[str, Any]]:
+    for ref in spec.techniques:
+        if (technique := _load(ref, definition)) is None:
+            continue
+        for pool in spec.pools:
+            for gpus in pool.gpus:
+                setting = Setting(
+                    gpus=gpus,
+                    device_kind=spec.device_kind,
+                    hints=definition.hints,
+                    precision=definition.precision,
+                    device_memory_bytes=pool.device_memory_bytes,
+                    optimizer_state_ratio=ratio,
+                )
+                finding = _finding(technique, model, setting)
+                if finding is not None:
+                    asked = {"technique": ref.name, "gpus": gpus, "gpu_type": pool.gpu_type}
+                    yield {**asked, "finding": finding}
+
+
+def _load(ref: TechniqueRef, definition: TaskDefinition) -> Technique | None:
+    try:
+        technique = load_technique.managed(ref)
+    except Exception:
+        traceback.print_exc()  # into the log; a trial will tell
+        return None
+    technique.hints = definition.hints
+    return technique
+
+
+def _finding(technique: Technique, model: _Model, setting: Setting) -> dict[str, Any] | None:
+    """What `technique` says of the model there; None where it can't say."""
+    try:
+        return _ask(technique, model.module, setting)
+    except Exception:  # on `meta` perhaps for want of values
+        traceback.print_exc()
+    try:
+        return _ask(technique, model.real, setting)
+    except TaskError:
+        raise
+    except Exception:
+        traceback.print_exc()
+        return None
+
+
+def _ask(technique: Technique, module: nn.Module, setting: Setting) -> dict[str, Any]:
+    reason = technique.not_applicable(module, setting)
+    if reason is not None:
+        return {"not_applicable": {"reason": reason}}
+    knob_sets = list(itertools.chain(*rungs_of(technique, module, setting)))
+    fit = Fit(technique, module, setting, knob_sets)
+    if (detail := fit.why_none()) is not None:
+        return {"out_of_memory": {"detail": detail}}
+    can_run = {"least_memory_bytes": fit.least_bytes, "knob_sets": len(knob_sets)}
+    return {"can_run": can_run}
