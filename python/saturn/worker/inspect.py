@@ -123,12 +123,10 @@ def _verdicts(
 
 def _load(ref: TechniqueRef, definition: TaskDefinition) -> Technique | None:
     try:
-        technique = load_technique.managed(ref)
+        return load_technique.of_task(ref, definition)
     except Exception:
         traceback.print_exc()  # into the log; a trial will tell
         return None
-    technique.hints = definition.hints
-    return technique
 
 
 def _finding(technique: Technique, model: _Model, setting: Setting) -> dict[str, Any] | None:
