@@ -15,7 +15,7 @@ use crate::config::Level;
 use crate::engine::Engine;
 use crate::event::Action;
 use crate::forecast::staying;
-use crate::ids::{AttemptId, TaskId, devices};
+use crate::ids::{AttemptId, TaskId};
 use crate::record::{Place, Purpose, Record, StopReason};
 use crate::state::TaskStatus;
 use crate::timers::Timer;
@@ -25,7 +25,12 @@ impl Engine {
     pub(crate) fn follow_plan(&mut self, now_s: f64) {
         while let Some(device) = self.queues.take_changed() {
             if let Some(index) = self.queues.front(&self.state, device) {
+                self.idle.remove(device);
                 self.try_start(index, now_s);
+            } else if self.state.is_free(device) {
+                self.idle.add(device);
+            } else {
+                self.idle.remove(device);
             }
         }
     }
@@ -41,9 +46,7 @@ impl Engine {
         {
             return;
         }
-        let is_clear = devices(&place.gang)
-            .all(|device| self.state.is_free(device) && !self.kept_for_trials.contains(&device));
-        if is_clear && self.queues.is_first(&self.state, index) {
+        if self.are_at_hand(&place.gang) && self.queues.is_first(&self.state, index) {
             let Place { strategy, gang, until_step, .. } = place;
             let strategy = Arc::unwrap_or_clone(strategy);
             self.launch(task, Purpose::Train, strategy, (gang, until_step), now_s);

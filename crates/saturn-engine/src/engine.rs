@@ -16,7 +16,8 @@ use saturn_core::{Cluster, Gang, Node, Strategy, StrategyKey};
 use crate::config::{Mode, RunConfig};
 use crate::event::{Action, Event, FailureKind, RankFailure, RankReport};
 use crate::health::Blame;
-use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
+use crate::idle::Idle;
+use crate::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 use crate::planning::Planning;
 use crate::queues::Queues;
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, StopReason};
@@ -41,6 +42,7 @@ pub struct Engine {
     pub(crate) planning: Planning,
     pub(crate) timers: Timers,
     pub(crate) queues: Queues,
+    pub(crate) idle: Idle,
     pub(crate) blame: Blame,
     /// Whether anything has changed that trials wait for.
     pub(crate) trials_changed: bool,
@@ -80,6 +82,7 @@ impl Engine {
             planning: Planning::at(state.now_s),
             timers: Timers::default(),
             queues: state.plan.as_ref().map(Queues::of).unwrap_or_default(),
+            idle: Idle::default(),
             blame: Blame::default(),
             trials_changed: true,
             kept_for_trials: BTreeSet::new(),
@@ -182,11 +185,14 @@ impl Engine {
 
     fn note(&mut self, record: &Record) {
         match record {
-            Record::Launched { attempt, .. } => {
+            Record::Launched { attempt, gang, .. } => {
                 if let Some(at_s) =
                     self.state.attempts.get(attempt).and_then(|one| self.overdue_at_s(one))
                 {
                     self.timers.set(at_s, Timer::Attempt(*attempt));
+                }
+                for device in devices(gang) {
+                    self.queues.touch(device);
                 }
             }
             Record::TaskAdded { task, .. } => {
@@ -218,6 +224,7 @@ impl Engine {
             | Record::TakenBack { .. }
             | Record::Resumed { .. } => {
                 self.note_dropped();
+                self.note_pool(record);
                 self.trials_changed = true;
                 // Which trials are wanted rests on the widest nodes alone.
                 let is_resumed = matches!(record, Record::Resumed { .. });
@@ -231,6 +238,23 @@ impl Engine {
         }
     }
 
+    /// Devices may be usable that were not, or the other way round.
+    fn note_pool(&mut self, record: &Record) {
+        let nodes = match record {
+            Record::NodeJoined { node, .. }
+            | Record::NodeLeft { node, .. }
+            | Record::SetAside { node, .. }
+            | Record::TakenBack { node, .. } => node.0..node.0 + 1,
+            _ => 0..self.state.nodes.len(),
+        };
+        for node in nodes {
+            let num_devices = self.state.nodes.get(node).map_or(0, |node| node.devices.len());
+            for device in (0u32..).take(num_devices) {
+                self.queues.touch(DeviceId { node: NodeId(node), device });
+            }
+        }
+    }
+
     /// Places may have left the plan: then the queues are laid out anew.
     fn note_dropped(&mut self) {
         let num_places = self.state.plan.as_ref().map_or(0, |plan| plan.places.len());
@@ -240,7 +264,12 @@ impl Engine {
     }
 
     fn lay_out_queues(&mut self) {
-        self.queues = self.state.plan.as_ref().map(Queues::of).unwrap_or_default();
+        let before = std::mem::take(&mut self.queues);
+        if let Some(plan) = &self.state.plan {
+            self.queues = Queues::of(plan);
+        }
+        // Some may have nothing before them any more.
+        self.queues.touch_all_of(before);
     }
 
     fn note_followers(&mut self, task: TaskId) {
@@ -308,6 +337,7 @@ impl Engine {
                 Timer::Task(task) => self.queues.touch_task(&self.state, task),
                 Timer::Attempt(attempt) => self.look_at_attempt(attempt, now_s),
                 Timer::Solve => {}
+                Timer::Idle => self.idle.look_again(),
             }
         }
     }
@@ -321,6 +351,7 @@ impl Engine {
             if self.state.config.mode == Mode::Orchestrate {
                 self.give_up_hopeless(now_s);
                 self.follow_plan(now_s);
+                self.put_idle_to_work(now_s);
                 self.consider_planning(now_s);
             }
         }

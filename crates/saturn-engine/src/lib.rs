@@ -32,12 +32,15 @@ pub mod observer;
 pub mod record;
 pub mod state;
 
+mod about;
+mod adopting;
 mod apply;
 mod by_device;
 mod control;
 mod dispatch;
 mod extend;
 mod health;
+mod idle;
 mod planning;
 mod queues;
 mod recovery;

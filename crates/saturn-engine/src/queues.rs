@@ -43,9 +43,13 @@ impl Queues {
 
     /// Notes that something about a device has changed.
     pub(crate) fn touch(&mut self, device: DeviceId) {
-        if self.by_device.contains_key(&device) {
-            self.changed.insert(device);
-        }
+        self.changed.insert(device);
+    }
+
+    /// Notes that the devices of other queues are to be looked at.
+    pub(crate) fn touch_all_of(&mut self, other: Self) {
+        self.changed.extend(other.changed);
+        self.changed.extend(other.by_device.into_keys());
     }
 
     /// Notes that something about a task has changed, and so about the devices that it waits for.

@@ -1,0 +1,119 @@
+//! Work for idle devices: what can start at once does not wait for the solver.
+//!
+//! A task that can be planned and has no place in the plan in force gets one by the next solve; but
+//! solves rest between each other, and take their time. Where a device has nothing before it
+//! meanwhile on which such a task would start, the plan in force is extended (`extend`) and followed
+//! at once; the solver betters it later.
+//!
+//! What is started so may have to be moved when the solver's answer comes, which costs a checkpoint
+//! and another launch. An answer that is likely to come sooner than that takes is waited for, and no
+//! longer than that.
+
+use std::collections::BTreeSet;
+
+use saturn_core::Gang;
+
+use crate::adopting::Rival;
+use crate::engine::Engine;
+use crate::extend::extended;
+use crate::ids::{DeviceId, TaskId, devices};
+use crate::queues::Queues;
+use crate::record::PlanSource;
+use crate::state::{State, TaskStatus};
+use crate::timers::Timer;
+
+/// Devices that have nothing before them.
+#[derive(Debug, Default)]
+pub(crate) struct Idle {
+    devices: BTreeSet<DeviceId>,
+    /// Something has changed since it was last looked whether anything could start there.
+    is_to_look: bool,
+    /// State's version when that was.
+    seen_version: u64,
+}
+
+impl Idle {
+    /// A device has nothing before it.
+    pub(crate) fn add(&mut self, device: DeviceId) {
+        self.devices.insert(device);
+        self.is_to_look = true;
+    }
+
+    /// A device has something before it, or can't be used.
+    pub(crate) fn remove(&mut self, device: DeviceId) {
+        self.devices.remove(&device);
+    }
+
+    /// It is time to look again.
+    pub(crate) fn look_again(&mut self) {
+        self.is_to_look = true;
+    }
+}
+
+impl Engine {
+    /// Extends the plan in force, where something without a place in it would start at once.
+    pub(crate) fn put_idle_to_work(&mut self, now_s: f64) {
+        let version = self.state.version;
+        let is_new = std::mem::replace(&mut self.idle.seen_version, version) != version;
+        let is_to_look = std::mem::take(&mut self.idle.is_to_look) || is_new;
+        if !is_to_look
+            || !self.planning.is_behind(&self.state)
+            || !self.idle.devices.iter().any(|device| self.is_at_hand(*device))
+        {
+            return;
+        }
+        let state = &self.state;
+        let tasks = state.plannable();
+        let is_ready = |task: &TaskId| {
+            let of = state.task(*task);
+            of.status == TaskStatus::Waiting
+                && of.not_before_s.max(of.spec.wishes.release_s) <= now_s
+                && !self.queues.has_place(state, *task)
+                && state.waits_for(*task).next().is_none()
+        };
+        let ready: BTreeSet<TaskId> = tasks.iter().copied().filter(is_ready).collect();
+        if ready.is_empty() {
+            return;
+        }
+        let undo_s = ready.iter().map(|task| state.undo_s(*task)).fold(0.0, f64::max);
+        let policy = &state.config.policy;
+        if let Some(until_s) = self.planning.worth_waiting_until_s(undo_s, policy, now_s) {
+            self.timers.set(until_s, Timer::Idle);
+            return;
+        }
+        let places = extended(state, Queues::open_places(state), &tasks, now_s);
+        let standing = Rival::new(state, places, now_s);
+        let mut times = standing.places.iter().zip(&standing.forecast.places);
+        let starts_one = times.any(|(place, times)| {
+            times.is_some_and(|(start_s, _)| start_s <= now_s)
+                && ready.contains(&place.task)
+                && self.are_at_hand(&place.gang)
+        });
+        if starts_one {
+            let source = PlanSource::Extended { reason: None };
+            let plan = standing.into_plan(None, source, now_s);
+            self.adopt(plan, now_s);
+            self.follow_plan(now_s);
+        }
+    }
+
+    /// Whether a device is free, and not for a trial.
+    fn is_at_hand(&self, device: DeviceId) -> bool {
+        self.state.is_free(device) && !self.kept_for_trials.contains(&device)
+    }
+
+    /// Whether all of a gang's devices are free, and not for a trial.
+    pub(crate) fn are_at_hand(&self, gang: &Gang) -> bool {
+        devices(gang).all(|device| self.is_at_hand(device))
+    }
+}
+
+impl State {
+    /// Seconds that it costs a task at most to have been started under another strategy than the
+    /// solver then chooses: a checkpoint and another launch.
+    fn undo_s(&self, task: TaskId) -> f64 {
+        let is_going_on = self.task(task).step > 0;
+        let load_s = self.choices(task).map(|choice| choice.trial.load_s(is_going_on));
+        self.save_s(task).unwrap_or(0.0) + load_s.fold(0.0, f64::max)
+    }
+}
