@@ -7,6 +7,7 @@
 //! plan promises what following it gives, and a solve that fails costs a better plan, never a task.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use saturn_core::{Assignment, PlanStatus, WHOLE};
 
@@ -15,7 +16,7 @@ use crate::event::SolveAnswer;
 use crate::extend::{extended, without_place};
 use crate::forecast::{Forecast, follow};
 use crate::ids::{DeviceId, NodeId, devices};
-use crate::queues::{Queues, stale, too_early};
+use crate::queues::{stale, too_early};
 use crate::record::{Place, PlanSource, Record, RunPlan};
 use crate::remaining::{Remaining, RemainingTask};
 use crate::state::State;
@@ -38,7 +39,7 @@ impl Engine {
         let state = &self.state;
         let objective = remaining.objective;
         let tasks = state.plannable();
-        let open = Queues::open_places(state);
+        let open: Vec<Place> = state.open_places().map(|(_, place)| place.clone()).collect();
         let is_complete = without_place(state, &tasks, &open).is_empty();
         let value = |rival: &Rival| rival.forecast.value(state, objective, now_s);
         let standing = Rival::new(state, extended(state, open, &tasks, now_s), now_s);
@@ -89,7 +90,7 @@ impl Engine {
     }
 
     pub(crate) fn adopt(&mut self, plan: RunPlan, now_s: f64) {
-        self.commit(Record::Planned { plan }, now_s);
+        self.commit(Record::Planned { plan: Arc::new(plan) }, now_s);
         self.take_up_plan(now_s);
     }
 }

@@ -52,8 +52,6 @@ pub struct Engine {
     pub(crate) may_be_hopeless: BTreeSet<TaskId>,
     /// The pool's widest nodes when all tasks were last looked at for that.
     widest: Vec<(String, u32)>,
-    /// The tasks that wait for each task.
-    pub(crate) followers: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Under which strategy a task was killed from outside the time before last.
     pub(crate) was_killed: BTreeMap<TaskId, StrategyKey>,
     decision: Decision,
@@ -81,21 +79,18 @@ impl Engine {
         let mut engine = Self {
             planning: Planning::at(state.now_s),
             timers: Timers::default(),
-            queues: state.plan.as_ref().map(Queues::of).unwrap_or_default(),
+            queues: Queues::default(),
             idle: Idle::default(),
             blame: Blame::default(),
             trials_changed: true,
             kept_for_trials: BTreeSet::new(),
             may_be_hopeless: state.task_ids().collect(),
             widest: state.widest.clone(),
-            followers: BTreeMap::new(),
             was_killed: BTreeMap::new(),
             decision: Decision::default(),
             state,
         };
-        for task in engine.state.task_ids() {
-            engine.note_followers(task);
-        }
+        engine.note_plan();
         engine
     }
 
@@ -155,8 +150,12 @@ impl Engine {
         } else {
             None
         };
+        let num_closed = self.state.order.closed().len();
         self.state.apply(&record, now_s);
         self.note(&record);
+        if self.state.order.closed().len() > num_closed {
+            self.note_closed();
+        }
         if let Some(task) = stopped {
             self.note_stopped(task);
         }
@@ -198,7 +197,7 @@ impl Engine {
             Record::TaskAdded { task, .. } => {
                 self.trials_changed = true;
                 self.may_be_hopeless.insert(*task);
-                self.note_followers(*task);
+                self.idle.note_without_place(*task);
             }
             Record::Tried { group, .. } => {
                 if let Some(group) = self.state.group_by_key.get(group) {
@@ -208,30 +207,23 @@ impl Engine {
             }
             Record::Excluded { task, .. } => {
                 self.may_be_hopeless.insert(*task);
-                self.note_dropped();
             }
-            Record::Wished { task, .. } => {
-                self.note_followers(*task);
-                self.note_dropped();
+            Record::Wished { task, .. } | Record::TaskEnded { task, .. } => {
                 self.queues.touch_task(&self.state, *task);
             }
-            Record::TaskEnded { task, .. } => self.queues.touch_task(&self.state, *task),
-            Record::Paused { .. } => self.note_dropped(),
-            Record::Planned { .. } => self.lay_out_queues(),
+            Record::Planned { .. } => self.note_plan(),
             Record::NodeJoined { .. }
             | Record::NodeLeft { .. }
             | Record::SetAside { .. }
             | Record::TakenBack { .. }
             | Record::Resumed { .. } => {
-                self.note_dropped();
                 self.note_pool(record);
                 self.trials_changed = true;
                 // Which trials are wanted rests on the widest nodes alone.
                 let is_resumed = matches!(record, Record::Resumed { .. });
                 if is_resumed || self.widest != self.state.widest {
                     self.widest.clone_from(&self.state.widest);
-                    let open = self.state.task_ids().filter(|task| !self.state.has_ended(*task));
-                    self.may_be_hopeless.extend(open);
+                    self.may_be_hopeless.extend(&self.state.open_tasks);
                 }
             }
             _ => {}
@@ -255,26 +247,21 @@ impl Engine {
         }
     }
 
-    /// Places may have left the plan: then the queues are laid out anew.
-    fn note_dropped(&mut self) {
-        let num_places = self.state.plan.as_ref().map_or(0, |plan| plan.places.len());
-        if num_places != self.queues.num_places() {
-            self.lay_out_queues();
+    /// Another plan is in force.
+    fn note_plan(&mut self) {
+        self.queues.begin(&self.state);
+        for task in &self.state.open_tasks {
+            if !self.state.has_place(*task) {
+                self.idle.note_without_place(*task);
+            }
         }
     }
 
-    fn lay_out_queues(&mut self) {
-        let before = std::mem::take(&mut self.queues);
-        if let Some(plan) = &self.state.plan {
-            self.queues = Queues::of(plan);
-        }
-        // Some may have nothing before them any more.
-        self.queues.touch_all_of(before);
-    }
-
-    fn note_followers(&mut self, task: TaskId) {
-        for before in self.state.task(task).spec.wishes.after.clone() {
-            self.followers.entry(before).or_default().insert(task);
+    /// Tasks have lost their places: others may be first on their devices, and they are without.
+    fn note_closed(&mut self) {
+        for task in self.state.order.closed() {
+            self.queues.touch_task(&self.state, *task);
+            self.idle.note_without_place(*task);
         }
     }
 
@@ -367,7 +354,7 @@ impl Engine {
             RunEnd::Interrupted
         } else if !state.is_closed {
             return;
-        } else if state.num_open_tasks == 0
+        } else if state.open_tasks.is_empty()
             || state.config.mode == Mode::Search && state.num_open_trials() == 0
         {
             RunEnd::Complete

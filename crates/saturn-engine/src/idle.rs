@@ -17,7 +17,6 @@ use crate::adopting::Rival;
 use crate::engine::Engine;
 use crate::extend::extended;
 use crate::ids::{DeviceId, TaskId, devices};
-use crate::queues::Queues;
 use crate::record::PlanSource;
 use crate::state::{State, TaskStatus};
 use crate::timers::Timer;
@@ -26,6 +25,8 @@ use crate::timers::Timer;
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
     devices: BTreeSet<DeviceId>,
+    /// Among these are all tasks that have not ended and have no open place in the plan in force.
+    without_place: BTreeSet<TaskId>,
     /// Something has changed since it was last looked whether anything could start there.
     is_to_look: bool,
     /// State's version when that was.
@@ -42,6 +43,12 @@ impl Idle {
     /// A device has something before it, or can't be used.
     pub(crate) fn remove(&mut self, device: DeviceId) {
         self.devices.remove(&device);
+    }
+
+    /// A task has no place in the plan in force.
+    pub(crate) fn note_without_place(&mut self, task: TaskId) {
+        self.without_place.insert(task);
+        self.is_to_look = true;
     }
 
     /// It is time to look again.
@@ -63,15 +70,21 @@ impl Engine {
             return;
         }
         let state = &self.state;
-        let tasks = state.plannable();
+        self.idle.without_place.retain(|task| !state.has_ended(*task) && !state.has_place(*task));
         let is_ready = |task: &TaskId| {
             let of = state.task(*task);
             of.status == TaskStatus::Waiting
                 && of.not_before_s.max(of.spec.wishes.release_s) <= now_s
-                && !self.queues.has_place(state, *task)
+                && state.is_measured(*task)
                 && state.waits_for(*task).next().is_none()
         };
-        let ready: BTreeSet<TaskId> = tasks.iter().copied().filter(is_ready).collect();
+        let mut ready = self.idle.without_place.clone();
+        ready.retain(is_ready);
+        if ready.is_empty() {
+            return;
+        }
+        let tasks = state.plannable();
+        ready.retain(|task| tasks.binary_search(task).is_ok());
         if ready.is_empty() {
             return;
         }
@@ -81,7 +94,8 @@ impl Engine {
             self.timers.set(until_s, Timer::Idle);
             return;
         }
-        let places = extended(state, Queues::open_places(state), &tasks, now_s);
+        let open = state.open_places().map(|(_, place)| place.clone()).collect();
+        let places = extended(state, open, &tasks, now_s);
         let standing = Rival::new(state, places, now_s);
         let mut times = standing.places.iter().zip(&standing.forecast.places);
         let starts_one = times.any(|(place, times)| {

@@ -41,6 +41,7 @@ mod dispatch;
 mod extend;
 mod health;
 mod idle;
+mod order;
 mod planning;
 mod queues;
 mod recovery;

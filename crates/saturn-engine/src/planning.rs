@@ -13,7 +13,6 @@ use crate::config::{Mode, Policy};
 use crate::engine::Engine;
 use crate::event::{Action, SolveAnswer, SolveOrder};
 use crate::ids::TaskId;
-use crate::queues::Queues;
 use crate::record::Record;
 use crate::remaining::Remaining;
 use crate::state::State;
@@ -104,7 +103,7 @@ impl Engine {
         let may = state.config.mode == Mode::Orchestrate
             && state.interrupted.is_none()
             && self.planning.pending.is_none();
-        if !may || state.num_open_tasks == 0 {
+        if !may || state.open_tasks.is_empty() {
             return;
         }
         let has_changed = self.planning.has_changed(state);
@@ -120,7 +119,7 @@ impl Engine {
         let asked = self.planning.asked_about.as_ref();
         let is_known = asked.is_some_and(|asked| about.is_answered_by(asked));
         let is_interval = interval_s <= now_s && tasks.len() > 1;
-        let lacks_place = |task: &TaskId| !self.queues.has_place(&self.state, *task);
+        let lacks_place = |task: &TaskId| !self.state.has_place(*task);
         let must_ask = self.planning.must_ask || tasks.iter().any(lacks_place);
         self.planning.must_ask = false;
         if !tasks.is_empty() && (is_interval || must_ask || !is_known) {
@@ -146,7 +145,7 @@ impl Engine {
         let request = planning.num_solves;
         let policy = &self.state.config.policy;
         let is_makespan = remaining.objective == Objective::Makespan;
-        let warm_start = remaining.warm_start(&self.state, &Queues::open_places(&self.state));
+        let warm_start = remaining.warm_start(&self.state);
         let problem = std::mem::take(&mut remaining.problem);
         let has_deadlines = problem.tasks.iter().any(|task| task.deadline_s.is_some());
         let order = SolveOrder {
@@ -207,8 +206,9 @@ impl Engine {
 
     /// A task has stopped: where it has no place to go on in, a plan is wanted.
     pub(crate) fn note_stopped(&mut self, task: TaskId) {
-        if !self.state.has_ended(task) && !self.queues.has_place(&self.state, task) {
+        if !self.state.has_ended(task) && !self.state.has_place(task) {
             self.planning.must_ask = true;
+            self.idle.note_without_place(task);
         }
     }
 }

@@ -15,7 +15,6 @@ use saturn_core::{
 
 use crate::config::Level;
 use crate::ids::{NodeId, TaskId};
-use crate::record::Place;
 use crate::state::{Attempt, State};
 use crate::trials::Rooms;
 
@@ -59,7 +58,7 @@ impl State {
         let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();
         let mut is_plannable = |task: TaskId| {
             let state = self.task(task);
-            if self.has_ended(task) || state.is_paused {
+            if state.is_paused {
                 return false;
             }
             if self.attempt_of(task).is_some() {
@@ -71,7 +70,7 @@ impl State {
             !awaits && state.steps.is_some() && self.fits_pool(task)
         };
         let mut plannable: Vec<TaskId> =
-            self.task_ids().filter(|task| is_plannable(*task)).collect();
+            self.open_tasks.iter().copied().filter(|task| is_plannable(*task)).collect();
         // What comes after a task that can't be planned can't be either.
         loop {
             let all = plannable.clone();
@@ -279,14 +278,14 @@ impl Remaining {
             .collect()
     }
 
-    /// These places as a plan of this problem. Only its order, places and shares mean something. It
-    /// may lack tasks.
-    pub(crate) fn warm_start(&self, state: &State, places: &[Place]) -> Option<Plan> {
+    /// What is open of the plan in force as a plan of this problem. Only its order, places and shares
+    /// mean something. It may lack tasks.
+    pub(crate) fn warm_start(&self, state: &State) -> Option<Plan> {
         let index_of: BTreeMap<TaskId, usize> =
             self.tasks.iter().enumerate().map(|(index, task)| (task.id, index)).collect();
         let mut reached: Vec<u64> = self.tasks.iter().map(|task| task.step).collect();
         let mut assignments = Vec::new();
-        for place in places {
+        for (_, place) in state.open_places() {
             let Some(index) = index_of.get(&place.task).copied() else { continue };
             let task = &self.tasks[index];
             if place.is_done_at(task.step) {

@@ -13,6 +13,7 @@ use saturn_core::{Cluster, Gang, Strategy, StrategyKey, TrialOutcome};
 use crate::config::{RunConfig, TaskSpec};
 use crate::event::RankFailure;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
+use crate::order::Order;
 use crate::record::{Purpose, RunEnd, RunPlan, StopReason, TaskEnd};
 
 /// What a task is doing.
@@ -222,8 +223,8 @@ pub struct State {
     pub groups: Vec<Group>,
     /// Attempts that have not ended.
     pub attempts: BTreeMap<AttemptId, Attempt>,
-    /// The plan in force.
-    pub plan: Option<RunPlan>,
+    /// The plan in force, as it was adopted. Which of its places are still open: `open_places`.
+    pub plan: Option<Arc<RunPlan>>,
     /// Plans that have been in force, this one included.
     pub num_plans: usize,
     /// Grows with everything that a plan rests on but progress: tasks that come, go, pause or change
@@ -238,12 +239,16 @@ pub struct State {
     /// Time of the last record, seconds.
     pub now_s: f64,
     /// Tasks that have not ended.
-    pub num_open_tasks: usize,
+    pub(crate) open_tasks: BTreeSet<TaskId>,
     /// Number of the next attempt.
     pub(crate) next_attempt: u64,
     pub(crate) group_by_key: BTreeMap<String, usize>,
     pub(crate) task_by_name: BTreeMap<String, TaskId>,
     pub(crate) open_trials: OpenTrials,
+    /// Of the plan in force.
+    pub(crate) order: Order,
+    /// The tasks that wait for each task, or once did.
+    pub(crate) followers: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Types of devices in the pool, each with the devices of its largest node.
     pub(crate) widest: Vec<(String, u32)>,
 }
@@ -265,11 +270,13 @@ impl State {
             interrupted: None,
             ended: None,
             now_s: 0.0,
-            num_open_tasks: 0,
+            open_tasks: BTreeSet::new(),
             next_attempt: 1,
             group_by_key: BTreeMap::new(),
             task_by_name: BTreeMap::new(),
             open_trials: OpenTrials::new(),
+            order: Order::default(),
+            followers: BTreeMap::new(),
             widest: Vec::new(),
         }
     }

@@ -125,7 +125,7 @@ fn records() -> Vec<Record> {
         Record::Started { attempt: ATTEMPT, step: 10, setup_s: 2.5 },
         Record::Checkpointed { attempt: ATTEMPT, step: 20, save_s: 1.5, blocked_s: 0.5 },
         Record::Tried { group: text("key"), gpu_type: text("H200"), strategy: strategy(), outcome },
-        Record::Planned { plan: plan() },
+        Record::Planned { plan: plan().into() },
         Record::PlanKept { time_left_s: 80.0, best_s: 79.0 },
         Record::NotSolved { reason: text("no time") },
         Record::Stopping { attempt: ATTEMPT, reason: StopReason::Replan },
