@@ -44,9 +44,11 @@ impl Engine {
         let value = |rival: &Rival| rival.forecast.value(state, objective, now_s);
         let standing = Rival::new(state, extended(state, open, &tasks, now_s), now_s);
         let standing_value = value(&standing);
-        let rivals = solved.iter().flat_map(|(_, places)| {
-            let in_place = keep_in_place(state, places.clone());
-            [leave_running(state, &in_place), in_place]
+        let (answer, places) = solved.unzip();
+        let rivals = places.into_iter().flat_map(|places| {
+            let in_place = keep_in_place(state, places);
+            let left = moves_any(state, &in_place).then(|| leave_running(state, &in_place));
+            left.into_iter().chain([in_place])
         });
         let best = rivals
             .map(|places| extended(state, places, &tasks, now_s))
@@ -65,19 +67,19 @@ impl Engine {
         });
         let instead_of_s =
             (self.state.plan.is_some() && is_complete).then_some(standing.forecast.end_s - now_s);
-        match (better, solved) {
-            (Some((_, best)), Some((answer, _))) => {
+        match (better, answer) {
+            (Some((_, best)), Some(answer)) => {
                 let plan = best.into_plan(Some(answer), PlanSource::Solver, now_s);
                 self.adopt(RunPlan { instead_of_s, ..plan }, now_s);
             }
-            (None, solved) if !is_complete && !standing.places.is_empty() => {
+            (None, answer) if !is_complete && !standing.places.is_empty() => {
                 let is_new = self.state.plan.is_none();
-                let source = match (&solved, reason) {
+                let source = match (answer, reason) {
                     // The solver's own plan, were it only judged by itself.
                     (Some(_), None) if is_new => PlanSource::Solver,
                     (_, reason) => PlanSource::Extended { reason },
                 };
-                let plan = standing.into_plan(solved.map(|(answer, _)| answer), source, now_s);
+                let plan = standing.into_plan(answer, source, now_s);
                 self.adopt(plan, now_s);
             }
             (None, Some(_)) => {
@@ -210,6 +212,23 @@ fn is_followable(state: &State, places: &[Place]) -> bool {
         })
 }
 
+/// Whether anything that trains would do otherwise than train on to its end, as it trains now.
+fn moves_any(state: &State, places: &[Place]) -> bool {
+    let mut staying = BTreeSet::new();
+    for place in places {
+        let Some((_, attempt)) = state.attempt_of(place.task) else { continue };
+        if place.start_s > AT_ONCE_S
+            || place.until_step.is_some()
+            || place.strategy != attempt.strategy
+            || place.gang != attempt.gang
+        {
+            return true;
+        }
+        staying.insert(place.task);
+    }
+    state.running().any(|(task, _)| !staying.contains(&task))
+}
+
 /// The same places with what trains put first, as it trains, and everything else behind it in order.
 fn leave_running(state: &State, places: &[Place]) -> Vec<Place> {
     let (mut first, mut others) = (Vec::new(), Vec::new());
@@ -239,6 +258,9 @@ fn leave_running(state: &State, places: &[Place]) -> Vec<Place> {
 /// present strategy stay where they are. Devices of a node are interchangeable, so the plan stays
 /// valid.
 fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
+    if !moves_any(state, &places) {
+        return places;
+    }
     let mut renamed: BTreeMap<DeviceId, DeviceId> = BTreeMap::new();
     let mut targets = BTreeSet::new();
     // On all others, all is as it should be.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use saturn_core::{Node, Strategy, StrategyKey, TrialOutcome};
 
 use crate::config::{TaskSpec, Wishes};
+use crate::estimate::Lesson;
 use crate::event::FailureKind;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::order::Order;
@@ -135,6 +136,7 @@ impl State {
         trial.strategy = Arc::new(strategy.clone());
         trial.outcome = Some(outcome.clone());
         trial.reused = false;
+        self.groups[group].learn();
         self.close_trial(group, &strategy.key(), gpu_type);
         self.learn_from_trial(group, outcome);
         self.version += 1;
@@ -234,6 +236,7 @@ impl State {
                 tasks: Vec::new(),
                 num_open: 0,
                 trials: std::collections::BTreeMap::new(),
+                lesson: Lesson::default(),
             });
         }
         let wishes = self.known_wishes(&spec.wishes);
@@ -299,6 +302,7 @@ impl State {
                 }
             }
         }
+        self.groups[group].learn();
     }
 
     /// Takes from a trial the number of steps of tasks that are given in epochs.
@@ -366,6 +370,7 @@ impl State {
         let group = self.tasks[attempt.task.0].group;
         if let Some(trial) = self.groups[group].trials.get_mut(&key) {
             change(trial);
+            self.groups[group].learn();
         }
     }
 
@@ -448,6 +453,8 @@ impl State {
         {
             task.was_killed = Some(attempt.strategy.key());
         }
+        // While it trained, it was no matter whether its place was before what it must come after.
+        self.close_places_of([attempt.task]);
     }
 
     /// Keeps in mind on which devices tasks failed as a machine's fault makes them fail.

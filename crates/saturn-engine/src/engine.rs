@@ -150,9 +150,13 @@ impl Engine {
         } else {
             None
         };
-        let num_closed = self.state.order.closed().len();
+        let (num_closed, version) = (self.state.order.closed().len(), self.state.version);
         self.state.apply(&record, now_s);
         self.note(&record);
+        if self.state.version != version && self.is_news(&record) {
+            self.planning.note_news();
+            self.idle.look_again();
+        }
         if self.state.order.closed().len() > num_closed {
             self.note_closed();
         }
@@ -257,12 +261,31 @@ impl Engine {
         }
     }
 
+    /// Whether a change may be one that a plan is to be made for. What only takes something away is of
+    /// no account but to tasks that lose their places by it.
+    fn is_news(&mut self, record: &Record) -> bool {
+        match record {
+            Record::NodeJoined { node, .. } | Record::TakenBack { node, .. } => {
+                let may_better = !self.has_idle_node_like(*node);
+                if may_better {
+                    self.planning.note_arrival();
+                }
+                may_better
+            }
+            // A group need not wait any longer for trials for which there is no room now.
+            Record::NodeLeft { .. } | Record::SetAside { .. } => !self.state.open_trials.is_empty(),
+            Record::TaskEnded { .. } => false,
+            _ => true,
+        }
+    }
+
     /// Tasks have lost their places: others may be first on their devices, and they are without.
     fn note_closed(&mut self) {
         for task in self.state.order.closed() {
             self.queues.touch_task(&self.state, *task);
             self.idle.note_without_place(*task);
         }
+        self.planning.ask_again();
     }
 
     /// Asks for something to be done.

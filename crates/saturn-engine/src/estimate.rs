@@ -10,7 +10,7 @@ use saturn_core::{Strategy, TrialOutcome};
 
 use crate::apply::is_excluded;
 use crate::ids::TaskId;
-use crate::state::{Attempt, State, TrialState};
+use crate::state::{Attempt, Group, State, TrialState};
 
 /// A moment this close to the end of a step, as a part of the step, is that end.
 const AT_END: f64 = 1e-7;
@@ -56,15 +56,7 @@ impl State {
             let trial = self.trial_of(task, &attempt.strategy, gpu_type)?;
             Some(attempt.observed_step_s()? / trial.tried_step_s()?)
         });
-        live.unwrap_or_else(|| {
-            let ratios = self
-                .group_of(task)
-                .trials
-                .values()
-                .filter_map(|trial| Some((trial.trained_step_s? / trial.tried_step_s()?).ln()));
-            let (sum, num) = ratios.fold((0.0, 0), |(sum, num), one| (sum + one, num + 1));
-            if num == 0 { 1.0 } else { (sum / f64::from(num)).exp() }
-        })
+        live.unwrap_or(self.group_of(task).lesson.correction)
     }
 
     /// Seconds from launch to the first step from where a task stands: as it last took a task of its
@@ -96,14 +88,7 @@ impl State {
     /// Seconds that a checkpoint takes a task while training waits for it, as at a stop and at the
     /// end; `None` where none of its group was timed.
     pub fn save_s(&self, task: TaskId) -> Option<f64> {
-        self.task(task).save_s.or_else(|| {
-            let tried =
-                self.group_of(task).trials.values().filter_map(|trial| match &trial.outcome {
-                    Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
-                    _ => None,
-                });
-            tried.max_by(f64::total_cmp)
-        })
+        self.task(task).save_s.or(self.group_of(task).lesson.save_s)
     }
 
     /// Seconds from launch to the checkpoint after so many steps; `None` where it was never measured.
@@ -225,6 +210,40 @@ impl Attempt {
         let trained = self.step.saturating_sub(from_step);
         let taken_s = self.stepped_s - from_s - self.blocked_s;
         (trained >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then(|| taken_s / trained as f64)
+    }
+}
+
+/// What a group's trials and training say of all its strategies together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Lesson {
+    /// Trained over tried seconds a step, the mean over the strategies that both are known of.
+    correction: f64,
+    /// Seconds that a checkpoint took at most where one was timed.
+    save_s: Option<f64>,
+}
+
+impl Default for Lesson {
+    fn default() -> Self {
+        Self { correction: 1.0, save_s: None }
+    }
+}
+
+impl Group {
+    /// Takes in what has changed about its trials.
+    pub(crate) fn learn(&mut self) {
+        let ratios = self
+            .trials
+            .values()
+            .filter_map(|trial| Some((trial.trained_step_s? / trial.tried_step_s()?).ln()));
+        let (sum, num) = ratios.fold((0.0, 0), |(sum, num), one| (sum + one, num + 1));
+        let tried = self.trials.values().filter_map(|trial| match &trial.outcome {
+            Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
+            _ => None,
+        });
+        self.lesson = Lesson {
+            correction: if num == 0 { 1.0 } else { (sum / f64::from(num)).exp() },
+            save_s: tried.max_by(f64::total_cmp),
+        };
     }
 }
 

@@ -16,7 +16,7 @@ use saturn_core::Gang;
 use crate::adopting::Rival;
 use crate::engine::Engine;
 use crate::extend::extended;
-use crate::ids::{DeviceId, TaskId, devices};
+use crate::ids::{DeviceId, NodeId, TaskId, devices};
 use crate::record::PlanSource;
 use crate::state::{State, TaskStatus};
 use crate::timers::Timer;
@@ -29,8 +29,6 @@ pub(crate) struct Idle {
     without_place: BTreeSet<TaskId>,
     /// Something has changed since it was last looked whether anything could start there.
     is_to_look: bool,
-    /// State's version when that was.
-    seen_version: u64,
 }
 
 impl Idle {
@@ -60,11 +58,8 @@ impl Idle {
 impl Engine {
     /// Extends the plan in force, where something without a place in it would start at once.
     pub(crate) fn put_idle_to_work(&mut self, now_s: f64) {
-        let version = self.state.version;
-        let is_new = std::mem::replace(&mut self.idle.seen_version, version) != version;
-        let is_to_look = std::mem::take(&mut self.idle.is_to_look) || is_new;
-        if !is_to_look
-            || !self.planning.is_behind(&self.state)
+        if !std::mem::take(&mut self.idle.is_to_look)
+            || !self.planning.is_behind()
             || !self.idle.devices.iter().any(|device| self.is_at_hand(*device))
         {
             return;
@@ -107,8 +102,27 @@ impl Engine {
             let source = PlanSource::Extended { reason: None };
             let plan = standing.into_plan(None, source, now_s);
             self.adopt(plan, now_s);
+            self.planning.ask_again();
             self.follow_plan(now_s);
         }
+    }
+
+    /// Whether a node of the same type and with as many devices has nothing before it at all: what the
+    /// plan in force has no use for there it has no use for on this one either.
+    pub(crate) fn has_idle_node_like(&self, node: NodeId) -> bool {
+        let state = &self.state;
+        let is_idle =
+            |device: DeviceId| self.idle.devices.contains(&device) && self.is_at_hand(device);
+        let num_devices = state.usable_devices(node).count();
+        state.plan.is_some()
+            && state.present_nodes().any(|other| {
+                other != node
+                    && state.gpu_type(other) == state.gpu_type(node)
+                    && state
+                        .usable_devices(other)
+                        .all(|device| is_idle(DeviceId { node: other, device }))
+                    && state.usable_devices(other).count() >= num_devices
+            })
     }
 
     /// Whether a device is free, and not for a trial.

@@ -15,7 +15,6 @@ use crate::event::{Action, SolveAnswer, SolveOrder};
 use crate::ids::TaskId;
 use crate::record::Record;
 use crate::remaining::Remaining;
-use crate::state::State;
 use crate::timers::Timer;
 
 /// The time between two solves is at least this many times as long as the last solve took, so that
@@ -33,12 +32,14 @@ pub(crate) struct Planning {
     /// A solve that was asked for and has not answered.
     pending: Option<PendingSolve>,
     num_solves: u64,
-    /// State's version for which a plan was last asked.
-    asked_version: u64,
-    /// What the last problem was about: a change of the version alone need not be a change of it.
+    /// Something has changed since it was last looked that a plan may rest on.
+    has_news: bool,
+    /// What the last problem was about: news need not be a change of it.
     asked_about: Option<About>,
-    /// The last solve gave nothing that answers it.
+    /// Something is to be bettered, whatever has changed.
     must_ask: bool,
+    /// How often devices have come into use that may better a plan.
+    num_arrivals: u64,
     /// When the last plan was asked for, seconds.
     asked_s: f64,
     /// Seconds that the last solve took, until its answer came; `None` before the first.
@@ -62,16 +63,31 @@ struct PendingSolve {
 impl Planning {
     /// What is remembered of a run that begins or goes on at `now_s`.
     pub(crate) fn at(now_s: f64) -> Self {
-        Self { asked_s: now_s, rest_until_s: now_s, ..Self::default() }
+        Self { has_news: true, asked_s: now_s, rest_until_s: now_s, ..Self::default() }
     }
 
     /// Whether something has changed that no plan has taken in yet.
-    pub(crate) fn is_behind(&self, state: &State) -> bool {
-        self.has_changed(state) || self.pending.is_some()
+    pub(crate) fn is_behind(&self) -> bool {
+        self.has_changed() || self.pending.is_some()
     }
 
-    fn has_changed(&self, state: &State) -> bool {
-        state.version != self.asked_version || self.must_ask
+    fn has_changed(&self) -> bool {
+        self.has_news || self.must_ask
+    }
+
+    /// Something has changed that a plan may rest on.
+    pub(crate) fn note_news(&mut self) {
+        self.has_news = true;
+    }
+
+    /// Devices have come into use that may better a plan.
+    pub(crate) fn note_arrival(&mut self) {
+        self.num_arrivals += 1;
+    }
+
+    /// Tasks have lost their places, or got others without the solver: it is to be asked.
+    pub(crate) fn ask_again(&mut self) {
+        self.must_ask = true;
     }
 
     /// Until when an answer is worth waiting for that is worth so many seconds: `None` where none is
@@ -106,7 +122,7 @@ impl Engine {
         if !may || state.open_tasks.is_empty() {
             return;
         }
-        let has_changed = self.planning.has_changed(state);
+        let has_changed = self.planning.has_changed();
         let interval_s = self.planning.asked_s + state.config.policy.interval_s;
         let due_s = if has_changed { self.planning.rest_until_s } else { interval_s };
         if due_s > now_s {
@@ -114,8 +130,8 @@ impl Engine {
             return;
         }
         let tasks = state.plannable();
-        let about = About::of(state, &tasks);
-        self.planning.asked_version = state.version;
+        let about = About::of(state, &tasks, self.planning.num_arrivals);
+        self.planning.has_news = false;
         let asked = self.planning.asked_about.as_ref();
         let is_known = asked.is_some_and(|asked| about.is_answered_by(asked));
         let is_interval = interval_s <= now_s && tasks.len() > 1;

@@ -38,6 +38,21 @@ pub(crate) struct Remaining {
     nodes: Vec<(NodeId, Vec<u32>)>,
     /// The most devices of each type that one node of the problem has.
     widest: Vec<(String, u32)>,
+    names: Names,
+}
+
+/// Names that many candidates have, each kept once. There are few.
+#[derive(Debug, Default)]
+struct Names(Vec<Arc<str>>);
+
+impl Names {
+    fn shared(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.0.iter().find(|known| ***known == *name) {
+            return known.clone();
+        }
+        self.0.push(name.into());
+        self.shared(name)
+    }
 }
 
 /// A task that has not ended.
@@ -158,9 +173,9 @@ impl Remaining {
             };
             let Some(runtime_s) = runtime_s else { continue };
             options.push(Candidate {
-                technique: strategy.technique.clone(),
+                technique: self.names.shared(&strategy.technique),
                 gpus: strategy.gpus,
-                gpu_type: Some(choice.gpu_type.to_owned()),
+                gpu_type: Some(self.names.shared(choice.gpu_type)),
                 runtime_s: runtime_s.max(LEAST_RUNTIME_S),
                 pack: false,
             });
@@ -200,7 +215,7 @@ impl Remaining {
         let gpu_type = state.gang_type(&attempt.gang);
         let strategy = &attempt.strategy;
         let is_option = options.iter().any(|one| {
-            one.technique == strategy.technique
+            *one.technique == *strategy.technique
                 && one.gpus == strategy.gpus
                 && one.gpu_type.as_deref() == Some(gpu_type)
         });

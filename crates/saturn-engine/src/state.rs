@@ -11,6 +11,7 @@ use std::sync::Arc;
 use saturn_core::{Cluster, Gang, Strategy, StrategyKey, TrialOutcome};
 
 use crate::config::{RunConfig, TaskSpec};
+use crate::estimate::Lesson;
 use crate::event::RankFailure;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 use crate::order::Order;
@@ -103,6 +104,8 @@ pub struct Group {
     pub num_open: usize,
     /// What is wanted or known.
     pub trials: BTreeMap<Arc<TrialKey>, TrialState>,
+    /// What that says of all strategies together.
+    pub(crate) lesson: Lesson,
 }
 
 /// One launch of a gang that has not ended.

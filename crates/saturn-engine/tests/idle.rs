@@ -105,8 +105,13 @@ fn source(decision: &Decision) -> Option<&PlanSource> {
 
 /// One of two devices is busy from `SOLVE_S` on.
 fn half_busy(setup_s: f64) -> Engine {
+    busy_on(vec![Node::new("n0", 2, "cpu")], setup_s)
+}
+
+/// A device of the first of these nodes is busy from `SOLVE_S` on.
+fn busy_on(nodes: Vec<Node>, setup_s: f64) -> Engine {
     let mut engine = Engine::new(config());
-    let cluster = Cluster { nodes: vec![Node::new("n0", 2, "cpu")] };
+    let cluster = Cluster { nodes };
     engine.handle(Event::Begin { cluster }, 0.0);
     let first = engine.handle(submit("t0", setup_s), 0.0);
     let solved = order(&first).expect("a plan is asked for");
@@ -161,4 +166,31 @@ fn what_no_idle_device_can_start_waits_for_the_solver() {
     engine.handle(submit("t1", 1.0), 20.0);
     let decision = engine.handle(submit("t2", 1.0), 30.0);
     assert_eq!(source(&decision), None, "both devices are busy");
+}
+
+#[test]
+fn a_node_like_an_idle_one_is_no_reason_to_solve_again() {
+    let asks = |gpus| {
+        let nodes = vec![Node::new("n0", 2, "cpu"), Node::new("n1", 2, "cpu")];
+        let mut engine = busy_on(nodes, 1.0);
+        engine.handle(Event::NodeJoined { spec: Node::new("n2", gpus, "cpu") }, 100.0).actions.len()
+    };
+    assert_eq!(asks(2), 0, "the solver left one like it idle");
+    assert_eq!(asks(4), 1, "it is wider than any");
+}
+
+#[test]
+fn only_a_task_that_loses_its_place_is_planned_anew_when_a_node_goes() {
+    let nodes = vec![Node::new("n0", 2, "cpu"), Node::new("n1", 2, "cpu")];
+    let mut engine = busy_on(nodes, 1.0);
+    let gone = |name: &str| Event::NodeLeft { name: name.to_owned(), reason: String::new() };
+    assert_eq!(engine.handle(gone("n1"), 100.0).actions, []);
+    let open = |engine: &Engine| engine.state().open_places().count();
+    assert_eq!(open(&engine), 1);
+    let back = engine.handle(Event::NodeJoined { spec: Node::new("n1", 2, "cpu") }, 200.0);
+    engine.handle(order(&back).expect("no node like it is idle"), 200.0 + SOLVE_S);
+    let decision = engine.handle(gone("n0"), 300.0);
+    assert_eq!(launched(&decision), [TaskId(0)], "it goes on elsewhere at once");
+    assert!(order(&decision).is_some());
+    assert_eq!(open(&engine), 1);
 }
