@@ -152,8 +152,9 @@ impl Remaining {
     fn add_task(&mut self, state: &State, id: TaskId, deadlines: bool, now_s: f64) {
         let attempt = state.attempt_of(id).map(|(_, attempt)| attempt);
         let attempt = attempt.filter(|one| one.stopping.is_none() && !one.is_dying());
-        let mut strategies = Vec::new();
-        let mut options = Vec::new();
+        let num_trials = state.group_of(id).trials.len();
+        let mut strategies = Vec::with_capacity(num_trials);
+        let mut options = Vec::with_capacity(num_trials);
         let pace = state.pace(id);
         for choice in state.choices(id) {
             let strategy = &choice.trial.strategy;
