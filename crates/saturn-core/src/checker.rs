@@ -217,7 +217,7 @@ pub(crate) fn gang_fault(
     if let Some(other) = held.keys().find(|node| nodes[**node].gpu_type != *kind) {
         return Err(format!("it holds types `{kind}` and `{}`", nodes[*other].gpu_type));
     }
-    if strategy.gpu_type.as_ref().is_some_and(|wanted| wanted != kind) {
+    if strategy.gpu_type.as_ref().is_some_and(|wanted| **wanted != **kind) {
         return Err(format!("its strategy is not for type `{kind}`"));
     }
     let total: u64 = held.values().map(|count| u64::from(*count)).sum();

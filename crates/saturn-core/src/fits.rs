@@ -43,7 +43,7 @@ impl<'a> Pool<'a> {
             strategy.gpus <= if is_wide { devices.total } else { devices.widest }
         };
         match &strategy.gpu_type {
-            Some(wanted) => self.types.get(wanted.as_str()).is_some_and(fits),
+            Some(wanted) => self.types.get(&**wanted).is_some_and(fits),
             None => self.types.values().any(fits),
         }
     }

@@ -6,6 +6,8 @@
 //! devices of their own. Whether each task *fits* the cluster is not an invariant: see
 //! [`Problem::unplaceable`].
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ProblemError, read};
@@ -104,14 +106,14 @@ impl Cluster {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Candidate {
-    /// Name of the technique, opaque to the planner.
-    pub technique: String,
+    /// Name of the technique, opaque to the planner. Shared, since a large problem has few names.
+    pub technique: Arc<str>,
     /// Number of devices that the gang holds.
     #[serde(deserialize_with = "number::gpus")]
     pub gpus: u32,
     /// The device type that the runtime holds for; `None` means every type.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
-    pub gpu_type: Option<String>,
+    pub gpu_type: Option<Arc<str>>,
     /// Seconds from launch to end.
     #[serde(deserialize_with = "number::seconds")]
     pub runtime_s: f64,
@@ -234,9 +236,9 @@ impl ProblemTask {
     pub fn running_strategy(&self) -> Option<usize> {
         let running = self.running.as_ref()?;
         self.strategies.iter().position(|one| {
-            one.technique == running.technique
+            *one.technique == *running.technique
                 && one.gpus == running.gpus
-                && one.gpu_type == running.gpu_type
+                && one.gpu_type.as_deref() == running.gpu_type.as_deref()
         })
     }
 }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use saturn_core::{Node, Strategy, StrategyKey, TrialOutcome};
 
 use crate::config::{TaskSpec, Wishes};
+use crate::estimate::Lesson;
 use crate::event::FailureKind;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
-use crate::queues::{stale, too_early};
+use crate::order::Order;
 use crate::record::{AttemptEnd, ChosenTrial, Purpose, Record, RunEnd, TaskEnd};
 use crate::state::{
     Attempt, DeviceState, Group, InspectionState, NodeState, State, TaskState, TaskStatus,
@@ -35,8 +36,9 @@ impl State {
             Record::NodeLeft { node, .. } => {
                 if let Some(state) = self.nodes.get_mut(node.0) {
                     state.is_there = false;
+                    let devices = self.device_numbers(*node);
                     self.version += 1;
-                    self.drop_places();
+                    self.close_places_on(*node, devices);
                     self.want_trials_of_pool();
                 }
             }
@@ -51,7 +53,7 @@ impl State {
                     }
                 }
                 self.version += 1;
-                self.drop_places();
+                self.close_places_on(*node, devices.iter().copied());
             }
             Record::TakenBack { node, devices, .. } => {
                 self.with_devices(*node, devices, |device| {
@@ -65,11 +67,10 @@ impl State {
             Record::Wished { task, wishes } => {
                 let wishes = self.known_wishes(wishes);
                 self.with_task(*task, |task| task.spec.wishes = wishes);
-                self.drop_places();
+                self.note_followers(*task);
             }
             Record::Paused { task } => {
                 self.with_task(*task, |task| task.is_paused = true);
-                self.drop_places();
             }
             Record::Unpaused { task } => self.with_task(*task, |task| task.is_paused = false),
             Record::Launched { .. } => self.apply_launch(record, now_s),
@@ -90,13 +91,18 @@ impl State {
                 let trial = group.and_then(|group| self.groups[group].trials.get_mut(&key));
                 if let (Some(group), Some(trial)) = (group, trial) {
                     trial.trained_step_s = Some(*step_s);
+                    self.groups[group].learn();
                     self.learn(group);
                     self.version += 1;
                 }
             }
             Record::Planned { plan } => {
                 let mut plan = plan.clone();
-                plan.places.retain(|place| place.task.0 < self.tasks.len());
+                if plan.places.iter().any(|place| place.task.0 >= self.tasks.len()) {
+                    let places = &mut Arc::make_mut(&mut plan).places;
+                    places.retain(|place| place.task.0 < self.tasks.len());
+                }
+                self.order = Order::of(self, &plan);
                 self.plan = Some(plan);
                 self.num_plans += 1;
             }
@@ -124,7 +130,6 @@ impl State {
                 if task.0 < self.tasks.len() {
                     self.want_trials_for(*task);
                 }
-                self.drop_places();
             }
             Record::TaskEnded { task, end } => self.apply_task_end(*task, end),
             Record::Interrupted { at_once } => self.interrupted = Some(*at_once),
@@ -150,6 +155,7 @@ impl State {
         trial.reused = false;
         trial.has_knobs = true;
         trial.estimate = None;
+        self.groups[group].learn();
         self.close_trial(group, &strategy.key(), gpu_type);
         if let Some(batches) = batches_per_epoch(outcome) {
             self.learn_steps(group, batches);
@@ -169,24 +175,25 @@ impl State {
     }
 
     /// A change of a task on which plans rest.
-    fn with_task(&mut self, task: TaskId, change: impl FnOnce(&mut TaskState)) {
-        if let Some(task) = self.tasks.get_mut(task.0) {
+    fn with_task(&mut self, id: TaskId, change: impl FnOnce(&mut TaskState)) {
+        if let Some(task) = self.tasks.get_mut(id.0) {
             change(task);
             self.version += 1;
+            self.close_places_of([id]);
         }
     }
 
-    /// Takes out of the plan in force what can't be followed any more: places of paused tasks, under
-    /// excluded strategies, on devices that can't be used, before what they must come after. Their
-    /// tasks get others by the next plan.
-    fn drop_places(&mut self) {
-        let Some(mut plan) = self.plan.take() else { return };
-        let stale = stale(self, &plan.places);
-        plan.places.retain(|place| !stale.contains(&place.task));
-        // What its tasks leave behind them may be before what it must come after.
-        let too_early = too_early(self, &plan.places);
-        plan.places.retain(|place| !too_early.contains(&place.task));
-        self.plan = Some(plan);
+    fn note_followers(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id.0) else { return };
+        for before in &task.spec.wishes.after {
+            self.followers.entry(*before).or_default().insert(id);
+        }
+    }
+
+    /// The numbers of a node's devices.
+    fn device_numbers(&self, node: NodeId) -> impl Iterator<Item = u32> + use<> {
+        let num_devices = self.nodes.get(node.0).map_or(0, |node| node.devices.len());
+        (0u32..).take(num_devices)
     }
 
     fn with_devices(
@@ -235,6 +242,8 @@ impl State {
         if id.0 > self.nodes.len() || spec.gpus > MAX_DEVICES {
             return;
         }
+        // It may come back with fewer than it had.
+        let devices_before = self.device_numbers(id);
         let devices = vec![DeviceState::default(); spec.gpus as usize];
         let state = NodeState { is_there: true, devices };
         if id.0 == self.nodes.len() {
@@ -245,7 +254,7 @@ impl State {
             self.nodes[id.0] = state;
         }
         self.version += 1;
-        self.drop_places();
+        self.close_places_on(id, devices_before);
         self.want_trials_of_pool();
     }
 
@@ -263,18 +272,16 @@ impl State {
                 inspection: InspectionState::default(),
                 trials: std::collections::BTreeMap::new(),
                 chosen: BTreeSet::new(),
+                lesson: Lesson::default(),
             });
         }
+        let wishes = self.known_wishes(&spec.wishes);
         self.groups[group].tasks.push(id);
         self.groups[group].num_open += 1;
-        self.num_open_tasks += 1;
+        self.open_tasks.insert(id);
         self.task_by_name.insert(spec.name.clone(), id);
         self.tasks.push(TaskState {
-            spec: TaskSpec {
-                measured: Vec::new(),
-                wishes: self.known_wishes(&spec.wishes),
-                ..spec.clone()
-            },
+            spec: TaskSpec { measured: Vec::new(), wishes, ..spec.clone() },
             group,
             status: TaskStatus::Waiting,
             is_paused: false,
@@ -291,6 +298,7 @@ impl State {
             num_attempts: 0,
             was_killed: None,
         });
+        self.note_followers(id);
         self.version += 1;
         self.take_over_measured(group, spec);
         if !spec.measured.is_empty() {
@@ -336,6 +344,7 @@ impl State {
                 }
             }
         }
+        self.groups[group].learn();
     }
 
     /// Gives tasks of a group that are given in epochs their numbers of steps.
@@ -406,6 +415,7 @@ impl State {
         let group = self.tasks[attempt.task.0].group;
         if let Some(trial) = self.groups[group].trials.get_mut(&key) {
             change(trial);
+            self.groups[group].learn();
         }
     }
 
@@ -499,10 +509,8 @@ impl State {
         {
             task.was_killed = Some(attempt.strategy.key());
         }
-        // While it trained, a wish may have put it after what has its place behind it.
-        if self.waits_for(attempt.task).next().is_some() {
-            self.drop_places();
-        }
+        // While it trained, it was no matter whether its place was before what it must come after.
+        self.close_places_of([attempt.task]);
     }
 
     /// Keeps in mind on which devices tasks failed as a machine's fault makes them fail.
@@ -537,7 +545,7 @@ impl State {
             // Its end was not in the plan.
             self.version += 1;
         }
-        self.num_open_tasks -= 1;
+        self.open_tasks.remove(&id);
         let group = task.group;
         self.groups[group].num_open -= 1;
         if self.groups[group].num_open == 0 {

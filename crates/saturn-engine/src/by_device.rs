@@ -1,7 +1,7 @@
 //! A table with a place for each device of a run's nodes: what is worked out for many devices at once
 //! is found without a search.
 
-use crate::ids::DeviceId;
+use crate::ids::{DeviceId, NodeId};
 use crate::state::State;
 
 /// A value for each device that has one.
@@ -20,9 +20,23 @@ impl<T: Copy> ByDevice<T> {
         Self { width, values: vec![None; state.nodes.len() * width] }
     }
 
-    fn index(&self, device: DeviceId) -> Option<usize> {
+    /// The number of a device's place in the table; `None` where no node has such a device.
+    pub(crate) fn index(&self, device: DeviceId) -> Option<usize> {
         let number = device.device as usize;
-        (number < self.width).then(|| device.node.0 * self.width + number)
+        (number < self.width && device.node.0 < self.values.len() / self.width)
+            .then(|| device.node.0 * self.width + number)
+    }
+
+    /// The device of that number.
+    pub(crate) fn device(&self, index: usize) -> DeviceId {
+        let device = u32::try_from(index % self.width).unwrap_or(u32::MAX);
+        DeviceId { node: NodeId(index / self.width), device }
+    }
+
+    /// Devices that have a value.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        let with_value = self.values.iter().enumerate().filter(|(_, value)| value.is_some());
+        with_value.map(|(index, _)| self.device(index))
     }
 
     /// The value of a device.

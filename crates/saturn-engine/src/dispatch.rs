@@ -9,14 +9,14 @@
 //! in: the first whose last step it has not saved. So nothing else need be remembered of a switch,
 //! and a crash before, in or after one leads back to the same place.
 
-use std::sync::Arc;
+use saturn_core::Strategy;
 
 use crate::config::Level;
 use crate::engine::Engine;
 use crate::event::Action;
 use crate::forecast::staying;
-use crate::ids::{AttemptId, TaskId, devices};
-use crate::record::{Place, Purpose, Record, StopReason};
+use crate::ids::{AttemptId, TaskId};
+use crate::record::{Purpose, Record, StopReason};
 use crate::state::TaskStatus;
 use crate::timers::Timer;
 
@@ -25,28 +25,30 @@ impl Engine {
     pub(crate) fn follow_plan(&mut self, now_s: f64) {
         while let Some(device) = self.queues.take_changed() {
             if let Some(index) = self.queues.front(&self.state, device) {
+                self.idle.remove(device);
                 self.try_start(index, now_s);
+            } else if self.state.is_free(device) {
+                self.idle.add(device);
+            } else {
+                self.idle.remove(device);
             }
         }
     }
 
     fn try_start(&mut self, index: usize, now_s: f64) {
-        let Some(place) = self.state.plan.as_ref().map(|plan| plan.places[index].clone()) else {
-            return;
-        };
+        let Some(plan) = self.state.plan.clone() else { return };
+        let place = &plan.places[index];
         let task = place.task;
         if self.state.task(task).status != TaskStatus::Waiting
-            || self.queues.place_of(&self.state, task) != Some(index)
+            || self.state.place_of(task) != Some(index)
             || !self.may_start(task, now_s)
         {
             return;
         }
-        let is_clear = devices(&place.gang)
-            .all(|device| self.state.is_free(device) && !self.kept_for_trials.contains(&device));
-        if is_clear && self.queues.is_first(&self.state, index) {
-            let Place { strategy, gang, until_step, .. } = place;
-            let strategy = Arc::unwrap_or_clone(strategy);
-            self.launch(task, Purpose::Train, strategy, (gang, until_step), now_s);
+        if self.are_at_hand(&place.gang) && self.queues.is_first(&self.state, index) {
+            let strategy = Strategy::clone(&place.strategy);
+            let gang = (place.gang.clone(), place.until_step);
+            self.launch(task, Purpose::Train, strategy, gang, now_s);
         }
     }
 

@@ -16,7 +16,8 @@ use saturn_core::{Cluster, Gang, Node, Strategy, StrategyKey};
 use crate::config::{Mode, RunConfig};
 use crate::event::{Action, Event, FailureKind, RankFailure, RankReport};
 use crate::health::Blame;
-use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
+use crate::idle::Idle;
+use crate::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 use crate::planning::Planning;
 use crate::queues::Queues;
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, StopReason};
@@ -41,6 +42,7 @@ pub struct Engine {
     pub(crate) planning: Planning,
     pub(crate) timers: Timers,
     pub(crate) queues: Queues,
+    pub(crate) idle: Idle,
     pub(crate) blame: Blame,
     /// Whether anything has changed that trials wait for.
     pub(crate) trials_changed: bool,
@@ -50,8 +52,6 @@ pub struct Engine {
     pub(crate) may_be_hopeless: BTreeSet<TaskId>,
     /// The pool's widest nodes when all tasks were last looked at for that.
     widest: Vec<(String, u32)>,
-    /// The tasks that wait for each task.
-    pub(crate) followers: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Under which strategy a task was killed from outside the time before last.
     pub(crate) was_killed: BTreeMap<TaskId, StrategyKey>,
     decision: Decision,
@@ -79,20 +79,18 @@ impl Engine {
         let mut engine = Self {
             planning: Planning::at(state.now_s),
             timers: Timers::default(),
-            queues: state.plan.as_ref().map(Queues::of).unwrap_or_default(),
+            queues: Queues::default(),
+            idle: Idle::default(),
             blame: Blame::default(),
             trials_changed: true,
             kept_for_trials: BTreeSet::new(),
             may_be_hopeless: state.task_ids().collect(),
             widest: state.widest.clone(),
-            followers: BTreeMap::new(),
             was_killed: BTreeMap::new(),
             decision: Decision::default(),
             state,
         };
-        for task in engine.state.task_ids() {
-            engine.note_followers(task);
-        }
+        engine.note_plan();
         engine
     }
 
@@ -152,8 +150,16 @@ impl Engine {
         } else {
             None
         };
+        let (num_closed, version) = (self.state.order.closed().len(), self.state.version);
         self.state.apply(&record, now_s);
         self.note(&record);
+        if self.state.version != version && self.is_news(&record) {
+            self.planning.note_news();
+            self.idle.look_again();
+        }
+        if self.state.order.closed().len() > num_closed {
+            self.note_closed();
+        }
         if let Some(task) = stopped {
             self.note_stopped(task);
         }
@@ -182,17 +188,20 @@ impl Engine {
 
     fn note(&mut self, record: &Record) {
         match record {
-            Record::Launched { attempt, .. } => {
+            Record::Launched { attempt, gang, .. } => {
                 if let Some(at_s) =
                     self.state.attempts.get(attempt).and_then(|one| self.overdue_at_s(one))
                 {
                     self.timers.set(at_s, Timer::Attempt(*attempt));
                 }
+                for device in devices(gang) {
+                    self.queues.touch(device);
+                }
             }
             Record::TaskAdded { task, .. } => {
                 self.trials_changed = true;
                 self.may_be_hopeless.insert(*task);
-                self.note_followers(*task);
+                self.idle.note_without_place(*task);
             }
             Record::TrialsChosen { .. } => self.trials_changed = true,
             Record::Inspected { group, .. } | Record::Tried { group, .. } => {
@@ -203,51 +212,81 @@ impl Engine {
             }
             Record::Excluded { task, .. } => {
                 self.may_be_hopeless.insert(*task);
-                self.note_dropped();
             }
-            Record::Wished { task, .. } => {
-                self.note_followers(*task);
-                self.note_dropped();
+            Record::Wished { task, .. } | Record::TaskEnded { task, .. } => {
                 self.queues.touch_task(&self.state, *task);
             }
-            Record::TaskEnded { task, .. } => self.queues.touch_task(&self.state, *task),
-            Record::Paused { .. } | Record::Ended { .. } => self.note_dropped(),
-            Record::Planned { .. } => self.lay_out_queues(),
+            Record::Planned { .. } => self.note_plan(),
             Record::NodeJoined { .. }
             | Record::NodeLeft { .. }
             | Record::SetAside { .. }
             | Record::TakenBack { .. }
             | Record::Resumed { .. } => {
-                self.note_dropped();
+                self.note_pool(record);
                 self.trials_changed = true;
                 // Which trials are wanted rests on the widest nodes alone.
                 let is_resumed = matches!(record, Record::Resumed { .. });
                 if is_resumed || self.widest != self.state.widest {
                     self.widest.clone_from(&self.state.widest);
-                    let open = self.state.task_ids().filter(|task| !self.state.has_ended(*task));
-                    self.may_be_hopeless.extend(open);
+                    self.may_be_hopeless.extend(&self.state.open_tasks);
                 }
             }
             _ => {}
         }
     }
 
-    /// Places may have left the plan: then the queues are laid out anew.
-    fn note_dropped(&mut self) {
-        let num_places = self.state.plan.as_ref().map_or(0, |plan| plan.places.len());
-        if num_places != self.queues.num_places() {
-            self.lay_out_queues();
+    /// Devices may be usable that were not, or the other way round.
+    fn note_pool(&mut self, record: &Record) {
+        let nodes = match record {
+            Record::NodeJoined { node, .. }
+            | Record::NodeLeft { node, .. }
+            | Record::SetAside { node, .. }
+            | Record::TakenBack { node, .. } => node.0..node.0 + 1,
+            _ => 0..self.state.nodes.len(),
+        };
+        for node in nodes {
+            let num_devices = self.state.nodes.get(node).map_or(0, |node| node.devices.len());
+            for device in (0u32..).take(num_devices) {
+                self.queues.touch(DeviceId { node: NodeId(node), device });
+            }
         }
     }
 
-    fn lay_out_queues(&mut self) {
-        self.queues = self.state.plan.as_ref().map(Queues::of).unwrap_or_default();
+    /// Another plan is in force.
+    fn note_plan(&mut self) {
+        self.queues.begin(&self.state);
+        for task in &self.state.open_tasks {
+            if !self.state.has_place(*task) {
+                self.idle.note_without_place(*task);
+            }
+        }
     }
 
-    fn note_followers(&mut self, task: TaskId) {
-        for before in self.state.task(task).spec.wishes.after.clone() {
-            self.followers.entry(before).or_default().insert(task);
+    /// Whether a change may be one that a plan is to be made for. What only takes something away is of
+    /// no account but to tasks that lose their places by it.
+    fn is_news(&mut self, record: &Record) -> bool {
+        match record {
+            Record::NodeJoined { node, .. } | Record::TakenBack { node, .. } => {
+                let may_better = !self.has_idle_node_like(*node);
+                if may_better {
+                    self.planning.note_arrival();
+                }
+                may_better
+            }
+            // A group need not wait any longer for trials for which there is no room now.
+            Record::NodeLeft { .. } | Record::SetAside { .. } => !self.state.open_trials.is_empty(),
+            Record::TaskEnded { .. } => false,
+            _ => true,
         }
+    }
+
+    /// Tasks have lost their places: others may be first on their devices, and they are without.
+    fn note_closed(&mut self) {
+        for task in self.state.order.closed() {
+            self.queues.touch_task(&self.state, *task);
+            self.idle.note_without_place(*task);
+        }
+        self.planning.ask_again();
     }
 
     /// Asks for something to be done.
@@ -309,6 +348,7 @@ impl Engine {
                 Timer::Task(task) => self.queues.touch_task(&self.state, task),
                 Timer::Attempt(attempt) => self.look_at_attempt(attempt, now_s),
                 Timer::Solve => {}
+                Timer::Idle => self.idle.look_again(),
             }
         }
     }
@@ -323,6 +363,7 @@ impl Engine {
             if self.state.config.mode == Mode::Orchestrate {
                 self.give_up_hopeless(now_s);
                 self.follow_plan(now_s);
+                self.put_idle_to_work(now_s);
                 self.consider_planning(now_s);
             }
         }
@@ -338,7 +379,7 @@ impl Engine {
             RunEnd::Interrupted
         } else if !state.is_closed {
             return;
-        } else if state.num_open_tasks == 0
+        } else if state.open_tasks.is_empty()
             || state.config.mode == Mode::Search
                 && state.num_open_trials() + state.num_to_inspect() == 0
         {

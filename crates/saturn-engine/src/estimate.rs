@@ -59,7 +59,7 @@ impl State {
             let trial = self.trial_of(task, &attempt.strategy, gpu_type)?;
             Some(attempt.observed_step_s()? / trial.measured_step_s()?)
         });
-        live.unwrap_or_else(|| self.group_of(task).bias())
+        live.unwrap_or(self.group_of(task).lesson.correction)
     }
 
     /// Seconds from launch to the first step from where a task stands: as it last took a task of its
@@ -91,14 +91,7 @@ impl State {
     /// Seconds that a checkpoint takes a task while training waits for it, as at a stop and at the
     /// end; `None` where none of its group was timed.
     pub fn save_s(&self, task: TaskId) -> Option<f64> {
-        self.task(task).save_s.or_else(|| {
-            let tried =
-                self.group_of(task).trials.values().filter_map(|trial| match &trial.outcome {
-                    Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
-                    _ => None,
-                });
-            tried.max_by(f64::total_cmp)
-        })
+        self.task(task).save_s.or(self.group_of(task).lesson.save_s)
     }
 
     /// Seconds from launch to the checkpoint after so many steps; `None` where it was never measured.
@@ -223,6 +216,40 @@ impl Attempt {
     }
 }
 
+/// What a group's trials and training say of all its strategies together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Lesson {
+    /// Trained over tried seconds a step, the mean over the strategies that both are known of.
+    pub(crate) correction: f64,
+    /// Seconds that a checkpoint took at most where one was timed.
+    save_s: Option<f64>,
+}
+
+impl Default for Lesson {
+    fn default() -> Self {
+        Self { correction: 1.0, save_s: None }
+    }
+}
+
+impl Group {
+    /// Takes in what has changed about its trials.
+    pub(crate) fn learn(&mut self) {
+        let ratios = self
+            .trials
+            .values()
+            .filter_map(|trial| Some((trial.trained_step_s? / trial.measured_step_s()?).ln()));
+        let (sum, num) = ratios.fold((0.0, 0), |(sum, num), one| (sum + one, num + 1));
+        let tried = self.trials.values().filter_map(|trial| match &trial.outcome {
+            Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
+            _ => None,
+        });
+        self.lesson = Lesson {
+            correction: if num == 0 { 1.0 } else { (sum / f64::from(num)).exp() },
+            save_s: tried.max_by(f64::total_cmp),
+        };
+    }
+}
+
 /// What a task's time under any strategy rests on, beside that strategy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace<'a> {
@@ -258,19 +285,6 @@ impl Pace<'_> {
         let observed_s = self.observed.filter(is_same).map(|(.., step_s)| step_s);
         let tried_s = || Some(trial.known_step_s()? * self.correction);
         observed_s.or(trial.trained_step_s).or_else(tried_s)
-    }
-}
-
-impl Group {
-    /// Trained over measured seconds a step: the mean over the strategies that both are known of; 1
-    /// where none is.
-    pub(crate) fn bias(&self) -> f64 {
-        let ratios = self
-            .trials
-            .values()
-            .filter_map(|trial| Some((trial.trained_step_s? / trial.measured_step_s()?).ln()));
-        let (sum, num) = ratios.fold((0.0, 0), |(sum, num), one| (sum + one, num + 1));
-        if num == 0 { 1.0 } else { (sum / f64::from(num)).exp() }
     }
 }
 

@@ -73,9 +73,9 @@ impl Remaining {
                 };
                 let runtime_s = pace.with_step_s(estimate.setup_s, step_s, left);
                 of_problem.strategies.push(Candidate {
-                    technique: key.strategy.technique.clone(),
+                    technique: key.strategy.technique.as_str().into(),
                     gpus: key.strategy.gpus,
-                    gpu_type: Some(key.gpu_type.clone()),
+                    gpu_type: Some(key.gpu_type.as_str().into()),
                     runtime_s: runtime_s.max(LEAST_RUNTIME_S),
                     pack: false,
                 });

@@ -37,7 +37,19 @@ pub struct Forecast {
 
 /// Forecasts the plan in force from `now_s`.
 pub fn forecast(state: &State, now_s: f64) -> Forecast {
-    follow(state, state.plan.as_ref().map_or(&[][..], |plan| &plan.places), now_s)
+    let Some(plan) = &state.plan else { return follow(state, &[], now_s) };
+    if state.order.closed().is_empty() {
+        return follow(state, &plan.places, now_s);
+    }
+    // What is closed has no times.
+    let (indices, open): (Vec<usize>, Vec<Place>) =
+        state.open_places().map(|(index, place)| (index, place.clone())).unzip();
+    let mut forecast = follow(state, &open, now_s);
+    let times = std::mem::replace(&mut forecast.places, vec![None; plan.places.len()]);
+    for (index, times) in indices.into_iter().zip(times) {
+        forecast.places[index] = times;
+    }
+    forecast
 }
 
 /// Forecasts what following these places, in this order, gives from `now_s`.

@@ -175,7 +175,7 @@ impl Group {
 
 /// What a group's measurements say of seconds a step.
 fn seen(group: &Group) -> Vec<Seen<'_>> {
-    let bias = group.bias();
+    let bias = group.lesson.correction;
     group
         .trials
         .iter()

@@ -1,58 +1,45 @@
 //! The plan in force as queues: which places each device has before it, in order.
 //!
-//! A place may start when it is the first in the queues of all of its devices. What is over is
-//! taken from the front when the device is looked at; and only devices where something has changed
-//! are, so that the work of most events does not grow with the plan. What can't be followed any more
-//! leaves the plan itself, and then the queues are laid out anew.
+//! A place may start when it is the first in the queues of all of its devices. What is over, or can't
+//! be followed any more, is passed over when the device is looked at; and only devices where something
+//! has changed are, so that the work of most events does not grow with the plan.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::apply::is_excluded;
+use crate::by_device::ByDevice;
 use crate::ids::{DeviceId, TaskId, devices};
-use crate::record::{Place, RunPlan};
+use crate::record::Place;
 use crate::state::State;
 
-/// The queues of a plan; empty without one.
+/// How far the devices have come in their queues.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    num_places: usize,
-    by_device: BTreeMap<DeviceId, VecDeque<usize>>,
-    by_task: BTreeMap<TaskId, Vec<usize>>,
+    /// How many places of its queue each device is through with.
+    passed: ByDevice<usize>,
     /// Devices to look at: something about them, or about what waits for them, has changed.
     changed: BTreeSet<DeviceId>,
 }
 
 impl Queues {
-    /// The queues of a plan, all of them to be looked at.
-    pub(crate) fn of(plan: &RunPlan) -> Self {
-        let mut queues = Self { num_places: plan.places.len(), ..Self::default() };
-        for (index, place) in plan.places.iter().enumerate() {
-            queues.by_task.entry(place.task).or_default().push(index);
-            for device in devices(&place.gang) {
-                queues.by_device.entry(device).or_default().push_back(index);
-            }
-        }
-        queues.changed = queues.by_device.keys().copied().collect();
-        queues
-    }
-
-    /// How many places the plan had that these are of.
-    pub(crate) fn num_places(&self) -> usize {
-        self.num_places
+    /// A plan has come into force: its queues begin. What was to be looked at still is.
+    pub(crate) fn begin(&mut self, state: &State) {
+        // Devices that had places before may have none now.
+        let passed = std::mem::replace(&mut self.passed, ByDevice::of(state));
+        self.changed.extend(passed.devices());
+        self.changed.extend(state.order.devices());
     }
 
     /// Notes that something about a device has changed.
     pub(crate) fn touch(&mut self, device: DeviceId) {
-        if self.by_device.contains_key(&device) {
-            self.changed.insert(device);
-        }
+        self.changed.insert(device);
     }
 
     /// Notes that something about a task has changed, and so about the devices that it waits for.
     pub(crate) fn touch_task(&mut self, state: &State, task: TaskId) {
         let Some(plan) = &state.plan else { return };
-        for place in self.by_task.get(&task).into_iter().flatten() {
-            self.changed.extend(devices(&plan.places[*place].gang));
+        for index in state.order.of_task(task) {
+            self.changed.extend(devices(&plan.places[*index].gang));
         }
     }
 
@@ -61,15 +48,16 @@ impl Queues {
         self.changed.pop_first()
     }
 
-    /// The first place of a device that is not over.
+    /// The first open place of a device.
     pub(crate) fn front(&mut self, state: &State, device: DeviceId) -> Option<usize> {
         let plan = state.plan.as_ref()?;
-        let queue = self.by_device.get_mut(&device)?;
-        while let Some(index) = queue.front().copied() {
-            if !is_over(state, &plan.places[index]) {
+        let queue = state.order.on_device(device);
+        let passed = self.passed.slot(device)?.get_or_insert(0);
+        while let Some(index) = queue.get(*passed).copied() {
+            if state.is_place_open(&plan.places[index]) {
                 return Some(index);
             }
-            queue.pop_front();
+            *passed += 1;
         }
         None
     }
@@ -79,26 +67,22 @@ impl Queues {
         let Some(plan) = &state.plan else { return false };
         devices(&plan.places[index].gang).all(|device| self.front(state, device) == Some(index))
     }
+}
 
-    /// Where a task stands in the plan: its first place that its newest checkpoint is not beyond;
-    /// `None` where it has none that can be followed.
-    pub(crate) fn place_of(&self, state: &State, task: TaskId) -> Option<usize> {
-        let plan = state.plan.as_ref()?;
-        let saved_step = state.task(task).checkpoint_step;
-        let places = self.by_task.get(&task)?;
-        let place = places.iter().find(|index| !plan.places[**index].is_done_at(saved_step))?;
-        (!is_over(state, &plan.places[*place])).then_some(*place)
+impl State {
+    /// Where a task stands in the plan in force: its first place that its newest checkpoint is not
+    /// beyond; `None` where it has none that can be followed.
+    pub(crate) fn place_of(&self, task: TaskId) -> Option<usize> {
+        let plan = self.plan.as_ref()?;
+        let saved_step = self.task(task).checkpoint_step;
+        let mut places = self.order.of_task(task).iter();
+        let place = places.find(|index| !plan.places[**index].is_done_at(saved_step))?;
+        self.is_place_open(&plan.places[*place]).then_some(*place)
     }
 
-    /// Whether a task has a place that is not over.
-    pub(crate) fn has_place(&self, state: &State, task: TaskId) -> bool {
-        self.place_of(state, task).is_some()
-    }
-
-    /// Places that are not over, in the plan's order.
-    pub(crate) fn open_places(state: &State) -> Vec<Place> {
-        let places = state.plan.iter().flat_map(|plan| &plan.places);
-        places.filter(|place| !is_over(state, place)).cloned().collect()
+    /// Whether a task has a place that is open.
+    pub(crate) fn has_place(&self, task: TaskId) -> bool {
+        self.place_of(task).is_some()
     }
 }
 

@@ -372,8 +372,8 @@ pub enum Record {
     },
     /// A plan is in force from now on.
     Planned {
-        /// The plan.
-        plan: RunPlan,
+        /// The plan; shared with the state that it is in force in.
+        plan: Arc<RunPlan>,
     },
     /// Introspection found no plan worth a switch.
     PlanKept {

@@ -222,7 +222,7 @@ impl Engine {
             if let Some(id) = attempt {
                 self.kill(id, now_s);
             }
-            let followers = self.followers.get(&task).cloned().unwrap_or_default();
+            let followers = self.state.followers.get(&task).cloned().unwrap_or_default();
             // A person may have wished otherwise since.
             let still = |one: &TaskId| self.state.task(*one).spec.wishes.after.contains(&task);
             for follower in followers.into_iter().filter(still).collect::<Vec<_>>() {

@@ -15,7 +15,6 @@ use saturn_core::{
 
 use crate::config::Level;
 use crate::ids::{NodeId, TaskId};
-use crate::record::Place;
 use crate::state::{Attempt, State, TrialKey};
 use crate::trials::Rooms;
 
@@ -39,6 +38,21 @@ pub(crate) struct Remaining {
     nodes: Vec<(NodeId, Vec<u32>)>,
     /// The most devices of each type that one node of the problem has.
     pub(crate) widest: Vec<(String, u32)>,
+    names: Names,
+}
+
+/// Names that many candidates have, each kept once. There are few.
+#[derive(Debug, Default)]
+struct Names(Vec<Arc<str>>);
+
+impl Names {
+    fn shared(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.0.iter().find(|known| ***known == *name) {
+            return known.clone();
+        }
+        self.0.push(name.into());
+        self.shared(name)
+    }
 }
 
 /// A task that has not ended.
@@ -62,7 +76,7 @@ impl State {
         let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();
         let mut is_plannable = |task: TaskId| {
             let state = self.task(task);
-            if self.has_ended(task) || state.is_paused {
+            if state.is_paused {
                 return false;
             }
             if self.attempt_of(task).is_some() {
@@ -74,7 +88,7 @@ impl State {
             !awaits && state.steps.is_some() && self.fits_pool(task)
         };
         let mut plannable: Vec<TaskId> =
-            self.task_ids().filter(|task| is_plannable(*task)).collect();
+            self.open_tasks.iter().copied().filter(|task| is_plannable(*task)).collect();
         // What comes after a task that can't be planned can't be either.
         loop {
             let all = plannable.clone();
@@ -141,8 +155,9 @@ impl Remaining {
     fn add_task(&mut self, state: &State, id: TaskId, deadlines: bool, now_s: f64) {
         let attempt = state.attempt_of(id).map(|(_, attempt)| attempt);
         let attempt = attempt.filter(|one| one.stopping.is_none() && !one.is_dying());
-        let mut strategies = Vec::new();
-        let mut options = Vec::new();
+        let num_trials = state.group_of(id).trials.len();
+        let mut strategies = Vec::with_capacity(num_trials);
+        let mut options = Vec::with_capacity(num_trials);
         let pace = state.pace(id);
         for choice in state.choices(id) {
             let strategy = &choice.trial.strategy;
@@ -162,9 +177,9 @@ impl Remaining {
             };
             let Some(runtime_s) = runtime_s else { continue };
             options.push(Candidate {
-                technique: strategy.technique.clone(),
+                technique: self.names.shared(&strategy.technique),
                 gpus: strategy.gpus,
-                gpu_type: Some(choice.gpu_type.to_owned()),
+                gpu_type: Some(self.names.shared(choice.gpu_type)),
                 runtime_s: runtime_s.max(LEAST_RUNTIME_S),
                 pack: false,
             });
@@ -204,7 +219,7 @@ impl Remaining {
         let gpu_type = state.gang_type(&attempt.gang);
         let strategy = &attempt.strategy;
         let is_option = options.iter().any(|one| {
-            one.technique == strategy.technique
+            *one.technique == *strategy.technique
                 && one.gpus == strategy.gpus
                 && one.gpu_type.as_deref() == Some(gpu_type)
         });
@@ -282,14 +297,14 @@ impl Remaining {
             .collect()
     }
 
-    /// These places as a plan of this problem. Only its order, places and shares mean something. It
-    /// may lack tasks.
-    pub(crate) fn warm_start(&self, state: &State, places: &[Place]) -> Option<Plan> {
+    /// What is open of the plan in force as a plan of this problem. Only its order, places and shares
+    /// mean something. It may lack tasks.
+    pub(crate) fn warm_start(&self, state: &State) -> Option<Plan> {
         let index_of: BTreeMap<TaskId, usize> =
             self.tasks.iter().enumerate().map(|(index, task)| (task.id, index)).collect();
         let mut reached: Vec<u64> = self.tasks.iter().map(|task| task.step).collect();
         let mut assignments = Vec::new();
-        for place in places {
+        for (_, place) in state.open_places() {
             let Some(index) = index_of.get(&place.task).copied() else { continue };
             let task = &self.tasks[index];
             if place.is_done_at(task.step) {

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use saturn_core::{Cluster, Gang, Inspection, Strategy, StrategyKey, TrialOutcome};
 
 use crate::config::{RunConfig, TaskSpec};
+use crate::estimate::Lesson;
 use crate::event::RankFailure;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 use crate::knowledge::Estimate;
+use crate::order::Order;
 use crate::record::{Purpose, RunEnd, RunPlan, StopReason, TaskEnd};
 
 /// What a task is doing.
@@ -122,6 +124,8 @@ pub struct Group {
     pub trials: BTreeMap<Arc<TrialKey>, TrialState>,
     /// Trials that were chosen for what they may save.
     pub chosen: BTreeSet<Arc<TrialKey>>,
+    /// What that says of all strategies together.
+    pub(crate) lesson: Lesson,
 }
 
 /// One launch of a gang that has not ended.
@@ -256,8 +260,8 @@ pub struct State {
     pub groups: Vec<Group>,
     /// Attempts that have not ended.
     pub attempts: BTreeMap<AttemptId, Attempt>,
-    /// The plan in force.
-    pub plan: Option<RunPlan>,
+    /// The plan in force, as it was adopted. Which of its places are still open: `open_places`.
+    pub plan: Option<Arc<RunPlan>>,
     /// Plans that have been in force, this one included.
     pub num_plans: usize,
     /// Grows with everything that a plan rests on but progress: tasks that come, go, pause or change
@@ -272,7 +276,7 @@ pub struct State {
     /// Time of the last record, seconds.
     pub now_s: f64,
     /// Tasks that have not ended.
-    pub num_open_tasks: usize,
+    pub(crate) open_tasks: BTreeSet<TaskId>,
     /// Device-seconds that trials have taken.
     pub trials_s: f64,
     /// Number of the next attempt.
@@ -282,6 +286,10 @@ pub struct State {
     pub(crate) open_trials: OpenTrials,
     /// Groups whose inspection is to be run, by index into `groups`.
     pub(crate) to_inspect: BTreeSet<usize>,
+    /// Of the plan in force.
+    pub(crate) order: Order,
+    /// The tasks that wait for each task, or once did.
+    pub(crate) followers: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Types of devices in the pool, each with the devices of its largest node.
     pub(crate) widest: Vec<(String, u32)>,
 }
@@ -303,13 +311,15 @@ impl State {
             interrupted: None,
             ended: None,
             now_s: 0.0,
-            num_open_tasks: 0,
+            open_tasks: BTreeSet::new(),
             trials_s: 0.0,
             next_attempt: 1,
             group_by_key: BTreeMap::new(),
             task_by_name: BTreeMap::new(),
             open_trials: OpenTrials::new(),
             to_inspect: BTreeSet::new(),
+            order: Order::default(),
+            followers: BTreeMap::new(),
             widest: Vec::new(),
         }
     }

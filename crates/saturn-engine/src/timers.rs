@@ -18,6 +18,8 @@ pub(crate) enum Timer {
     Attempt(AttemptId),
     /// Whether to solve.
     Solve,
+    /// Whether idle devices have waited long enough for a plan.
+    Idle,
 }
 
 /// The timers that are set.

@@ -266,6 +266,7 @@ impl State {
                     trial.reused = false;
                 }
             }
+            group.learn();
         }
         if is_wider {
             for task in &mut self.tasks {

@@ -216,7 +216,7 @@ fn record() -> impl Strategy<Value = Record> {
             strategy: way(gpus),
             step_s,
         }),
-        plan().prop_map(|plan| Record::Planned { plan }),
+        plan().prop_map(|plan| Record::Planned { plan: plan.into() }),
         attempt().prop_map(|attempt| Record::Stopping { attempt, reason: StopReason::Pause }),
         (attempt(), prop::option::of(0..50u64))
             .prop_map(|(attempt, step)| Record::Until { attempt, step }),

@@ -187,7 +187,7 @@ fn hopeful(order: &SolveOrder, technique: &str, gpus: u32) -> usize {
     let optimistic = order.optimistic.as_ref().expect("something was not measured");
     let all = &optimistic.tasks[0].strategies;
     let known = order.problem.tasks[0].strategies.len();
-    let found = all.iter().position(|one| one.technique == technique && one.gpus == gpus);
+    let found = all.iter().position(|one| *one.technique == *technique && one.gpus == gpus);
     found.filter(|index| *index >= known).expect("it was not measured")
 }
 

@@ -184,7 +184,7 @@ fn records() -> Vec<Record> {
             strategy: strategy(),
             step_s: 0.25,
         },
-        Record::Planned { plan: plan() },
+        Record::Planned { plan: plan().into() },
         Record::PlanKept { time_left_s: 80.0, best_s: 79.0 },
         Record::NotSolved { reason: text("no time") },
         Record::Stopping { attempt: ATTEMPT, reason: StopReason::Replan },

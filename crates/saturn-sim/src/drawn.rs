@@ -27,7 +27,7 @@ pub(crate) fn draw(rng: &mut impl Rng, order: &SolveOrder) -> Option<Plan> {
     for Segment { task, share, is_first } in segments(rng, order) {
         let spec = &problem.tasks[task];
         let fits = |one: &Candidate, node: usize| {
-            one.gpu_type.as_ref().is_none_or(|kind| *kind == nodes[node].gpu_type)
+            one.gpu_type.as_deref().is_none_or(|kind| kind == nodes[node].gpu_type)
                 && one.gpus <= nodes[node].gpus
         };
         let mut options = Vec::new();

@@ -51,9 +51,9 @@ fn stay(
     let held = running.placement.first()?;
     let node = *by_name.get(held.node.as_str())?;
     let strategy = spec.strategies.iter().position(|one| {
-        one.technique == running.technique
+        *one.technique == *running.technique
             && one.gpus == running.gpus
-            && one.gpu_type == running.gpu_type
+            && one.gpu_type.as_deref() == running.gpu_type.as_deref()
     })?;
     let end_s = spec.strategies[strategy].runtime_s;
     nodes.hold(node, &held.devices, end_s);

@@ -31,7 +31,27 @@ impl Watch {
         Self::check_devices(state)?;
         Self::check_gangs(state, world)?;
         self.check_steps(state, world)?;
+        Self::check_places(state)?;
         self.check_fold(state)
+    }
+
+    /// What can't be followed is not left in the plan in force, though only what may have changed is
+    /// looked at when something has.
+    fn check_places(state: &State) -> Result<(), Violation> {
+        let mut last: BTreeMap<TaskId, usize> = BTreeMap::new();
+        last.extend(state.open_places().map(|(index, place)| (place.task, index)));
+        for (index, place) in state.open_places() {
+            let task = state.task(place.task);
+            let is_excluded = task.excluded.iter().any(|(key, _)| place.strategy.is_of(key));
+            let is_early = state.attempt_of(place.task).is_none()
+                && state
+                    .waits_for(place.task)
+                    .any(|before| last.get(&before).is_none_or(|last| *last > index));
+            if task.is_paused || is_excluded || is_early || !state.can_hold(&place.gang) {
+                return broken("what is planned can be followed", format!("{place:?} is open"));
+            }
+        }
+        Ok(())
     }
 
     fn check_devices(state: &State) -> Result<(), Violation> {

@@ -101,11 +101,11 @@ impl Meter {
 /// Seconds of the caller's clock that engine and solver took, the clock's own left out.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
-    /// For events that neither ask for a plan nor answer with one.
+    /// For events that neither ask for a plan nor answer with one, nor extend it.
     pub events_s: f64,
     /// How many those were.
     pub num_events: u64,
-    /// For those that do: the problem is built, answers are judged.
+    /// For those that do: the problem is built, answers are judged, a plan is extended.
     pub planning_s: f64,
     /// How many those were.
     pub num_plannings: u64,
@@ -373,7 +373,8 @@ impl Simulation {
         let took_s = meter.since_s(began_s);
         let cost = &mut meter.cost;
         let is_order = decision.actions.iter().any(|one| matches!(one, Action::Solve { .. }));
-        if is_answer || is_order {
+        let is_plan = decision.records.iter().any(|one| matches!(one, Record::Planned { .. }));
+        if is_answer || is_order || is_plan {
             cost.planning_s += took_s;
             cost.num_plannings += 1;
             cost.longest_planning_s = cost.longest_planning_s.max(took_s);

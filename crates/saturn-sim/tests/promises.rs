@@ -113,7 +113,7 @@ fn check(journal: &[(Record, f64)]) -> Result<usize, String> {
     let mut last_s = 0.0;
     for (record, now_s) in journal {
         match record {
-            Record::Planned { plan: new } => plan = Some(new.clone()),
+            Record::Planned { plan: new } => plan = Some(RunPlan::clone(new)),
             Record::Launched {
                 attempt, task, purpose: Purpose::Train, gang, until_step, ..
             } => {

@@ -143,9 +143,9 @@ fn running(problem: &Problem, one: &Assignment) -> Running {
         devices: part.devices.clone(),
     });
     Running {
-        technique: strategy.technique.clone(),
+        technique: strategy.technique.to_string(),
         gpus: strategy.gpus,
-        gpu_type: strategy.gpu_type.clone(),
+        gpu_type: strategy.gpu_type.as_deref().map(str::to_owned),
         placement: held.collect(),
         movable: true,
     }

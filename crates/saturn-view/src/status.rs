@@ -244,11 +244,8 @@ pub(crate) fn way_of<'a>(
 /// Each task's first place in the plan in force that is not over.
 pub(crate) fn next_places(state: &State) -> BTreeMap<TaskId, &Place> {
     let mut next = BTreeMap::new();
-    let places = state.plan.iter().flat_map(|plan| &plan.places);
-    for place in places.filter(|place| !state.has_ended(place.task)) {
-        if !place.is_done_at(state.task(place.task).checkpoint_step) {
-            next.entry(place.task).or_insert(place);
-        }
+    for (_, place) in state.open_places() {
+        next.entry(place.task).or_insert(place);
     }
     next
 }

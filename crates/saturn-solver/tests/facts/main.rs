@@ -113,7 +113,7 @@ fn padded(problem: &Problem) -> Problem {
     let mut padded = problem.clone();
     for task in &mut padded.tasks {
         let mut worse = task.strategies[0].clone();
-        worse.technique.push_str("-worse");
+        worse.technique = format!("{}-worse", worse.technique).into();
         worse.runtime_s += 1.0;
         task.strategies.push(worse);
     }

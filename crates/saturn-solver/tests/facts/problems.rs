@@ -143,9 +143,9 @@ fn build(
 
 fn candidate((gpus, kind, runtime, pack): &(u32, Option<usize>, u32, bool)) -> Candidate {
     Candidate {
-        technique: format!("x{gpus}"),
+        technique: format!("x{gpus}").into(),
         gpus: *gpus,
-        gpu_type: kind.map(|kind| format!("k{kind}")),
+        gpu_type: kind.map(|kind| format!("k{kind}").into()),
         runtime_s: f64::from(*runtime),
         pack: *pack,
     }
@@ -196,9 +196,9 @@ fn add_running(problem: &mut Problem, tasks: &[TaskFacts]) {
         spec.after.clear();
         spec.switch_cost_s = Some(f64::from(cost));
         spec.running = Some(Running {
-            technique: strategy.technique,
+            technique: strategy.technique.as_ref().to_owned(),
             gpus: strategy.gpus,
-            gpu_type: strategy.gpu_type,
+            gpu_type: strategy.gpu_type.as_deref().map(str::to_owned),
             placement,
             movable,
         });
@@ -265,9 +265,9 @@ fn options(problem: &Problem, task: &ProblemTask, horizon: usize) -> Vec<Option_
     };
     if let Some(running) = &task.running {
         let strategy = task.strategies.iter().find(|one| {
-            one.technique == running.technique
+            *one.technique == *running.technique
                 && one.gpus == running.gpus
-                && one.gpu_type == running.gpu_type
+                && one.gpu_type.as_deref() == running.gpu_type.as_deref()
         });
         let index = |name: &str| nodes.iter().position(|node| node.name == name).unwrap();
         let held = running.placement.iter();

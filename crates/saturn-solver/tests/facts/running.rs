@@ -138,7 +138,7 @@ fn what_runs_stays_where_moving_gains_nothing() {
 #[test]
 fn layers_of_predecessors_are_no_trouble() {
     let candidate = |runtime_s| saturn_core::Candidate {
-        technique: "x".to_owned(),
+        technique: "x".into(),
         gpus: 1,
         gpu_type: None,
         runtime_s,

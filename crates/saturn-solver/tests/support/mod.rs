@@ -56,9 +56,9 @@ pub(crate) fn problems(sizes: Sizes) -> impl Strategy<Value = Problem> {
 
 fn candidate((gpus, kind, runtime, pack): (u32, Option<usize>, u32, bool)) -> Candidate {
     Candidate {
-        technique: format!("x{gpus}"),
+        technique: format!("x{gpus}").into(),
         gpus,
-        gpu_type: kind.map(|kind| format!("k{kind}")),
+        gpu_type: kind.map(|kind| format!("k{kind}").into()),
         runtime_s: f64::from(runtime) * 0.75,
         pack,
     }

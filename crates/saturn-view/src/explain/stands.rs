@@ -367,11 +367,10 @@ fn before_it<'a>(state: &'a State, place: &Place) -> Option<&'a Place> {
 /// The plan's open places of other tasks before a place, on one of its devices, with their indices.
 fn before<'a>(state: &'a State, place: &Place) -> impl Iterator<Item = (usize, &'a Place)> {
     let held: BTreeSet<_> = devices(&place.gang).collect();
-    let places = state.plan.iter().flat_map(|plan| &plan.places).enumerate();
-    places
+    state
+        .open_places()
         .take_while(move |(_, one)| *one != place)
-        .filter(move |(_, one)| one.task != place.task && !state.has_ended(one.task))
-        .filter(|(_, one)| !one.is_done_at(state.task(one.task).checkpoint_step))
+        .filter(move |(_, one)| one.task != place.task)
         .filter(move |(_, one)| devices(&one.gang).any(|device| held.contains(&device)))
 }
 

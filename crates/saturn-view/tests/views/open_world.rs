@@ -59,7 +59,7 @@ pub(crate) fn plan(at_s: f64, source: PlanSource, places: Vec<Place>) -> Record 
         instead_of_s: None,
         places,
     };
-    Record::Planned { plan }
+    Record::Planned { plan: plan.into() }
 }
 
 /// Two tasks measured on both types, and training: `gpt` on the H100s, `vit` on an A100.

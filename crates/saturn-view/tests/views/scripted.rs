@@ -289,7 +289,7 @@ impl Script {
                 place(3, "ddp", &[1], 20.5, 25.5),
             ],
         };
-        self.tell(17.4, Record::Planned { plan });
+        self.tell(17.4, Record::Planned { plan: plan.into() });
     }
 
     /// Training up to 30 s: the first task runs, the second fails once and is tried again.
@@ -363,7 +363,7 @@ impl Script {
             Place { start_s: 44.0, end_s: 53.4, ..self.history.plans[0].places[2].clone() },
             Place { start_s: 44.0, end_s: 49.0, ..self.history.plans[0].places[3].clone() },
         ];
-        self.tell(38.2, Record::Planned { plan });
+        self.tell(38.2, Record::Planned { plan: plan.into() });
         self.tell(38.2, Record::Stopping { attempt: again, reason: StopReason::Replan });
         self.tell(
             38.5,
