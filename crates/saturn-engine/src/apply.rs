@@ -6,17 +6,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use saturn_core::{Node, Strategy, StrategyKey, TrialOutcome};
+use saturn_core::{Node, Strategy, StrategyKey};
 
+use crate::apply_trials::batches_per_epoch;
 use crate::config::{TaskSpec, Wishes};
 use crate::estimate::Lesson;
 use crate::event::FailureKind;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::order::Order;
-use crate::record::{AttemptEnd, ChosenTrial, Purpose, Record, RunEnd, TaskEnd};
+use crate::record::{AttemptEnd, Purpose, Record, RunEnd, TaskEnd};
 use crate::state::{
     Attempt, DeviceState, Group, InspectionState, NodeState, State, TaskState, TaskStatus,
-    TrialKey, TrialState,
 };
 
 /// No machine has more: a record that says so is damaged.
@@ -33,15 +33,7 @@ impl State {
             | Record::Noted { .. } => {}
             Record::Resumed { device_memory_bytes } => self.apply_resumed(*device_memory_bytes),
             Record::NodeJoined { node, spec } => self.apply_joined(*node, spec),
-            Record::NodeLeft { node, .. } => {
-                if let Some(state) = self.nodes.get_mut(node.0) {
-                    state.is_there = false;
-                    let devices = self.device_numbers(*node);
-                    self.version += 1;
-                    self.close_places_on(*node, devices);
-                    self.want_trials_of_pool();
-                }
-            }
+            Record::NodeLeft { node, .. } => self.apply_left(*node),
             Record::SetAside { node, devices, reason, absolved } => {
                 self.with_devices(*node, devices, |device| {
                     device.set_aside = Some(reason.clone());
@@ -86,15 +78,7 @@ impl State {
             }
             Record::TrialsChosen { trials, .. } => self.apply_chosen(trials),
             Record::Observed { group, gpu_type, strategy, step_s } => {
-                let group = self.group_by_key.get(group).copied();
-                let key = TrialKey { strategy: strategy.key(), gpu_type: gpu_type.clone() };
-                let trial = group.and_then(|group| self.groups[group].trials.get_mut(&key));
-                if let (Some(group), Some(trial)) = (group, trial) {
-                    trial.trained_step_s = Some(*step_s);
-                    self.groups[group].learn();
-                    self.learn(group);
-                    self.version += 1;
-                }
+                self.apply_observed(group, gpu_type, strategy, *step_s);
             }
             Record::Planned { plan } => {
                 let mut plan = plan.clone();
@@ -134,43 +118,6 @@ impl State {
             Record::TaskEnded { task, end } => self.apply_task_end(*task, end),
             Record::Interrupted { at_once } => self.interrupted = Some(*at_once),
             Record::RunEnded { end } => self.ended = Some(*end),
-        }
-    }
-
-    fn apply_tried(
-        &mut self,
-        group: &str,
-        gpu_type: &str,
-        strategy: &Strategy,
-        outcome: &TrialOutcome,
-    ) {
-        let Some(group) = self.group_by_key.get(group).copied() else { return };
-        let key = TrialKey { strategy: strategy.key(), gpu_type: gpu_type.to_owned() };
-        let trial = self.groups[group]
-            .trials
-            .entry(Arc::new(key))
-            .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
-        trial.strategy = Arc::new(strategy.clone());
-        trial.outcome = Some(outcome.clone());
-        trial.reused = false;
-        trial.has_knobs = true;
-        trial.estimate = None;
-        self.groups[group].learn();
-        self.close_trial(group, &strategy.key(), gpu_type);
-        if let Some(batches) = batches_per_epoch(outcome) {
-            self.learn_steps(group, batches);
-        }
-        self.learn(group);
-        self.want_more_trials_of(group);
-        self.version += 1;
-    }
-
-    fn apply_chosen(&mut self, trials: &[ChosenTrial]) {
-        for ChosenTrial { group, gpu_type, strategy } in trials {
-            let Some(group) = self.group_by_key.get(group).copied() else { continue };
-            let key = TrialKey { strategy: strategy.clone(), gpu_type: gpu_type.clone() };
-            self.groups[group].chosen.insert(Arc::new(key));
-            self.want_more_trials_of(group);
         }
     }
 
@@ -258,6 +205,15 @@ impl State {
         self.want_trials_of_pool();
     }
 
+    fn apply_left(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get_mut(id.0) else { return };
+        node.is_there = false;
+        let devices = self.device_numbers(id);
+        self.version += 1;
+        self.close_places_on(id, devices);
+        self.want_trials_of_pool();
+    }
+
     fn apply_added(&mut self, id: TaskId, spec: &TaskSpec, now_s: f64) {
         if id.0 != self.tasks.len() {
             return;
@@ -321,39 +277,6 @@ impl State {
         wishes
     }
 
-    /// Takes what a task brings of an earlier search into its group. A trial that names no type of
-    /// device holds for every one.
-    fn take_over_measured(&mut self, group: usize, spec: &TaskSpec) {
-        for trial in &spec.measured {
-            let types: Vec<String> = match &trial.gpu_type {
-                Some(gpu_type) => vec![gpu_type.clone()],
-                None => self.widest.iter().map(|(gpu_type, _)| gpu_type.clone()).collect(),
-            };
-            for gpu_type in types {
-                let key = TrialKey { strategy: trial.strategy.key(), gpu_type };
-                let state = self.groups[group]
-                    .trials
-                    .entry(Arc::new(key))
-                    .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
-                if state.outcome.is_none() {
-                    state.strategy = Arc::new(trial.strategy.clone());
-                    state.outcome = Some(trial.outcome.clone());
-                    state.reused = true;
-                    state.has_knobs = true;
-                    state.estimate = None;
-                }
-            }
-        }
-        self.groups[group].learn();
-    }
-
-    /// Gives tasks of a group that are given in epochs their numbers of steps.
-    pub(crate) fn learn_steps(&mut self, group: usize, batches: u64) {
-        for task in &self.groups[group].tasks {
-            self.tasks[task.0].learn_steps(batches);
-        }
-    }
-
     fn apply_launch(&mut self, launched: &Record, now_s: f64) {
         let Record::Launched { attempt: id, task, purpose, strategy, gang, until_step } = launched
         else {
@@ -406,16 +329,6 @@ impl State {
     fn hold(&mut self, attempt: &Attempt, holder: Option<AttemptId>) {
         for DeviceId { node, device } in attempt.devices() {
             self.with_devices(node, &[device], |device| device.held_by = holder);
-        }
-    }
-
-    fn with_trial(&mut self, attempt: &Attempt, change: impl FnOnce(&mut TrialState)) {
-        let gpu_type = self.gang_type(&attempt.gang).to_owned();
-        let key = TrialKey { strategy: attempt.strategy.key(), gpu_type };
-        let group = self.tasks[attempt.task.0].group;
-        if let Some(trial) = self.groups[group].trials.get_mut(&key) {
-            change(trial);
-            self.groups[group].learn();
         }
     }
 
@@ -576,23 +489,6 @@ impl State {
             task.step = step;
             task.loss = loss.or(task.loss);
         }
-    }
-}
-
-impl TaskState {
-    /// Turns a length in epochs into steps, once it is known how long one is.
-    fn learn_steps(&mut self, batches_per_epoch: u64) {
-        if let (None, Some(epochs)) = (self.steps, self.spec.epochs) {
-            let all = epochs.saturating_mul(batches_per_epoch);
-            self.steps = Some(all.div_ceil(self.spec.batches_a_step.get()));
-        }
-    }
-}
-
-fn batches_per_epoch(outcome: &TrialOutcome) -> Option<u64> {
-    match outcome {
-        TrialOutcome::Measured { batches_per_epoch, .. } => *batches_per_epoch,
-        _ => None,
     }
 }
 

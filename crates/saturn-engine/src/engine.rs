@@ -1,9 +1,10 @@
 //! The engine: events in, records and actions out.
 //!
 //! [`Engine::handle`] first takes in what happened, then brings the run as far forward as it can go:
-//! inspections, trials on free devices, launches by the plan, a solve where there is reason for one, the end.
-//! Policies stand in files of their own: `wanted`, `inspections` and `trials`, `planning`, `dispatch`, `recovery`,
-//! `health`, `control`.
+//! inspections, trials on free devices, launches by the plan, a solve where there is reason for one,
+//! the end. Policies stand in files of their own: `inspections`, `wanted`, `experiment` and `trials`,
+//! `planning`, `adopting`, `idle`, `dispatch`, `recovery`, `health`, `control`; what a record sets going
+//! in `notes`.
 //!
 //! What a decision costs must not grow with the workload: ranks' words change what they are about and
 //! nothing else, and everything that waits is found through a queue, a timer or a set of what has
@@ -11,13 +12,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use saturn_core::{Cluster, Gang, Node, Strategy, StrategyKey};
+use saturn_core::{Cluster, Gang, Strategy, StrategyKey};
 
 use crate::config::{Mode, RunConfig};
-use crate::event::{Action, Event, FailureKind, RankFailure, RankReport};
+use crate::event::{Action, Event, RankFailure, RankReport};
 use crate::health::Blame;
 use crate::idle::Idle;
-use crate::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
+use crate::ids::{AttemptId, DeviceId, TaskId};
 use crate::planning::Planning;
 use crate::queues::Queues;
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, StopReason};
@@ -51,7 +52,7 @@ pub struct Engine {
     /// Tasks that may have no strategy left.
     pub(crate) may_be_hopeless: BTreeSet<TaskId>,
     /// The pool's widest nodes when all tasks were last looked at for that.
-    widest: Vec<(String, u32)>,
+    pub(crate) widest: Vec<(String, u32)>,
     /// Under which strategy a task was killed from outside the time before last.
     pub(crate) was_killed: BTreeMap<TaskId, StrategyKey>,
     decision: Decision,
@@ -166,129 +167,6 @@ impl Engine {
         self.decision.records.push(record);
     }
 
-    /// What an attempt that is about to end leaves behind: free devices, and a task that may go on.
-    fn note_end(&mut self, id: AttemptId) {
-        let Some(attempt) = self.state.attempts.get(&id) else { return };
-        let task = attempt.task;
-        for device in attempt.devices() {
-            self.queues.touch(device);
-        }
-        self.queues.touch_task(&self.state, task);
-        if attempt.purpose != Purpose::Train {
-            // It may have been the last that could have given its group a strategy.
-            self.may_be_hopeless.extend(&self.state.group_of(task).tasks);
-        }
-        if let Some(key) = self.state.task(task).was_killed.clone() {
-            self.was_killed.insert(task, key);
-        } else {
-            self.was_killed.remove(&task);
-        }
-        self.trials_changed = true;
-    }
-
-    fn note(&mut self, record: &Record) {
-        match record {
-            Record::Launched { attempt, gang, .. } => {
-                if let Some(at_s) =
-                    self.state.attempts.get(attempt).and_then(|one| self.overdue_at_s(one))
-                {
-                    self.timers.set(at_s, Timer::Attempt(*attempt));
-                }
-                for device in devices(gang) {
-                    self.queues.touch(device);
-                }
-            }
-            Record::TaskAdded { task, .. } => {
-                self.trials_changed = true;
-                self.may_be_hopeless.insert(*task);
-                self.idle.note_without_place(*task);
-            }
-            Record::TrialsChosen { .. } => self.trials_changed = true,
-            Record::Inspected { group, .. } | Record::Tried { group, .. } => {
-                if let Some(group) = self.state.group_by_key.get(group) {
-                    self.may_be_hopeless.extend(&self.state.groups[*group].tasks);
-                }
-                self.trials_changed = true;
-            }
-            Record::Excluded { task, .. } => {
-                self.may_be_hopeless.insert(*task);
-            }
-            Record::Wished { task, .. } | Record::TaskEnded { task, .. } => {
-                self.queues.touch_task(&self.state, *task);
-            }
-            Record::Planned { .. } => self.note_plan(),
-            Record::NodeJoined { .. }
-            | Record::NodeLeft { .. }
-            | Record::SetAside { .. }
-            | Record::TakenBack { .. }
-            | Record::Resumed { .. } => {
-                self.note_pool(record);
-                self.trials_changed = true;
-                // Which trials are wanted rests on the widest nodes alone.
-                let is_resumed = matches!(record, Record::Resumed { .. });
-                if is_resumed || self.widest != self.state.widest {
-                    self.widest.clone_from(&self.state.widest);
-                    self.may_be_hopeless.extend(&self.state.open_tasks);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Devices may be usable that were not, or the other way round.
-    fn note_pool(&mut self, record: &Record) {
-        let nodes = match record {
-            Record::NodeJoined { node, .. }
-            | Record::NodeLeft { node, .. }
-            | Record::SetAside { node, .. }
-            | Record::TakenBack { node, .. } => node.0..node.0 + 1,
-            _ => 0..self.state.nodes.len(),
-        };
-        for node in nodes {
-            let num_devices = self.state.nodes.get(node).map_or(0, |node| node.devices.len());
-            for device in (0u32..).take(num_devices) {
-                self.queues.touch(DeviceId { node: NodeId(node), device });
-            }
-        }
-    }
-
-    /// Another plan is in force.
-    fn note_plan(&mut self) {
-        self.queues.begin(&self.state);
-        for task in &self.state.open_tasks {
-            if !self.state.has_place(*task) {
-                self.idle.note_without_place(*task);
-            }
-        }
-    }
-
-    /// Whether a change may be one that a plan is to be made for. What only takes something away is of
-    /// no account but to tasks that lose their places by it.
-    fn is_news(&mut self, record: &Record) -> bool {
-        match record {
-            Record::NodeJoined { node, .. } | Record::TakenBack { node, .. } => {
-                let may_better = !self.has_idle_node_like(*node);
-                if may_better {
-                    self.planning.note_arrival();
-                }
-                may_better
-            }
-            // A group need not wait any longer for trials for which there is no room now.
-            Record::NodeLeft { .. } | Record::SetAside { .. } => !self.state.open_trials.is_empty(),
-            Record::TaskEnded { .. } => false,
-            _ => true,
-        }
-    }
-
-    /// Tasks have lost their places: others may be first on their devices, and they are without.
-    fn note_closed(&mut self) {
-        for task in self.state.order.closed() {
-            self.queues.touch_task(&self.state, *task);
-            self.idle.note_without_place(*task);
-        }
-        self.planning.ask_again();
-    }
-
     /// Asks for something to be done.
     pub(crate) fn act(&mut self, action: Action) {
         self.decision.actions.push(action);
@@ -401,82 +279,11 @@ impl Engine {
     }
 
     /// Nothing of an attempt is left.
-    fn lose(&mut self, attempt: AttemptId, now_s: f64) {
+    pub(crate) fn lose(&mut self, attempt: AttemptId, now_s: f64) {
         let Some(state) = self.state.attempts.get(&attempt) else { return };
         let step = self.state.task(state.task).checkpoint_step;
         let end = AttemptEnd::Lost;
         self.commit(Record::Ended { attempt, end, step, step_s: None }, now_s);
-    }
-
-    /// The pool is this and nothing else.
-    fn pool_is(&mut self, cluster: Cluster, now_s: f64) {
-        let gone: Vec<String> = self
-            .state
-            .present_nodes()
-            .map(|node| self.state.cluster.nodes[node.0].clone())
-            .filter(|node| {
-                !cluster
-                    .nodes
-                    .iter()
-                    .any(|one| one.name == node.name && one.gpu_type == node.gpu_type)
-            })
-            .map(|node| node.name)
-            .collect();
-        for name in gone {
-            self.node_left(&name, "it is not there any more", now_s);
-        }
-        for spec in cluster.nodes {
-            self.node_joined(spec, now_s);
-        }
-    }
-
-    /// A node joins. One of the name and type of an earlier one is that one, come back.
-    fn node_joined(&mut self, spec: Node, now_s: f64) {
-        let nodes = &self.state.cluster.nodes;
-        let known = nodes
-            .iter()
-            .position(|node| node.name == spec.name && node.gpu_type == spec.gpu_type)
-            .map(NodeId);
-        if let Some(node) = known
-            && self.state.nodes[node.0].is_there
-        {
-            if self.state.cluster.nodes[node.0] == spec {
-                return;
-            }
-            let name = spec.name.clone();
-            self.node_left(&name, "it has other devices now", now_s);
-        }
-        let node = known.unwrap_or(NodeId(self.state.nodes.len()));
-        self.commit(Record::NodeJoined { node, spec }, now_s);
-    }
-
-    fn node_left(&mut self, name: &str, reason: &str, now_s: f64) {
-        let gone: Vec<NodeId> = self
-            .state
-            .present_nodes()
-            .filter(|node| self.state.cluster.nodes[node.0].name == name)
-            .collect();
-        for node in gone {
-            let lost: Vec<AttemptId> = self
-                .state
-                .attempts
-                .iter()
-                .filter(|(_, attempt)| attempt.devices().any(|device| device.node == node))
-                .map(|(id, _)| *id)
-                .collect();
-            for attempt in lost {
-                if self.state.attempts[&attempt].devices().all(|device| device.node == node) {
-                    self.lose(attempt, now_s);
-                    continue;
-                }
-                // Ranks on other nodes live on: the gang is over once they are reaped too.
-                let kind = FailureKind::Machine;
-                let error = format!("node `{name}` has gone: {reason}");
-                let failure = RankFailure { rank: 0, kind, error, traceback: String::new() };
-                self.rank_failed(attempt, failure, now_s);
-            }
-            self.commit(Record::NodeLeft { node, reason: reason.to_owned() }, now_s);
-        }
     }
 
     fn interrupt(&mut self, now_s: f64) {

@@ -58,8 +58,8 @@ impl Remaining {
             } else {
                 state.unmeasured(task.id, &self.widest)
             };
-            let Some(steps) = state.task(task.id).steps else { continue };
-            let left = steps.saturating_sub(task.step) as f64;
+            let Some(all_steps) = state.task(task.id).steps else { continue };
+            let left = all_steps.saturating_sub(task.step) as f64;
             let pace = state.pace(task.id);
             for key in &task.unmeasured {
                 let group = &state.groups[group];
@@ -203,8 +203,8 @@ impl State {
     /// Device-seconds that a trial is expected to take.
     fn trial_cost_s(&self, group: usize, key: &TrialKey) -> f64 {
         let trial = &self.groups[group].trials[key];
-        let steps = f64::from(trial_steps(&self.config.policy));
-        let of_trial = |one: crate::knowledge::Estimate| one.setup_s + steps * one.step_s;
+        let num_steps = f64::from(trial_steps(&self.config.policy));
+        let of_trial = |one: crate::knowledge::Estimate| one.setup_s + num_steps * one.step_s;
         f64::from(key.strategy.gpus) * trial.estimate.map_or(0.0, of_trial)
     }
 }

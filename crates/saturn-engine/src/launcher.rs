@@ -129,6 +129,7 @@ impl LaunchOrder {
 
 /// What a launcher has to tell.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "nearly all of it are events")]
 pub enum News {
     /// Something for the engine: a report, an exit, a launch that failed after all, a node.
     Event(Event),

@@ -6,12 +6,13 @@
 use std::num::NonZeroU64;
 
 use saturn_core::{
-    Assignment, Cluster, Knobs, Node, Placement, Plan, PlanStatus, Strategy, Trial, TrialOutcome,
-    WHOLE,
+    Assignment, Cluster, Knobs, Node, Origin, Placement, Plan, PlanStatus, Strategy, Trial,
+    TrialOutcome, WHOLE,
 };
 use saturn_engine::{
-    Action, Command, Decision, DeviceKind, Engine, Event, Level, Mode, NewTask, PlanSource, Policy,
-    Record, RunConfig, SolveAnswer, SolveOrder, TaskId, TaskSpec, TechniqueRef, Wishes,
+    Action, Allowed, Command, Decision, DeviceKind, Engine, Event, Level, Mode, NewTask,
+    PlanSource, Policy, Record, RunConfig, SolveAnswer, SolveOrder, TaskId, TaskSpec, TechniqueRef,
+    Wishes,
 };
 
 /// Seconds that each solve takes, and rests after it.
@@ -48,6 +49,7 @@ fn submit(name: &str, setup_s: f64) -> Event {
         device_memory_bytes: None,
         strategy,
         outcome,
+        origin: Origin::default(),
     };
     let spec = TaskSpec {
         name: name.to_owned(),
@@ -59,6 +61,7 @@ fn submit(name: &str, setup_s: f64) -> Event {
         profile_key: name.to_owned(),
         measured: vec![trial],
         wishes: Wishes::default(),
+        allowed: Allowed::default(),
     };
     let tasks = vec![NewTask { spec, after: Vec::new() }];
     Event::Command { command: Command::Submit { tasks } }
@@ -77,7 +80,7 @@ fn answer(request: u64, order: &SolveOrder) -> Event {
     });
     let plan = Plan::of(&order.problem, order.objective, assignments.collect());
     let plan = Plan { status: PlanStatus::Feasible, solve_s: SOLVE_S, ..plan };
-    let answer = SolveAnswer { plan, current_practice_s: None };
+    let answer = SolveAnswer { plan, current_practice_s: None, optimistic: None };
     Event::Solved { request, answer: Ok(answer) }
 }
 

@@ -165,7 +165,7 @@ fn makespan(
 
 /// Device-seconds of trials of every strategy, and their number.
 fn grid(workload: &Workload) -> (f64, usize) {
-    let steps = workload.config.policy.warmup_steps + workload.config.policy.timed_steps;
+    let trial_steps = workload.config.policy.warmup_steps + workload.config.policy.timed_steps;
     let (mut grid_s, mut number) = (0.0, 0);
     for group in workload.truth.groups.values() {
         for technique in &workload.config.techniques {
@@ -173,7 +173,8 @@ fn grid(workload: &Workload) -> (f64, usize) {
                 let step_s = group.techniques.get(&technique.name).and_then(|one| {
                     (gpus >= one.fits_from).then(|| one.measured.get(&gpus).copied()).flatten()
                 });
-                grid_s += f64::from(gpus) * (LOAD_S + f64::from(steps) * step_s.unwrap_or(0.0));
+                grid_s +=
+                    f64::from(gpus) * (LOAD_S + f64::from(trial_steps) * step_s.unwrap_or(0.0));
                 number += 1;
             }
         }

@@ -27,6 +27,7 @@ const DEATH_S: f64 = 0.1;
 
 /// Something that is to happen.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every one is told")]
 enum Happening {
     /// A word reaches the engine.
     Tell(Event),
