@@ -1,5 +1,7 @@
 //! Which trials are run where each must be worth its time.
 
+#![expect(clippy::expect_used, reason = "a test may panic")]
+
 use std::num::NonZeroU64;
 
 use saturn_core::{
