@@ -143,6 +143,8 @@ class Gang:
     messages: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     connections: dict[int, socket.socket] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
+    #: The steps to which a trial that waits for it is told to go on; None to end it.
+    goes_on_to: int | None = None
 
     def stop(self) -> None:
         """Ask every rank to stop at a checkpoint."""
@@ -262,6 +264,7 @@ class Runtime:
         timed_steps: int = 2,
         device_kind: str = "cpu",
         device_memory_bytes: int | None = None,
+        goes_on_to: int | None = None,
         cold: bool = False,
         env: dict[str, str] | None = None,
         log: Path | None = None,
@@ -292,7 +295,9 @@ class Runtime:
             "rendezvous": str(directory / "rendezvous"),
             "socket": self.socket_path,
         }
-        return self._start(directory, spec, ranks, cold=cold, env=env, log=log)
+        return self._start(
+            directory, spec, ranks, goes_on_to=goes_on_to, cold=cold, env=env, log=log
+        )
 
     def inspect(
         self,
@@ -332,6 +337,7 @@ class Runtime:
         spec: dict[str, Any],
         ranks: int,
         *,
+        goes_on_to: int | None = None,
         cold: bool = False,
         env: dict[str, str] | None = None,
         log: Path | None = None,
@@ -341,7 +347,7 @@ class Runtime:
         spec_path.write_text(json.dumps(spec))
         keys = [f"{attempt}/{rank}" for rank in range(ranks)]
         logs = [log or directory / f"rank-{rank}.log" for rank in range(ranks)]
-        gang = Gang(self, keys, ranks, logs, [])
+        gang = Gang(self, keys, ranks, logs, [], goes_on_to=goes_on_to)
         self._gangs[attempt] = gang
         self._reading[attempt] = 0
         for rank in range(ranks):
@@ -414,6 +420,9 @@ class Runtime:
         with gang.changed:
             gang.messages.append((rank, message))
             gang.changed.notify_all()
+        if message["type"] == "trial" and message["step"] is not None:
+            steps = gang.goes_on_to
+            gang.tell({"type": "stop"} if steps is None else {"type": "go_on", "steps": steps})
 
 
 def _ref(technique: str | dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import reference
 import techniques_of_tests as techniques
 import torch
 from harness import Runtime
@@ -32,6 +33,48 @@ def test_a_trial_measures_and_leaves_no_trace_in_the_task(
     assert found["timed_steps"] == 2 and found["batches_per_epoch"] == 6
     assert {path.name for path in run.task_dir("mlp").iterdir()} == {"task.pkl", "attempts"}
     assert not list(run.task_dir("mlp").glob("attempts/*/checkpoints"))
+
+
+@pytest.mark.parametrize(("technique", "ranks"), [("ddp", 1), ("ddp", 2), ("fsdp", 2)])
+def test_a_trial_that_goes_on_trains_as_if_it_had_been_training(
+    run: Runtime, technique: str, ranks: int
+) -> None:
+    task = definition()
+    run.write_task(task)
+    # With one knob set, so that its steps can count.
+    result = run.run("mlp", technique, kind="trial", ranks=ranks, knobs={}, goes_on_to=8)
+    assert result.codes == [0] * ranks, result.logs
+    trial = result.one("trial")
+    assert trial["step"] == 1 + trial["outcome"]["timed_steps"]
+    assert result.one("finished")["step"] == 8
+    assert not result.of("started"), "the runtime knows that it goes on"
+    # Another attempt goes on from its checkpoint, under another technique.
+    result = run.run("mlp", "ddp", ranks=1, steps=12)
+    assert result.one("started")["step"] == 8
+    losses = run.losses("mlp")
+    expected, _ = reference.train(task, 12)
+    assert set(losses) == set(range(1, 13))
+    assert reference.largest_difference(losses, expected) < 1e-5
+
+
+def test_a_trial_that_goes_on_stops_at_a_checkpoint_when_asked(run: Runtime) -> None:
+    run.write_task(definition())
+    gang = run.launch("mlp", "ddp", kind="trial", goes_on_to=10**9)
+    gang.wait_for("progress", step=20)
+    gang.stop()
+    result = gang.wait()
+    step = result.one("stopped")["step"]
+    assert run.checkpoints("mlp")[-1].startswith(f"step-{step:08d}")
+    assert run.losses("mlp").keys() == set(range(1, step + 1))
+
+
+def test_a_task_that_has_trained_is_measured_without_going_on(run: Runtime) -> None:
+    run.write_task(definition())
+    run.run("mlp", "ddp", steps=4)
+    before = run.checkpoints("mlp")
+    result = run.run("mlp", "ddp", kind="trial", goes_on_to=8)
+    assert result.one("trial")["step"] is None
+    assert run.checkpoints("mlp") == before and len(run.losses("mlp")) == 4
 
 
 class Wide(nn.Module):
@@ -93,8 +136,6 @@ def test_ddp_finds_out_that_parameters_go_unused(run: Runtime) -> None:
 
 
 def test_unused_parameters_train_alike_under_every_layout(run: Runtime) -> None:
-    import reference
-
     task = definition(get_model=SkipsALayer)
     run.write_task(task)
     for technique, ranks, steps, knobs in [

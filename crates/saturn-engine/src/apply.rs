@@ -76,6 +76,7 @@ impl State {
             Record::Tried { group, gpu_type, strategy, outcome } => {
                 self.apply_tried(group, gpu_type, strategy, outcome);
             }
+            Record::WentOn { attempt, step } => self.apply_went_on(*attempt, *step, now_s),
             Record::TrialsChosen { trials, .. } => self.apply_chosen(trials),
             Record::Observed { group, gpu_type, strategy, step_s } => {
                 self.apply_observed(group, gpu_type, strategy, *step_s);

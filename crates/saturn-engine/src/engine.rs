@@ -320,7 +320,9 @@ impl Engine {
                 self.commit(Record::Checkpointed { attempt: id, step, save_s, blocked_s }, now_s);
             }
             RankReport::Inspected { inspection } => self.inspected(id, *inspection, now_s),
-            RankReport::Trial { knobs, outcome } => self.trial_reported(id, knobs, outcome, now_s),
+            RankReport::Trial { knobs, outcome, step } => {
+                self.trial_reported(id, knobs, outcome, step, now_s);
+            }
             RankReport::Finished { step, loss } => {
                 self.state.observe(id, step, loss, None, now_s);
                 self.completed(id, step);

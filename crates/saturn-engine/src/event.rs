@@ -93,6 +93,10 @@ pub enum RankReport {
         knobs: Knobs,
         /// What came of it.
         outcome: TrialOutcome,
+        /// Finished steps, where the trial's steps are the task's own: it waits for
+        /// [`Action::GoOn`] or [`Action::Stop`].
+        #[serde(default)]
+        step: Option<u64>,
     },
     /// All steps are done and the last checkpoint is in place.
     Finished {
@@ -334,6 +338,13 @@ pub enum Action {
     Stop {
         /// Which attempt.
         attempt: AttemptId,
+    },
+    /// Tell all ranks of a trial, which wait for it, to go on as training.
+    GoOn {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// Steps that the task has in all.
+        steps: u64,
     },
     /// Tell all ranks at which finished step to stop at a checkpoint, in place of what they were told
     /// before.

@@ -154,6 +154,9 @@ pub trait Launcher {
     /// Tells all ranks at which finished step to stop at a checkpoint; `None` for the task's last.
     fn until(&mut self, attempt: AttemptId, step: Option<u64>);
 
+    /// Tells all ranks of a trial that waits for it to go on as training, up to the task's last step.
+    fn go_on(&mut self, attempt: AttemptId, steps: u64);
+
     /// Kills all processes of a gang, those too that are yet to come.
     fn kill(&mut self, attempt: AttemptId);
 

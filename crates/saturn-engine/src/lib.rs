@@ -41,6 +41,7 @@ mod control;
 mod dispatch;
 mod experiment;
 mod extend;
+mod going_on;
 mod health;
 mod idle;
 mod inspections;

@@ -350,6 +350,13 @@ pub enum Record {
         /// What came of it.
         outcome: TrialOutcome,
     },
+    /// A measured trial goes on as its task's training: what it has done counts.
+    WentOn {
+        /// The trial's attempt, which trains from now on.
+        attempt: AttemptId,
+        /// Finished steps.
+        step: u64,
+    },
     /// Trials are to be run, since a plan that counted on them might be better.
     TrialsChosen {
         /// Which.

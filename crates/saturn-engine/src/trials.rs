@@ -54,7 +54,7 @@ impl Engine {
                     let key = trial_key(&technique, gpus, &gpu_type);
                     let strategy = &self.state.groups[group].trials[&key].strategy;
                     let strategy = Strategy::clone(strategy);
-                    if let Some(task) = self.speaker(group) {
+                    if let Some(task) = self.subject(group, &key.strategy, now_s) {
                         self.launch(task, Purpose::Trial, strategy, (vec![gang], None), now_s);
                     }
                 } else {
@@ -111,15 +111,19 @@ impl Engine {
         attempt: AttemptId,
         knobs: Knobs,
         outcome: TrialOutcome,
+        step: Option<u64>,
         now_s: f64,
     ) {
         let Some(state) = self.state.attempts.get_mut(&attempt) else { return };
-        if state.purpose != Purpose::Trial {
+        if state.purpose != Purpose::Trial || state.completed {
             return;
         }
         state.completed = true;
         let state = state.clone();
         self.tried(&state, knobs, outcome, now_s);
+        if let Some(step) = step {
+            self.let_go_on(attempt, step, now_s);
+        }
     }
 
     fn tried(&mut self, attempt: &Attempt, knobs: Knobs, outcome: TrialOutcome, now_s: f64) {

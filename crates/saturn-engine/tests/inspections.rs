@@ -339,7 +339,7 @@ fn a_group_that_has_been_measured_survives_a_look_that_raises() {
         batches_per_epoch: None,
     };
     let knobs = saturn_core::Knobs::new();
-    run.say(trial, RankReport::Trial { knobs, outcome: measured });
+    run.say(trial, RankReport::Trial { knobs, outcome: measured, step: None });
     run.gone(trial, 0);
     run.resume(Some(1 << 30));
     for _ in 0..2 {

@@ -201,6 +201,7 @@ fn record() -> impl Strategy<Value = Record> {
             strategy: way(1),
             outcome,
         }),
+        (attempt(), 0..50u64).prop_map(|(attempt, step)| Record::WentOn { attempt, step }),
         (0..4u8, 0..4u32).prop_map(|(key, gpus)| Record::TrialsChosen {
             trials: vec![ChosenTrial {
                 group: format!("k{key}"),

@@ -27,6 +27,8 @@ struct Run {
     /// The last plan that was asked for.
     order: Option<(u64, SolveOrder)>,
     records: Vec<Record>,
+    /// What trials that waited for a word were told: the steps to go on to, or to end.
+    goes_on: Vec<Option<u64>>,
 }
 
 impl Run {
@@ -58,6 +60,7 @@ impl Run {
             inspections: Vec::new(),
             order: None,
             records: Vec::new(),
+            goes_on: Vec::new(),
         };
         run.handle(Event::Begin { cluster: Cluster { nodes: vec![Node::new("n0", 4, "a")] } });
         let tasks = tasks.iter().map(|(name, key, steps)| task(name, key, *steps)).collect();
@@ -78,6 +81,8 @@ impl Run {
                 Action::Launch { attempt, purpose: Purpose::Trial, strategy, .. } => {
                     self.trials.push((attempt, strategy.technique, strategy.gpus));
                 }
+                Action::GoOn { steps, .. } => self.goes_on.push(Some(steps)),
+                Action::Stop { .. } => self.goes_on.push(None),
                 Action::Solve { request, order } => self.order = Some((request, *order)),
                 _ => {}
             }
@@ -112,11 +117,26 @@ impl Run {
     /// The oldest trial that runs comes to its end.
     fn tried(&mut self, outcome: TrialOutcome) {
         let (attempt, _, gpus) = self.trials.remove(0);
-        let report = RankReport::Trial { knobs: saturn_core::Knobs::new(), outcome };
+        let report = RankReport::Trial { knobs: saturn_core::Knobs::new(), outcome, step: None };
         self.handle(Event::Reported { attempt, rank: 0, report });
         for rank in 0..gpus {
             let last_words = String::new();
             self.handle(Event::RankExited { attempt, rank, code: 0, last_words });
+        }
+    }
+
+    /// The oldest trial that runs is measured, has done so many of its task's steps, and waits for a
+    /// word; told to end, it does.
+    fn tried_to(&mut self, step: u64, outcome: TrialOutcome) {
+        let (attempt, _, gpus) = self.trials.remove(0);
+        let knobs = saturn_core::Knobs::new();
+        let report = RankReport::Trial { knobs, outcome, step: Some(step) };
+        self.handle(Event::Reported { attempt, rank: 0, report });
+        if self.goes_on.last() == Some(&None) {
+            for rank in 0..gpus {
+                let last_words = String::new();
+                self.handle(Event::RankExited { attempt, rank, code: 0, last_words });
+            }
         }
     }
 
@@ -312,4 +332,65 @@ fn a_task_whose_strategy_fails_gets_another_measured() {
     run.handle(Event::Reported { attempt, rank: 0, report: failed });
     run.handle(Event::RankExited { attempt, rank: 0, code: 1, last_words: String::new() });
     assert_eq!(run.running(), ["fsdp x1"], "ddp on one device is excluded now");
+}
+
+#[test]
+fn a_trial_goes_on_as_training_where_nothing_else_waits_for_its_devices() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 1000), ("u", "k", 1000)]);
+    run.tried_to(5, measured(0.5));
+    let went_on = |record: &Record| matches!(record, Record::WentOn { step: 5, .. });
+    assert!(run.records.iter().any(went_on));
+    let state = run.engine.state();
+    let (task, attempt) = state.running().next().expect("it trains");
+    assert_eq!((state.name(task), attempt.step), ("t", 5));
+    assert_eq!(run.goes_on, [Some(1000)]);
+    let (_, order) = run.order.as_ref().expect("both can be planned");
+    let is_running = |name: &str| {
+        let task = order.problem.tasks.iter().find(|task| task.name == name).expect("it is left");
+        task.running.is_some()
+    };
+    assert!(is_running("t") && !is_running("u"));
+    let (id, _) = state.attempt_of(task).expect("it trains");
+    run.solved(0, None);
+    let state = run.engine.state();
+    assert!(state.attempts[&id].stopping.is_none(), "it goes on where it is");
+    let plan = state.plan.as_ref().expect("there is a plan");
+    assert!(plan.places.iter().any(|place| place.task == task), "and has a place in it");
+}
+
+#[test]
+fn a_trial_ends_where_others_wait_for_devices() {
+    let groups = ["a", "b", "c", "d", "e"];
+    let tasks: Vec<(&str, &str, u64)> = groups.iter().map(|key| (*key, *key, 1000)).collect();
+    let mut run = Run::new(TrialBudget::Worthwhile, &tasks);
+    assert_eq!(run.running().len(), 4, "one waits for a device");
+    run.tried_to(5, measured(0.5));
+    assert_eq!(run.goes_on, [None]);
+    run.tried_to(5, measured(0.5));
+    assert_eq!(run.goes_on, [None, Some(1000)], "nothing waits any more");
+}
+
+#[test]
+fn a_trial_ends_where_its_task_is_not_to_train() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 1000)]);
+    run.handle(Event::Command { command: Command::Pause { task: "t".to_owned() } });
+    run.tried_to(5, measured(0.5));
+    assert_eq!(run.goes_on, [None]);
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 5)]);
+    run.tried_to(5, measured(0.5));
+    assert_eq!(run.goes_on, [None], "the trial has done all of it, and saved nothing");
+}
+
+#[test]
+fn a_trial_that_goes_on_and_crashes_begins_again_from_the_last_checkpoint() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 1000)]);
+    run.tried_to(5, measured(0.5));
+    run.solved(0, None);
+    let attempt = run.engine.state().running().map(|(task, _)| task).next();
+    let task = attempt.expect("it trains");
+    let (attempt, _) = run.engine.state().attempt_of(task).expect("it trains");
+    run.handle(Event::RankExited { attempt, rank: 0, code: 1, last_words: String::new() });
+    let retried = |record: &Record| matches!(record, Record::Retrying { counts: true, .. });
+    assert!(run.records.iter().any(retried), "it is a failure of training, not of a trial");
+    assert_eq!(run.engine.state().task(task).step, 0);
 }

@@ -251,6 +251,7 @@ impl<L: Launcher> Driver<'_, L> {
                 return Some(Event::LaunchFailed { attempt, kind, error });
             }
             Action::Stop { attempt } => self.launcher.stop(attempt),
+            Action::GoOn { attempt, steps } => self.launcher.go_on(attempt, steps),
             Action::Until { attempt, step } => self.launcher.until(attempt, step),
             Action::Kill { attempt } => self.launcher.kill(attempt),
             Action::Solve { request, order } => {

@@ -217,6 +217,13 @@ impl Launcher for LocalLauncher {
         self.gangs.until(attempt, step);
     }
 
+    fn go_on(&mut self, attempt: AttemptId, steps: u64) {
+        self.gangs.go_on(attempt, steps);
+        if let Some(attempt) = self.attempts.get_mut(&attempt) {
+            attempt.purpose = Purpose::Train;
+        }
+    }
+
     fn kill(&mut self, attempt: AttemptId) {
         if let Some(launches) = self.parents.forget(attempt) {
             // It never came to have processes.

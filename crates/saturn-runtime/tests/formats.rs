@@ -168,6 +168,7 @@ fn records() -> Vec<Record> {
         Record::Started { attempt: ATTEMPT, step: 10, setup_s: 2.5 },
         Record::Checkpointed { attempt: ATTEMPT, step: 20, save_s: 1.5, blocked_s: 0.5 },
         Record::Inspected { group: text("key"), inspection: inspection() },
+        Record::WentOn { attempt: ATTEMPT, step: 5 },
         Record::Tried { group: text("key"), gpu_type: text("H200"), strategy: strategy(), outcome },
         Record::TrialsChosen {
             trials: vec![ChosenTrial {
@@ -224,6 +225,7 @@ fn kind(record: &Record) -> &'static str {
         Record::Started { .. } => "started",
         Record::Checkpointed { .. } => "checkpointed",
         Record::Inspected { .. } => "inspected",
+        Record::WentOn { .. } => "went_on",
         Record::Tried { .. } => "tried",
         Record::TrialsChosen { .. } => "trials_chosen",
         Record::Observed { .. } => "observed",

@@ -74,6 +74,8 @@ pub(crate) enum Phase {
     Inspecting,
     /// Running a trial.
     Trying,
+    /// Measured, and waiting to hear whether it goes on as training.
+    Waiting,
     /// Training so many steps more before it looks up.
     Training { more: u64 },
     /// Writing a checkpoint; it ends, or goes on.
@@ -106,6 +108,8 @@ pub(crate) struct LiveGang {
     pub(crate) save_every_s: f64,
     /// Finished steps at `since_s`, a moment between two steps.
     pub(crate) step: u64,
+    /// Finished steps in the checkpoint that a trial began from.
+    pub(crate) loaded_step: u64,
     pub(crate) since_s: f64,
     pub(crate) saved_s: f64,
 }

@@ -59,6 +59,7 @@ fn makespan_s(seed: u64, error: f64, interval_s: f64) -> Option<(f64, usize)> {
         teardown_s: 0.0,
         trial_s: 1.0,
         trial_steps: 0,
+        trials_train: false,
         trial_noise: 0.0,
     };
     let mut world = World::new(truth, Odds::new(), manners, 1e9, seed);

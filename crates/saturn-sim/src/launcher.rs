@@ -39,6 +39,10 @@ impl Launcher for World {
         self.set_until(attempt, step);
     }
 
+    fn go_on(&mut self, attempt: AttemptId, steps: u64) {
+        self.let_go_on(attempt, steps);
+    }
+
     fn kill(&mut self, attempt: AttemptId) {
         self.kill_all(attempt);
     }

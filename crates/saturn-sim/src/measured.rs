@@ -144,6 +144,7 @@ fn makespan(
         teardown_s: 0.0,
         trial_s: 0.0,
         trial_steps: steps,
+        trials_train: true,
         trial_noise: TRIAL_NOISE,
     };
     let mut world = World::new(truth, Odds::new(), manners, 1e9, seed);

@@ -212,6 +212,7 @@ impl Bug {
                             timed_steps,
                             batches_per_epoch,
                         },
+                    step,
                 },
             ) => {
                 let outcome = TrialOutcome::Measured {
@@ -222,7 +223,7 @@ impl Bug {
                     timed_steps,
                     batches_per_epoch,
                 };
-                RankReport::Trial { knobs, outcome }
+                RankReport::Trial { knobs, outcome, step }
             }
             (
                 Self::MemoryTakenForCrash,

@@ -80,6 +80,7 @@ fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation 
         teardown_s: 1.0,
         trial_s: 60.0,
         trial_steps: 0,
+        trials_train: false,
         trial_noise: 0.0,
     };
     let mut world = World::new(truth, odds, manners, config.policy.checkpoint_every_s, seed);

@@ -46,7 +46,8 @@ pub fn scenario(seed: u64) -> Simulation {
         look_up_every: rng.random_range(1..20),
         teardown_s: if rng.random() { 0.0 } else { rng.random_range(0.0..1.0) },
         trial_s: rng.random_range(0.5..4.0),
-        trial_steps: 0,
+        trial_steps: rng.random_range(0..5),
+        trials_train: rng.random(),
         trial_noise: 0.0,
     };
     let Workload { nodes, config, truth, tasks } = workload;

@@ -462,6 +462,7 @@ impl Simulation {
         match action {
             Action::Launch { .. } => {}
             Action::Stop { attempt } => self.world.stop(attempt),
+            Action::GoOn { attempt, steps } => self.world.go_on(attempt, steps),
             Action::Until { attempt, step } => self.world.until(attempt, step),
             Action::Kill { attempt } => self.world.kill(attempt),
             Action::Solve { request, order } => {

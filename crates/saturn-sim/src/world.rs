@@ -54,6 +54,8 @@ pub struct Manners {
     pub trial_s: f64,
     /// Steps of a trial: what they take comes on top.
     pub trial_steps: u32,
+    /// Whether trials train their tasks, and may go on doing so.
+    pub trials_train: bool,
     /// What a trial measures is off by so much: the standard deviation of its logarithm.
     pub trial_noise: f64,
 }
@@ -301,6 +303,7 @@ impl World {
             look_up_every: self.manners.look_up_every,
             save_every_s: self.save_every_s,
             step: 0,
+            loaded_step: 0,
             since_s: self.now_s,
             saved_s: self.now_s,
             order,
@@ -343,6 +346,9 @@ impl World {
     fn hear_stop(&mut self, attempt: AttemptId) {
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         gang.stops = true;
+        if gang.phase == Phase::Waiting {
+            return self.begin_closing(attempt);
+        }
         self.replan(attempt);
     }
 

@@ -68,6 +68,7 @@ fn exact(seed: u64, setting: Setting) -> Simulation {
         teardown_s: 0.0,
         trial_s: 1.0,
         trial_steps: 0,
+        trials_train: false,
         trial_noise: 0.0,
     };
     let Workload { nodes, config, truth, tasks } = workload;

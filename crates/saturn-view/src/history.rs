@@ -250,6 +250,7 @@ impl History {
             Record::Started { attempt, step, .. } => {
                 self.with_attempt(*attempt, |one| one.started = Some((*step, now_s)));
             }
+            Record::WentOn { attempt, .. } => self.went_on(state, *attempt, now_s),
             Record::Stopping { attempt, reason } => {
                 self.with_attempt(*attempt, |one| one.stopping = Some((*reason, now_s)));
             }
@@ -370,6 +371,20 @@ impl History {
     fn with_task(&mut self, id: TaskId, change: impl FnOnce(&mut PastTask)) {
         if let Some(task) = self.tasks.get_mut(id.0) {
             change(task);
+        }
+    }
+
+    /// A trial trains its task from now on, and did so from its beginning.
+    fn went_on(&mut self, state: &State, id: AttemptId, now_s: f64) {
+        let Some(live) = state.attempts.get(&id) else { return };
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        attempt.purpose = Purpose::Train;
+        attempt.strategy = Strategy::clone(&live.strategy);
+        attempt.started = Some((state.task(live.task).checkpoint_step, now_s));
+        let left_s = state.time_left_s(live, live.until_step, now_s);
+        attempt.forecast_s = Some(now_s - attempt.launched_s + left_s);
+        if let Some(task) = self.tasks.get_mut(live.task.0) {
+            task.attempts.push(id);
         }
     }
 

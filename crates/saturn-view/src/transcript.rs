@@ -131,6 +131,7 @@ impl Transcript {
             }
             Record::NotSolved { reason } => vec![self.not_solved(state, reason, now_s)],
             Record::Launched { attempt, .. } => self.launched(state, *attempt, now_s),
+            Record::WentOn { attempt, step } => self.went_on(state, *attempt, *step, now_s),
             Record::Ended { attempt, end, step, .. } => {
                 self.ended(state, history, *attempt, end, *step, now_s)
             }

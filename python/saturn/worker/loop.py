@@ -10,6 +10,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from saturn.checkpoint.background_save import Save
@@ -32,34 +33,58 @@ _PROGRESS_EVERY_S = 0.25
 _RECENT_STEPS = 32
 
 
+@dataclass(frozen=True)
+class Taken:
+    """A task's first steps, as one rank has taken them in a trial."""
+
+    stepper: Stepper
+    #: Slices of each step after these.
+    pieces: Iterator[list[Slice]]
+    #: Of each step.
+    losses: list[float]
+    position: Position
+
+
 def train(
     spec: Spec, definition: TaskDefinition, technique: Technique, gang: Gang, reporter: Reporter
 ) -> None:
     """Run one attempt; returns when its steps are done or a stop was honoured."""
     with reporter.alive_while_computing():
-        attempt = _Attempt(spec, definition, technique, gang, reporter)
+        laps = Laps()
+        stepper = Stepper(definition, technique, gang, spec.knobs or {}, note=reporter.note)
+        attempt = _Attempt(spec, definition, gang, reporter, stepper)
+        laps.end("build_s")
+        attempt.begin(laps)
+    attempt.run()
+
+
+def go_on(
+    spec: Spec, definition: TaskDefinition, gang: Gang, reporter: Reporter, taken: Taken
+) -> None:
+    """Train on from what a trial has taken; the spec says how far, and with which knobs."""
+    attempt = _Attempt(spec, definition, gang, reporter, taken.stepper)
+    attempt.begin_after(taken)
     attempt.run()
 
 
 class _Attempt:
-    """One rank's part in an attempt; once made, it stands where the last checkpoint does."""
+    """One rank's part in an attempt, from its beginning (`begin`, `begin_after`) on."""
 
     def __init__(
         self,
         spec: Spec,
         definition: TaskDefinition,
-        technique: Technique,
         gang: Gang,
         reporter: Reporter,
+        stepper: Stepper,
     ) -> None:
         assert spec.steps is not None  # `spec.load` has checked it
-        laps = Laps()
         self._spec = spec
         self._definition = definition
         self._gang = gang
         self._reporter = reporter
         self._steps = spec.steps
-        self._stepper = Stepper(definition, technique, gang, spec.knobs or {}, note=reporter.note)
+        self._stepper = stepper
         self._checkpoints = Checkpoints(
             spec.checkpoints_dir,
             gang,
@@ -70,27 +95,40 @@ class _Attempt:
                 "knobs": spec.knobs or {},
                 "attempt": spec.attempt,
             },
-            OptimizerGroups(self._stepper.optimizer),
-            self._stepper.lr_schedule,
+            OptimizerGroups(stepper.optimizer),
+            stepper.lr_schedule,
             # Copies would lie in the memory that is limited, while training needs it.
             may_stage=spec.device_kind != "cpu" or spec.device_memory_bytes is None,
         )
-        laps.end("build_s")
         self._done, self._loss, self._position = 0, math.nan, Position()
-        with gang.device_memory.lifted(), reporter.alive_throughout():
+        self._stopping = False
+        self._pieces: Iterator[list[Slice]] = iter(())
+        self._observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
+        self._saved_at = time.monotonic()
+
+    def begin(self, laps: Laps) -> None:
+        """Stand where the last checkpoint does."""
+        with self._gang.device_memory.lifted(), self._reporter.alive_throughout():
             self._load()
         laps.end("load_s")
         # Stopped before it began, as after a crash between a checkpoint and its report.
-        self._stopping = gang.sum([reporter.wants_stop_at(self._done)])[0] > 0
-        self._pieces: Iterator[list[Slice]] = self._stepper.pieces(self._position)
+        self._stopping = self._gang.sum([self._reporter.wants_stop_at(self._done)])[0] > 0
+        self._pieces = self._stepper.pieces(self._position)
         if self._goes_on:
             # Fetched before training counts as begun: a stream is first read again up to there.
             self._pieces = itertools.chain([next(self._pieces)], self._pieces)
-        self._observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
         if self._observer is not None:
             laps.end("data_s")
             self._observer.started(self._done, laps)
         self._saved_at = time.monotonic()
+
+    def begin_after(self, taken: Taken) -> None:
+        """Stand where a trial does. The runtime knows that it goes on."""
+        self._done = len(taken.losses)
+        self._loss, self._position = taken.losses[-1], taken.position
+        self._pieces = taken.pieces
+        if self._observer is not None:
+            self._observer.took(taken.losses)
 
     def run(self) -> None:
         """Train; every rank stops after the same step."""
@@ -187,7 +225,13 @@ class _Observer:
             {"type": "started", "step": step, "setup_s": laps.total_s, "parts": laps.parts}
         )
 
-    def stepped(self, step: int, loss: float, step_s: float) -> None:
+    def took(self, losses: list[float]) -> None:
+        """Steps from the first on were taken in a trial."""
+        for step, loss in enumerate(losses, start=1):
+            self.stepped(step, loss, None)
+        self._first = False
+
+    def stepped(self, step: int, loss: float, step_s: float | None) -> None:
         self._metrics.add(step, loss)
         if self._metrics.failure is not None and not self._told_metrics:
             self._told_metrics = True
@@ -199,7 +243,7 @@ class _Observer:
             self._warned = True
             self._reporter.note(f"the loss is {loss} at step {step}")
         # The first step of an attempt warms up: its time says little about the next.
-        if not self._first:
+        if step_s is not None and not self._first:
             self._recent_s.append(step_s)
         self._first = False
         now = time.monotonic()

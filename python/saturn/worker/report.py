@@ -53,6 +53,8 @@ class Reporter:
         self._alive_at = -math.inf
         self._stop = threading.Event()
         self._until = stop_at_step
+        self._go_on_steps = 0
+        self._is_answered = threading.Event()
         self.send({"type": "hello", "attempt": attempt, "rank": rank, "pid": os.getpid()})
         threading.Thread(target=self._read, name="saturn-report", daemon=True).start()
 
@@ -68,6 +70,12 @@ class Reporter:
         """
         until = self._until  # read once: the reader thread may change it
         return self.stop_requested or (until is not None and step >= until)
+
+    def steps_to_go_on_for(self) -> int:
+        """Wait for the word on a trial that could go on: the task's steps in all; 0 for an end."""
+        with self.alive_throughout():
+            self._is_answered.wait()
+        return self._go_on_steps
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message; ends the process where the runtime is gone."""
@@ -153,6 +161,10 @@ class Reporter:
     def _hear(self, message: dict[str, Any]) -> None:
         if message.get("type") == "stop":
             self._stop.set()
+            self._is_answered.set()
+        elif message.get("type") == "go_on":
+            self._go_on_steps = int(message["steps"])
+            self._is_answered.set()
         elif message.get("type") == "until":
             self._until = message.get("step")
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from saturn.checkpoint import manifest
+
 VERSION = 1
 
 
@@ -52,6 +54,11 @@ class Spec:
     @property
     def checkpoints_dir(self) -> Path:
         return self.task_dir / "checkpoints"
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether the task has trained before."""
+        return any(manifest.found(self.checkpoints_dir))
 
     @property
     def attempt_dir(self) -> Path:

@@ -13,7 +13,7 @@ import json
 import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from saturn.rank.process import seconds_alive
 from saturn.techniques.interface import Knobs, Setting, Technique
 from saturn.training.stepper import Stepper, build_model
 from saturn.worker.fit import Fit, optimizer_state_ratio, rungs_of
+from saturn.worker.loop import Taken, go_on
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
 
@@ -60,10 +61,15 @@ def trial(
         startup_s=startup_s,
     )
     del module  # the measurement's alone from here on
+    # Asked of all, since all must do the same: another attempt may write the first just now.
+    are_fresh = "trained" not in gang.exchange(
+        "has-trained", "trained" if spec.has_checkpoints else "fresh"
+    )
     best: tuple[Knobs, Outcome] | None = None
     failed: tuple[Knobs, Outcome] | None = None
     for rung in rungs:
         pending = list(rung)
+        measurement.keeps_steps = are_fresh and len(rung) == 1
         out_of_memory = False
         while pending:
             knobs = pending.pop(0)
@@ -85,8 +91,18 @@ def trial(
             break
     if best is not None:
         _note_what_was_left_out(spec, reporter, fit)
-    if (found := best or failed) is not None:
+    if (found := best or failed) is None:
+        return
+    if measurement.taken is None or best is None:
         _report(gang, reporter, *found)
+        return
+    _report(gang, reporter, *found, step=len(measurement.taken.losses))
+    # Rank 0 hears for all: the others might hear at another moment.
+    steps = reporter.steps_to_go_on_for() if gang.rank == 0 else 0
+    steps = round(gang.sum([float(steps)])[0])
+    if steps:
+        as_training = replace(spec, kind="train", knobs=dict(best[0]), steps=steps)
+        go_on(as_training, definition, gang, reporter, measurement.taken)
 
 
 def _setting(spec: Spec, definition: TaskDefinition, gang: Gang, module: nn.Module) -> Setting:
@@ -103,7 +119,7 @@ def _setting(spec: Spec, definition: TaskDefinition, gang: Gang, module: nn.Modu
     )
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Measurement:
     """This rank's part in measuring one knob set after another."""
 
@@ -119,20 +135,34 @@ class _Measurement:
     fresh: list[tuple[nn.Module, float]]
     startup_s: float
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    #: Whether what is built and trained stays, for the task to go on from.
+    keeps_steps: bool = False
+    taken: Taken | None = None
 
     def agreed_outcome_of(self, knobs: Knobs) -> Outcome:
         """The gang's outcome of one knob set; every rank calls it."""
         self.memory.restart()
         own = self._outcome_of(knobs)
+        if self.taken is None:
+            self._let_go()
+        texts = self.gang.exchange(f"trial-{next(self.numbers)}", json.dumps(own))
+        self.reporter.alive()
+        agreed = _agree([json.loads(text) for text in texts])
+        if agreed["outcome"] != "measured" and self.taken is not None:
+            self.taken = None
+            self._let_go()
+        self.keeps_steps = False  # of a second set, nothing would be a first step
+        return agreed
+
+    def _let_go(self) -> None:
+        """Nothing of a knob set stays."""
+        self.gang.close()
         gc.collect()
         if self.gang.device.type == "cuda":
             torch.cuda.empty_cache()
-        texts = self.gang.exchange(f"trial-{next(self.numbers)}", json.dumps(own))
-        self.reporter.alive()
-        return _agree([json.loads(text) for text in texts])
 
     def _outcome_of(self, knobs: Knobs) -> Outcome:
-        """This rank's outcome; the process group is closed after it."""
+        """This rank's outcome; what it leaves behind is the caller's to let go."""
         try:
             return self._run_steps(knobs)
         except Exception as error:
@@ -149,8 +179,6 @@ class _Measurement:
                 "error": failure.error,
                 "traceback": failure.traceback,
             }
-        finally:
-            self.gang.close()
 
     def _run_steps(self, knobs: Knobs) -> Outcome:
         began = time.monotonic()
@@ -170,16 +198,18 @@ class _Measurement:
         setup_s = before_s + time.monotonic() - began
         timed_steps = max(2, self.spec.timed_steps)
         seconds: list[float] = []
+        losses: list[float] = []
         for number in range(self.spec.warmup_steps + timed_steps):
             self.reporter.alive()
             step_began = time.monotonic()
             if number > 0:
                 of_step = next(pieces)
-            stepper.step(of_step, stop=False, save=False)
+            losses.append(stepper.step(of_step, stop=False, save=False).loss)
             if self.gang.device.type == "cuda":
                 torch.cuda.synchronize(self.gang.device)
             seconds.append(time.monotonic() - step_began)
-        pieces.close()
+        if not self.keeps_steps:
+            pieces.close()
         peak_bytes = self.memory.peak_bytes()
         with self.gang.device_memory.host(), self.reporter.alive_throughout():
             checkpoint_s = checkpoint_cost.measure(
@@ -195,6 +225,8 @@ class _Measurement:
         }
         if stepper.data.batches_per_epoch is not None:
             outcome["batches_per_epoch"] = stepper.data.batches_per_epoch
+        if self.keeps_steps:
+            self.taken = Taken(stepper, pieces, losses, of_step[-1].after)
         return outcome
 
 
@@ -215,6 +247,9 @@ def _note_what_was_left_out(spec: Spec, reporter: Reporter, fit: Fit) -> None:
         reporter.note(f"{spec.technique.name} on {devices} with {json.dumps(knobs)} {reason}")
 
 
-def _report(gang: Gang, reporter: Reporter, knobs: Knobs, outcome: Outcome) -> None:
+def _report(
+    gang: Gang, reporter: Reporter, knobs: Knobs, outcome: Outcome, step: int | None = None
+) -> None:
+    """Tell the outcome; with `step`, that so many of the task's steps are done and may count."""
     if gang.rank == 0:
-        reporter.send({"type": "trial", "knobs": knobs, "outcome": outcome})
+        reporter.send({"type": "trial", "knobs": knobs, "outcome": outcome, "step": step})

@@ -216,6 +216,13 @@ impl Gangs {
         gang.order(ToRank::Until { step });
     }
 
+    /// Tells all ranks of a trial, which wait for it, to go on as training.
+    pub(crate) fn go_on(&mut self, attempt: AttemptId, steps: u64) {
+        if let Some(gang) = self.0.get_mut(&attempt) {
+            gang.order(ToRank::GoOn { steps });
+        }
+    }
+
     /// Kills all processes of a gang, those too that are yet to be started.
     pub(crate) fn kill(&mut self, attempt: AttemptId) {
         let Some(gang) = self.0.get_mut(&attempt) else { return };

@@ -73,6 +73,8 @@ pub(crate) enum ToRank {
     /// Stop at a checkpoint after so many finished steps, in place of what was said before; `None` for
     /// the task's last.
     Until { step: Option<u64> },
+    /// Go on as training, up to so many finished steps: a trial waits for it.
+    GoOn { steps: u64 },
 }
 
 /// What the process of an inspection finds in its `spec.json`.

@@ -43,6 +43,7 @@ impl Books {
                 one.is_stopping = true;
                 self.duties.push(Duty::Stop(*attempt));
             }
+            Record::WentOn { attempt, step } => self.went_on(*attempt, *step),
             Record::Until { attempt, step } => {
                 if let Some(one) = self.attempts.get_mut(attempt) {
                     one.until_step = *step;
@@ -64,6 +65,29 @@ impl Books {
         let is_true = self.attempts.get(&attempt).is_some_and(|one| one.said.iter().any(said));
         if !is_true {
             self.wrong("records are true", format!("{attempt} never said that it {what} so"));
+        }
+    }
+
+    /// A trial that waits for a word trains its task from now on.
+    fn went_on(&mut self, id: AttemptId, step: u64) {
+        let Some(one) = self.attempts.get(&id) else {
+            return self.wrong("records name what there is", format!("{id} goes on"));
+        };
+        if one.purpose != Purpose::Trial || one.waits_at != Some(step) || one.end.is_some() {
+            return self.wrong("records are true", format!("{id} does not wait at step {step}"));
+        }
+        if let Some(what) = self.why_not_trained(one.task, &one.strategy) {
+            self.wrong("only what may start starts", format!("{id} goes on: {what}"));
+        }
+        let on_disk = self.tasks[self.attempts[&id].task.0].on_disk;
+        if let Some(one) = self.attempts.get_mut(&id) {
+            one.purpose = Purpose::Train;
+            one.is_let_on = true;
+            // It holds what it was told to say; that was no end.
+            one.said.retain(|report| !matches!(report, RankReport::Trial { .. }));
+            if step < on_disk {
+                self.wrong("no step is lost", format!("{id} goes on from before step {on_disk}"));
+            }
         }
     }
 
@@ -99,6 +123,9 @@ impl Books {
             is_stopping: false,
             stop_performed: false,
             until_due: false,
+            waits_at: None,
+            has_waited: false,
+            is_let_on: false,
             is_killed: false,
             end: None,
             is_lost: false,
@@ -130,6 +157,21 @@ impl Books {
             Purpose::Trial => return self.why_not_tried(&task.group, strategy, gang),
             Purpose::Train => {}
         }
+        if let Some(what) = self.why_not_trained(id, strategy) {
+            return Some(what);
+        }
+        let is_planned = self.plan.iter().flatten().any(|place| {
+            place.task == id
+                && *place.strategy == *strategy
+                && place.gang == *gang
+                && place.until_step == *until_step
+        });
+        (!is_planned).then(|| "it is not in the plan".to_owned())
+    }
+
+    /// Why a task may not train now, wherever that is.
+    fn why_not_trained(&self, id: TaskId, strategy: &Strategy) -> Option<String> {
+        let task = &self.tasks[id.0];
         if task.is_paused {
             return Some("it is paused".to_owned());
         }
@@ -151,16 +193,7 @@ impl Books {
             .attempts
             .values()
             .any(|one| one.task == id && one.purpose == Purpose::Train && one.end.is_none());
-        if live {
-            return Some("it trains already".to_owned());
-        }
-        let is_planned = self.plan.iter().flatten().any(|place| {
-            place.task == id
-                && *place.strategy == *strategy
-                && place.gang == *gang
-                && place.until_step == *until_step
-        });
-        (!is_planned).then(|| "it is not in the plan".to_owned())
+        live.then(|| "it trains already".to_owned())
     }
 
     /// Why a group's model may not be looked at now.
@@ -229,11 +262,20 @@ impl Books {
             }
             Action::Stop { attempt } => {
                 let Some(one) = self.attempts.get_mut(attempt) else { return };
+                if one.waits_at.take().is_some() && !one.is_let_on {
+                    return;
+                }
                 if !one.is_stopping || one.stop_performed {
                     return self
                         .wrong("records come before actions", format!("{attempt} is stopped"));
                 }
                 one.stop_performed = true;
+            }
+            Action::GoOn { attempt, .. } => {
+                let Some(one) = self.attempts.get_mut(attempt) else { return };
+                if !one.is_let_on || one.waits_at.take().is_none() {
+                    self.wrong("records come before actions", format!("{attempt} goes on"));
+                }
             }
             Action::Until { attempt, step } => {
                 let Some(one) = self.attempts.get_mut(attempt) else { return };

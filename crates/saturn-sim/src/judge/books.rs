@@ -46,6 +46,12 @@ pub(super) struct AttemptBook {
     pub(super) live: BTreeSet<u32>,
     pub(super) has_begun: bool,
     pub(super) is_stopping: bool,
+    /// As a trial: the step at which it waits for a word.
+    pub(super) waits_at: Option<u64>,
+    /// It has said so, once: what comes again is an echo.
+    pub(super) has_waited: bool,
+    /// It was a trial, and goes on as training.
+    pub(super) is_let_on: bool,
     pub(super) stop_performed: bool,
     pub(super) until_due: bool,
     pub(super) is_killed: bool,

@@ -1,7 +1,7 @@
 //! What a decision owes: to what was told, and to what it has stored itself.
 
 use saturn_engine::{
-    Action, AttemptId, Command, Event, FailureKind, RankReport, Record, TaskEnd, TaskId,
+    Action, AttemptId, Command, Event, FailureKind, Purpose, RankReport, Record, TaskEnd, TaskId,
 };
 
 use super::books::Books;
@@ -15,6 +15,8 @@ pub(super) enum Duty {
     Launch(AttemptId),
     /// A stop that was stored is performed.
     Stop(AttemptId),
+    /// A trial that waits for it hears whether it goes on.
+    Answer(AttemptId),
     /// A new last step that was stored is told.
     Until(AttemptId),
     /// A failed task is tried again, or otherwise, or ends.
@@ -72,6 +74,10 @@ impl Duty {
         match (self, action) {
             (Self::Kill(attempt), Action::Kill { attempt: of })
             | (Self::Launch(attempt), Action::Launch { attempt: of, .. })
+            | (
+                Self::Answer(attempt),
+                Action::GoOn { attempt: of, .. } | Action::Stop { attempt: of },
+            )
             | (Self::Stop(attempt), Action::Stop { attempt: of })
             | (Self::Until(attempt), Action::Until { attempt: of, .. }) => attempt == of,
             _ => false,
@@ -139,6 +145,12 @@ impl Books {
             }
             RankReport::Checkpoint { step, .. } => {
                 self.duties.push(Duty::Checkpointed(attempt, *step));
+            }
+            RankReport::Trial { step: Some(step), .. }
+                if one.purpose == Purpose::Trial && !one.is_killed && !one.has_waited =>
+            {
+                (one.waits_at, one.has_waited) = (Some(*step), true);
+                self.duties.push(Duty::Answer(attempt));
             }
             RankReport::Started { step, .. } => self.duties.push(Duty::Started(attempt, *step)),
             _ => {}

@@ -36,7 +36,7 @@ impl World {
             Phase::Training { more } => self.trained(attempt, more),
             Phase::Saving { since_s, ends } => self.saved(attempt, since_s, ends),
             Phase::Closing => self.close(attempt),
-            Phase::Still => {}
+            Phase::Waiting | Phase::Still => {}
         }
     }
 
@@ -74,10 +74,34 @@ impl World {
                 reason: "nothing is known of it".to_owned(),
             });
         let knobs = gang.order.strategy.knobs.clone();
-        if !gang.fate.loses_last_word {
-            self.say(attempt, RankReport::Trial { knobs, outcome });
+        let is_measured = matches!(outcome, TrialOutcome::Measured { .. });
+        let from_step = self.disk.get(&gang.order.task).copied().unwrap_or(0);
+        let waits = is_measured && self.manners.trials_train && !gang.fate.loses_last_word;
+        let step = waits.then_some(from_step + u64::from(self.manners.trial_steps));
+        if let Some(step) = step {
+            (gang.phase, gang.step, gang.loaded_step) = (Phase::Waiting, step, from_step);
         }
-        self.begin_closing(attempt);
+        if !gang.fate.loses_last_word {
+            self.say(attempt, RankReport::Trial { knobs, outcome, step });
+        }
+        if !waits {
+            self.begin_closing(attempt);
+        }
+    }
+
+    /// A trial that waits for it goes on as training.
+    pub(crate) fn let_go_on(&mut self, attempt: AttemptId, steps: u64) {
+        let now_s = self.now_s;
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        if gang.phase != Phase::Waiting {
+            return;
+        }
+        gang.order.purpose = Purpose::Train;
+        gang.order.steps = Some(steps);
+        (gang.since_s, gang.saved_s) = (now_s, now_s);
+        let (more, step) = (gang.next_steps(), gang.loaded_step);
+        self.history.add(now_s, || Fact::Loaded { attempt, step });
+        self.train(attempt, more);
     }
 
     fn trained(&mut self, attempt: AttemptId, more: u64) {
@@ -140,7 +164,7 @@ impl World {
         self.begin_closing(attempt);
     }
 
-    fn begin_closing(&mut self, attempt: AttemptId) {
+    pub(super) fn begin_closing(&mut self, attempt: AttemptId) {
         let teardown_s = self.manners.teardown_s;
         if let Some(gang) = self.gangs.get_mut(&attempt) {
             gang.phase = Phase::Closing;

@@ -17,12 +17,34 @@ const NOTABLE_SAVING: (f64, f64) = (0.01, 0.1);
 
 impl Transcript {
     pub(super) fn launched(&self, state: &State, attempt: AttemptId, now_s: f64) -> Vec<String> {
+        self.trains(state, attempt, None, now_s)
+    }
+
+    pub(super) fn went_on(
+        &self,
+        state: &State,
+        attempt: AttemptId,
+        step: u64,
+        now_s: f64,
+    ) -> Vec<String> {
+        self.trains(state, attempt, Some(step), now_s)
+    }
+
+    /// A task trains from now on: from its checkpoint, or from the step that its trial came to.
+    fn trains(
+        &self,
+        state: &State,
+        attempt: AttemptId,
+        tried_to: Option<u64>,
+        now_s: f64,
+    ) -> Vec<String> {
         let Some(launched) = state.attempts.get(&attempt) else { return Vec::new() };
         if launched.purpose != Purpose::Train {
             return Vec::new();
         }
         let task = state.task(launched.task);
-        let steps = match (task.checkpoint_step, task.steps) {
+        let from_step = tried_to.unwrap_or(task.checkpoint_step);
+        let steps = match (from_step, task.steps) {
             (0, Some(steps)) => count_steps(steps),
             (0, None) => "training".to_owned(),
             (from, Some(steps)) => format!("from step {from} of {steps}"),
@@ -35,13 +57,14 @@ impl Transcript {
         } else {
             String::new()
         };
+        let word = if tried_to.is_some() { "go on" } else { "start" };
         let text = format!(
             "{}  {}  {}, {steps}{until}{expected}",
             self.name(state, launched.task),
             pad(&words::strategy(&launched.strategy), Self::strategy_width(state)),
             words::on_devices(&state.cluster, &launched.gang),
         );
-        vec![self.line(now_s, "start", &text)]
+        vec![self.line(now_s, word, &text)]
     }
 
     pub(super) fn ended(

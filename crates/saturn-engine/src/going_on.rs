@@ -1,0 +1,137 @@
+//! Trials that go on as training: no step of a trial need be wasted.
+//!
+//! Training is the same under every technique, so a trial's steps can be its task's first. A trial
+//! that took them as such says so with its outcome and waits for a word. It goes on as the training
+//! of its task where that stands in nobody's way: the task still waits and might start now, no other
+//! trial waits for devices, and the plan in force puts nothing else on these. Until it goes on, a
+//! trial is a trial: it fails as one, and plans count on its devices.
+//!
+//! Whether what goes on so is in the right place is for the next plan to say.
+
+use std::sync::Arc;
+
+use saturn_core::{StrategyKey, TrialOutcome};
+
+use crate::adopting::Rival;
+use crate::engine::Engine;
+use crate::event::Action;
+use crate::extend::extended;
+use crate::ids::{AttemptId, TaskId, devices};
+use crate::record::{PlanSource, Purpose, Record};
+use crate::state::{State, TaskStatus};
+
+impl Engine {
+    /// The task that a trial is run with: one that could go on from it, else the group's first.
+    pub(crate) fn subject(&self, group: usize, key: &StrategyKey, now_s: f64) -> Option<TaskId> {
+        if !self.state.chooses_trials() {
+            return self.speaker(group);
+        }
+        let state = &self.state;
+        let is_tried = |task: TaskId| {
+            let mut live = state.attempts.values();
+            live.any(|one| one.task == task && one.purpose == Purpose::Trial)
+        };
+        let start_s = |task: TaskId| {
+            let places = state.plan.as_ref().map_or(&[][..], |plan| &plan.places);
+            state.place_of(task).map_or(f64::INFINITY, |index| places[index].start_s)
+        };
+        let tasks = state.groups[group].tasks.iter().copied();
+        tasks
+            .filter(|task| state.may_begin(*task, now_s) && !is_tried(*task))
+            .filter(|task| state.task(*task).spec.allows_key(key))
+            // The one that would wait longest; of several the first.
+            .rev()
+            .max_by(|a, b| start_s(*a).total_cmp(&start_s(*b)))
+            .or_else(|| self.speaker(group))
+    }
+
+    /// Tells a measured trial whether it goes on as training from the step that it has come to.
+    pub(crate) fn let_go_on(&mut self, id: AttemptId, step: u64, now_s: f64) {
+        let Some(steps) = self.steps_to_go_on_for(id, step, now_s) else {
+            self.act(Action::Stop { attempt: id });
+            return;
+        };
+        let task = self.state.attempts[&id].task;
+        self.commit(Record::WentOn { attempt: id, step }, now_s);
+        self.act(Action::GoOn { attempt: id, steps });
+        if self.state.plan.is_none() {
+            return;
+        }
+        // Its place is where it trains, and what waited for it elsewhere need not.
+        let open = self.state.open_places().map(|(_, place)| place.clone());
+        let others = open.filter(|place| place.task != task).collect();
+        let tasks = self.state.plannable();
+        let places = extended(&self.state, others, &tasks, now_s);
+        let source = PlanSource::Extended { reason: None };
+        let plan = Rival::new(&self.state, places, now_s).into_plan(None, source, now_s);
+        self.adopt(plan, now_s);
+        self.planning.ask_again();
+    }
+
+    /// The steps that a trial's task has in all; `None` where the trial is not to go on.
+    fn steps_to_go_on_for(&mut self, id: AttemptId, step: u64, now_s: f64) -> Option<u64> {
+        let state = &self.state;
+        let attempt = state.attempts.get(&id)?;
+        let (task, gang) = (attempt.task, attempt.gang.clone());
+        let steps = state.task(task).steps.filter(|steps| step < *steps)?;
+        let key = attempt.strategy.key();
+        let gpu_type = state.gang_type(&attempt.gang);
+        let trial = state.group_of(task).trial(&attempt.strategy, gpu_type)?;
+        let may = state.chooses_trials()
+            && state.interrupted.is_none()
+            && attempt.stopping.is_none()
+            && !attempt.is_dying()
+            && matches!(trial.outcome, Some(TrialOutcome::Measured { .. }))
+            && state.may_begin(task, now_s)
+            // Its steps follow on what the task has done.
+            && attempt.step == state.task(task).checkpoint_step
+            && state.task(task).spec.allows_key(&key)
+            && state.open_trials.is_empty();
+        if !may {
+            return None;
+        }
+        let places = state.plan.as_ref().map_or_else(Vec::new, |plan| plan.places.clone());
+        let is_clear = devices(&gang).all(|device| {
+            let front = self.queues.front(&self.state, device);
+            front.is_none_or(|index| places[index].task == task)
+        });
+        is_clear.then_some(steps)
+    }
+}
+
+impl State {
+    /// Whether nothing but devices and a plan keeps a task from starting.
+    fn may_begin(&self, id: TaskId, now_s: f64) -> bool {
+        let task = self.task(id);
+        task.status == TaskStatus::Waiting
+            && !task.is_paused
+            && task.not_before_s.max(task.spec.wishes.release_s) <= now_s
+            && self.waits_for(id).next().is_none()
+    }
+
+    pub(crate) fn apply_went_on(&mut self, id: AttemptId, step: u64, now_s: f64) {
+        let Some(before) = self.attempts.get(&id).filter(|one| one.purpose == Purpose::Trial)
+        else {
+            return;
+        };
+        let before = before.clone();
+        self.with_trial(&before, |trial| trial.attempt = None);
+        let gpu_type = self.gang_type(&before.gang).to_owned();
+        let known = self.group_of(before.task).trial(&before.strategy, &gpu_type);
+        let strategy = known.map(|trial| Arc::clone(&trial.strategy));
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        attempt.purpose = Purpose::Train;
+        attempt.completed = false;
+        attempt.started = Some((step, now_s));
+        attempt.step = step;
+        attempt.stepped_s = now_s;
+        attempt.strategy = strategy.unwrap_or_else(|| Arc::clone(&before.strategy));
+        let task = &mut self.tasks[before.task.0];
+        if !matches!(task.status, TaskStatus::Ended(_)) {
+            task.status = TaskStatus::Running(id);
+            task.num_attempts += 1;
+            task.step = step;
+        }
+        self.version += 1;
+    }
+}
