@@ -34,7 +34,7 @@ mod world;
 pub use faults::{Fault, Hits, Odds};
 pub use history::{Fact, History};
 pub use introspection::{Pair, compare};
-pub use measured::{Shape, Spending, Table, spend};
+pub use measured::{Shape, Spending, Table, Way, spend};
 pub use planner::Planner;
 pub use run::{Verdict, run, run_with};
 pub use saboteur::Bug;

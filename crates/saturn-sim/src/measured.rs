@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::Node;
 use saturn_engine::{
-    Command, DeviceKind, Level, Mode, NewTask, Policy, Purpose, Record, RunConfig, RunEnd,
+    AttemptId, Command, DeviceKind, Level, Mode, NewTask, Policy, Purpose, Record, RunConfig, RunEnd,
     TechniqueRef, TrialBudget,
 };
 
@@ -97,13 +97,31 @@ pub struct Shape {
     pub share: f64,
 }
 
+/// A way to spend on trials.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Way {
+    /// As Saturn does: what is expected to save more than it costs.
+    Chosen,
+    /// The same up to a part of what trials of every strategy would take.
+    UpTo(f64),
+    /// Every strategy.
+    Every,
+    /// Every technique at 1, 2, 4 and 8 devices; plans use nothing else.
+    PowersOfTwo,
+    /// Every technique at so many device counts drawn for each group; plans use nothing else.
+    Random(usize),
+}
+
 /// What a run spent on trials, and how long it took.
 #[derive(Debug, Clone, Copy)]
 pub struct Spending {
-    /// Device-seconds of trials over those of trials of every strategy.
+    /// Device-seconds of trials over those of trials of every strategy. A trial that went on as
+    /// training counts where a later plan moved its task: then its launch was for nothing else.
     pub trials: f64,
     /// Trials run, over the number of all strategies.
     pub number: f64,
+    /// Trials that went on as training, over trials run.
+    pub went_on: f64,
     /// Makespan over that of a run that knows all true step times for nothing.
     pub makespan: f64,
 }
@@ -112,31 +130,59 @@ pub struct Spending {
 pub fn spend(
     table: &Table,
     shape: &Shape,
-    budget: TrialBudget,
+    way: Way,
     max_moves: u64,
     seed: u64,
 ) -> Option<Spending> {
-    let workload = draw(table, shape, seed);
+    let mut workload = draw(table, shape, seed);
     let (grid_s, num_all) = grid(&workload);
     let mut known = workload.clone();
     known.measure();
-    let (best_s, ..) = makespan(known, TrialBudget::Full, max_moves, seed)?;
-    let (makespan_s, trials_s, num_trials) = makespan(workload, budget, max_moves, seed)?;
+    let best_s = run(known, max_moves, seed)?.world.now_s();
+    workload.config.policy.trial_budget = match way {
+        Way::Chosen => TrialBudget::Worthwhile,
+        Way::UpTo(part) => TrialBudget::Seconds(part * grid_s),
+        Way::Every | Way::PowersOfTwo | Way::Random(_) => TrialBudget::Full,
+    };
+    allow(&mut workload, way, seed);
+    let simulation = run(workload, max_moves, seed)?;
+    let (trials_s, num_trials, num_went_on) = trials(&simulation);
     Some(Spending {
         trials: trials_s / grid_s,
         number: num_trials as f64 / num_all as f64,
-        makespan: makespan_s / best_s,
+        went_on: num_went_on as f64 / num_trials.max(1) as f64,
+        makespan: simulation.world.now_s() / best_s,
     })
 }
 
-/// Makespan, device-seconds in trials, number of trials.
-fn makespan(
-    mut workload: Workload,
-    budget: TrialBudget,
-    max_moves: u64,
-    seed: u64,
-) -> Option<(f64, f64, usize)> {
-    workload.config.policy.trial_budget = budget;
+/// Leaves tasks the device counts that a way measures.
+fn allow(workload: &mut Workload, way: Way, seed: u64) {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x5eed);
+    let mut counts: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for group in workload.truth.groups.keys() {
+        let all: Vec<u32> = (1..=GPUS).collect();
+        let counts_of_group = match way {
+            Way::Chosen | Way::UpTo(_) | Way::Every => continue,
+            Way::PowersOfTwo => all.into_iter().filter(|one| one.is_power_of_two()).collect(),
+            Way::Random(number) => {
+                // Some strategy must fit: the widest always does.
+                let mut drawn: Vec<u32> =
+                    (1..GPUS).collect::<Vec<_>>().sample(&mut rng, number - 1).copied().collect();
+                drawn.push(GPUS);
+                drawn
+            }
+        };
+        counts.insert(group.clone(), counts_of_group);
+    }
+    for task in &mut workload.tasks {
+        if let Some(counts) = counts.get(&task.spec.profile_key) {
+            task.spec.gpu_range = Some(counts.clone());
+        }
+    }
+}
+
+/// A run to its end.
+fn run(workload: Workload, max_moves: u64, seed: u64) -> Option<Simulation> {
     let Workload { nodes, config, truth, tasks } = workload;
     let steps = config.policy.warmup_steps + config.policy.timed_steps;
     let manners = Manners {
@@ -157,11 +203,35 @@ fn makespan(
     simulation.plan_deed(0.0, Deed::Ask(Command::Submit { tasks }));
     simulation.plan_deed(0.0, Deed::Ask(Command::Close));
     let end = simulation.run(MAX_S);
-    let is_trial =
-        |record: &Record| matches!(record, Record::Launched { purpose: Purpose::Trial, .. });
-    let num_trials = simulation.journal.iter().filter(|(record, _)| is_trial(record)).count();
-    let trials_s = simulation.engine.state().trials_s;
-    (end == Some(RunEnd::Complete)).then(|| (simulation.world.now_s(), trials_s, num_trials))
+    (end == Some(RunEnd::Complete)).then_some(simulation)
+}
+
+/// Device-seconds of trials, their number, and how many went on as training.
+fn trials(simulation: &Simulation) -> (f64, usize, usize) {
+    let (mut number, mut num_went_on) = (0, 0);
+    let mut live: BTreeMap<AttemptId, (f64, u32)> = BTreeMap::new();
+    let mut trials_s = simulation.engine.state().trials_s;
+    // Device-seconds until each went on, while it may yet be moved.
+    let mut until_moved: BTreeMap<AttemptId, f64> = BTreeMap::new();
+    for (record, at_s) in &simulation.journal {
+        match record {
+            Record::Launched { attempt, purpose: Purpose::Trial, strategy, .. } => {
+                number += 1;
+                live.insert(*attempt, (*at_s, strategy.gpus));
+            }
+            Record::WentOn { attempt, .. } => {
+                num_went_on += 1;
+                if let Some((launched_s, gpus)) = live.get(attempt) {
+                    until_moved.insert(*attempt, (at_s - launched_s) * f64::from(*gpus));
+                }
+            }
+            Record::Stopping { attempt, .. } => {
+                trials_s += until_moved.remove(attempt).unwrap_or(0.0);
+            }
+            _ => {}
+        }
+    }
+    (trials_s, number, num_went_on)
 }
 
 /// Device-seconds of trials of every strategy, and their number.

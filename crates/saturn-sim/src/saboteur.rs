@@ -73,6 +73,8 @@ pub enum Bug {
     StopLost,
     /// A running gang is not told of its new last step.
     UntilLost,
+    /// A trial that goes on as training is not told so.
+    GoOnLost,
     /// A launch is not performed.
     LaunchLost,
     /// A launch is performed twice.
@@ -126,6 +128,7 @@ impl Bug {
         Self::KillLost,
         Self::StopLost,
         Self::UntilLost,
+        Self::GoOnLost,
         Self::LaunchLost,
         Self::LaunchDoubled,
         Self::WrongDevice,
@@ -254,6 +257,7 @@ impl Bug {
             }
             Self::KillLost => actions.retain(|one| !matches!(one, Action::Kill { .. })),
             Self::StopLost => actions.retain(|one| !matches!(one, Action::Stop { .. })),
+            Self::GoOnLost => actions.retain(|one| !matches!(one, Action::GoOn { .. })),
             Self::UntilLost => actions.retain(|one| !matches!(one, Action::Until { .. })),
             Self::LaunchLost => actions.retain(|one| !matches!(one, Action::Launch { .. })),
             Self::SolveLost => actions.retain(|one| !matches!(one, Action::Solve { .. })),

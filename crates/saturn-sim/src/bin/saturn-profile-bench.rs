@@ -1,8 +1,7 @@
-//! Prints what trials cost and are worth on measured step times, as markdown:
-//! `saturn-profile-bench TABLE.csv [SEEDS] [FIRST_SEED]`.
+//! Prints what trials cost and are worth on measured step times, one JSON object a way to spend and a
+//! workload: `saturn-profile-bench TABLE.csv [SEEDS] [FIRST_SEED]`.
 
-use saturn_engine::TrialBudget;
-use saturn_sim::{Shape, Spending, Table, spend};
+use saturn_sim::{Shape, Spending, Table, Way, spend};
 
 /// Moves of the solver's search in each solve.
 const MAX_MOVES: u64 = 20_000;
@@ -14,47 +13,42 @@ const SHAPES: [(&str, Shape); 4] = [
     ("30 tasks, 6 groups, 32 GPUs, 30%", Shape { nodes: 4, groups: 6, tasks: 30, share: 0.30 }),
 ];
 
+const WAYS: [(&str, Way); 8] = [
+    ("chosen", Way::Chosen),
+    ("chosen, up to 2%", Way::UpTo(0.02)),
+    ("chosen, up to 5%", Way::UpTo(0.05)),
+    ("every strategy", Way::Every),
+    ("powers of two", Way::PowersOfTwo),
+    ("random, 1 count in 2", Way::Random(4)),
+    ("random, 1 count in 4", Way::Random(2)),
+    ("widest alone", Way::Random(1)),
+];
+
 fn main() -> Result<(), String> {
     let mut arguments = std::env::args().skip(1);
-    let file =
-        arguments.next().ok_or("usage: saturn-profile-bench TABLE.csv [SEEDS] [FIRST_SEED]")?;
+    let usage = "usage: saturn-profile-bench TABLE.csv [SEEDS] [FIRST_SEED]";
+    let file = arguments.next().ok_or(usage)?;
     let csv = std::fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
     let table = Table::of(&csv).ok_or(format!("{file}: no table of step times"))?;
-    let mut number = |or: u64| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(or);
-    let (seeds, first) = (number(20), number(0));
-    println!(
-        "| workload | trials | device-seconds over every strategy's: median, most | trials run | \
-         makespan over full knowledge's: median, 90%, worst |"
-    );
-    println!("| --- | --- | --- | --- | --- |");
-    let budgets = [("chosen", TrialBudget::Worthwhile), ("every strategy", TrialBudget::Full)];
-    for (name, budget) in budgets {
-        let mut all = Vec::new();
+    let mut number = |default: u64| match arguments.next() {
+        Some(text) => text.parse().map_err(|_| format!("{text}: not a number; {usage}")),
+        None => Ok(default),
+    };
+    let (seeds, first) = (number(20)?, number(0)?);
+    for (way_name, way) in WAYS {
         for (shape_name, shape) in &SHAPES {
-            let runs: Vec<Spending> = (first..first + seeds)
-                .filter_map(|seed| spend(&table, shape, budget, MAX_MOVES, seed))
-                .collect();
-            line(shape_name, name, &runs);
-            all.extend(runs);
+            for seed in first..first + seeds {
+                if let Some(Spending { trials, number, went_on, makespan }) =
+                    spend(&table, shape, way, MAX_MOVES, seed)
+                {
+                    println!(
+                        "{{\"way\": \"{way_name}\", \"workload\": \"{shape_name}\", \"seed\": {seed}, \
+                         \"trials\": {trials:.5}, \"number\": {number:.5}, \
+                         \"went_on\": {went_on:.5}, \"makespan\": {makespan:.5}}}"
+                    );
+                }
+            }
         }
-        line("all", name, &all);
     }
     Ok(())
-}
-
-fn line(shape: &str, name: &str, runs: &[Spending]) {
-    let at = |of: fn(&Spending) -> f64, share: usize| {
-        let mut values: Vec<f64> = runs.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        values.get((values.len().saturating_sub(1)) * share / 100).copied().unwrap_or(0.0)
-    };
-    println!(
-        "| {shape} | {name} | {:.1}%, {:.1}% | {:.0}% | {:.3}, {:.3}, {:.3} |",
-        100.0 * at(|one| one.trials, 50),
-        100.0 * at(|one| one.trials, 100),
-        100.0 * at(|one| one.number, 50),
-        at(|one| one.makespan, 50),
-        at(|one| one.makespan, 90),
-        at(|one| one.makespan, 100),
-    );
 }
