@@ -169,6 +169,9 @@ fn stages() -> Vec<(Code, Explanation)> {
     script.tell(21.0, Record::SetAside { node: NodeId(0), devices, reason, absolved: Vec::new() });
     add(Code::WaitsRoom, &script, LATE, 21.0);
 
+    let wider = late(Wishes::default(), Some(vec![64]));
+    add(Code::WaitsRoom, &wider, LATE, 21.0);
+
     // A wide task waits for one of two devices, and keeps the other.
     let mut script = late(Wishes::default(), None);
     script.add(20.0, scripted::task("narrow", 100, "gpt"));
