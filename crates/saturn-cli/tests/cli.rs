@@ -193,8 +193,11 @@ fn a_reader_that_closes_early_is_no_failure() {
 fn bad_arguments_get_one_clear_message_each() {
     let run = tempfile::tempdir().unwrap();
     let empty = run.path().to_str().unwrap();
-    let cases: [&[&str]; 11] = [
+    let cases: [&[&str]; 16] = [
         &["plan", "no-such-file.json"],
+        &["plan", empty],
+        &["plan", "-", "--seed", "-1"],
+        &["plan", "-", "--max-switches", "many"],
         &["plan", "-", "--solver", "gurobi"],
         &["plan", "-", "--time-limit", "-1"],
         &["plan", "-", "--time-limit", "soon"],
@@ -204,6 +207,8 @@ fn bad_arguments_get_one_clear_message_each() {
         &["status", "no-such-run"],
         &["cancel", "no-such-run"],
         &["priority", "no-such-run", "a", "high"],
+        &["take-back", "no-such-run", "node", "all"],
+        &["runs", "no-such-directory"],
         &["logs", "no-such-run", "a", "-f", "--attempt", "1"],
     ];
     let mut table = String::new();

@@ -98,7 +98,12 @@ impl Engine {
         }
         for spec in specs {
             let task = TaskId(self.state.tasks.len());
+            let waits = self.state.out_of_range(&spec);
             self.commit(Record::TaskAdded { task, spec }, now_s);
+            if let Some(why) = waits {
+                let text = format!("waits for other devices: {why}");
+                self.commit(Record::Noted { task: Some(task), text }, now_s);
+            }
         }
         Ok(())
     }

@@ -45,6 +45,8 @@ impl Engine {
                 self.idle.note_without_place(*task);
             }
             Record::TrialsChosen { .. } => self.trials_changed = true,
+            // What waited for a wider pool waits no longer.
+            Record::Closed => self.may_be_hopeless.extend(&self.state.open_tasks),
             Record::Inspected { group, .. } | Record::Tried { group, .. } => {
                 if let Some(group) = self.state.group_by_key.get(group) {
                     self.may_be_hopeless.extend(&self.state.groups[*group].tasks);

@@ -261,6 +261,11 @@ impl Engine {
         if has_choice || is_open || self.state.widest.is_empty() {
             return None;
         }
+        let out_of_range = self.state.out_of_range(&state.spec);
+        if out_of_range.is_some() && !self.state.is_closed {
+            // While more may come, so may wider nodes.
+            return None;
+        }
         let mut error = "no technique can run it".to_owned();
         let mut traceback = String::new();
         let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -286,7 +291,9 @@ impl Engine {
             let strategy = format!("{}×{}", key.technique, key.gpus);
             reasons.entry(reason.clone()).or_default().push(strategy);
         }
-        if num_allowed == 0 {
+        if let Some(why) = out_of_range {
+            error = format!("no strategy fits: {why}");
+        } else if num_allowed == 0 {
             "no strategy fits: its gpu_range and techniques allow nothing on the devices there are"
                 .clone_into(&mut error);
         } else if reasons.is_empty() {

@@ -10,10 +10,12 @@
 //! whatever is wanted.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 
+use crate::config::TaskSpec;
 use crate::ids::{NodeId, TaskId};
 use crate::launcher::Widths;
 use crate::scaling::rank_before;
@@ -159,6 +161,22 @@ impl State {
             };
             self.widest.iter().any(has_room)
         })
+    }
+
+    /// What is wrong with a task's device counts, where the nodes of the pool allow none of them:
+    /// ``its `gpu_range` is 64, and what the nodes of this pool allow is 1, 2``. `None` without any node.
+    pub fn out_of_range(&self, spec: &TaskSpec) -> Option<String> {
+        let range = spec.gpu_range.as_ref()?;
+        let tried: BTreeSet<u32> =
+            self.widest.iter().flat_map(|(_, widest)| widths(*widest)).collect();
+        if tried.is_empty() || range.iter().any(|gpus| tried.contains(gpus)) {
+            return None;
+        }
+        Some(format!(
+            "its `gpu_range` is {}, and what the nodes of this pool allow is {}",
+            listed(range.iter().copied()),
+            listed(tried.into_iter())
+        ))
     }
 
     fn is_in_pool(&self, key: &TrialKey) -> bool {
@@ -312,4 +330,15 @@ impl TrialState {
 /// the whole node, since neighbours differ little there and every trial costs time.
 fn widths(widest: u32) -> impl Iterator<Item = u32> {
     (1..=widest).filter(move |gpus| *gpus <= 8 || gpus.is_power_of_two() || *gpus == widest)
+}
+
+/// Counts in a sentence: the first of them where they are many.
+fn listed(counts: impl Iterator<Item = u32>) -> String {
+    const MAX_LISTED: usize = 12;
+    let mut words: Vec<String> = counts.map(|count| count.to_string()).collect();
+    if words.len() > MAX_LISTED {
+        words.truncate(MAX_LISTED);
+        words.push("…".to_owned());
+    }
+    words.join(", ")
 }

@@ -397,3 +397,36 @@ fn a_task_that_nothing_can_run_is_given_up_with_the_reasons() {
     assert!(error.contains("fsdp×1: nothing to split"), "{error}");
     assert!(error.contains("fsdp×2: out of memory"), "{error}");
 }
+
+/// A node may come that is wide enough, as long as the run is open; once it is closed, none is waited for.
+#[test]
+fn a_task_for_wider_nodes_waits_for_one_until_the_run_is_closed() {
+    let wide = || {
+        let mut wide = task("wide", "one");
+        wide.spec.gpu_range = Some(vec![64]);
+        wide
+    };
+    let why = "its `gpu_range` is 64, and what the nodes of this pool allow is 1, 2";
+    let waiting = |comes: bool| {
+        let mut run = Run::open(config(Mode::Orchestrate, BOTH));
+        run.tell(Event::Command { command: Command::Submit { tasks: vec![wide()] } });
+        assert!(run.live(Purpose::Inspection).is_empty(), "there is nothing to look for");
+        let noted = run.journal.iter().find_map(|(record, _)| match record {
+            Record::Noted { task: Some(TaskId(0)), text } => Some(text.clone()),
+            _ => None,
+        });
+        assert_eq!(noted.as_deref(), Some(format!("waits for other devices: {why}").as_str()));
+        assert_eq!(run.state().task(TaskId(0)).status, TaskStatus::Waiting);
+        if comes {
+            run.tell(Event::NodeJoined { spec: Node::new("n1", 64, "cpu") });
+            assert_eq!(run.state().out_of_range(&wide().spec), None);
+        }
+        run.tell(Event::Command { command: Command::Close });
+        run.state().task(TaskId(0)).status.clone()
+    };
+    assert_eq!(waiting(true), TaskStatus::Waiting);
+    let TaskStatus::Ended(TaskEnd::Failed { error, .. }) = waiting(false) else {
+        panic!("it is given up")
+    };
+    assert_eq!(error, format!("no strategy fits: {why}"));
+}

@@ -63,10 +63,12 @@ pub enum RuntimeError {
         reason: String,
     },
     /// Another process drives it.
-    #[error("another process drives the run `{}`", path.display())]
+    #[error("{} drives the run `{}`", driver(*pid), path.display())]
     Busy {
         /// The run.
         path: PathBuf,
+        /// That process, where it said who it is.
+        pid: Option<u32>,
     },
     /// Workers of an earlier driver live on.
     #[error("workers of an earlier process of the run `{}` are still alive{}", path.display(), listed(pids))]
@@ -123,6 +125,10 @@ pub enum RuntimeError {
     },
 }
 
+fn driver(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
 fn listed(pids: &[i32]) -> String {
     if pids.is_empty() {
         return String::new();
@@ -167,12 +173,29 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
+/// What an I/O error means to a person: no numbers where a word says it.
+pub fn io_words(error: &io::Error) -> String {
+    let words = match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file or directory",
+        io::ErrorKind::PermissionDenied => "permission denied",
+        io::ErrorKind::IsADirectory => "it is a directory, not a file",
+        io::ErrorKind::NotADirectory => "what should be a directory on its path is a file",
+        io::ErrorKind::AlreadyExists => "it exists already",
+        io::ErrorKind::InvalidData => "it is not text in UTF-8",
+        io::ErrorKind::ReadOnlyFilesystem => "its file system is read-only",
+        io::ErrorKind::StorageFull => "no space is left on the disk",
+        io::ErrorKind::QuotaExceeded => "the user's share of the disk is used up",
+        _ => return error.to_string(),
+    };
+    words.to_owned()
+}
+
 /// An error and its causes in one line.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
-        let cause_text = cause.to_string();
+        let cause_text = cause.downcast_ref().map_or_else(|| cause.to_string(), io_words);
         // Some errors repeat their cause in their own words.
         if !text.contains(&cause_text) {
             text.push_str(": ");
@@ -181,4 +204,16 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_told_in_words() {
+        let source = io::Error::from_raw_os_error(2);
+        let error = RuntimeError::file("open", "/a")(source);
+        assert_eq!(with_causes(&error), "failed to open `/a`: there is no such file or directory");
+    }
 }

@@ -38,7 +38,7 @@ mod solve;
 mod store;
 
 pub use disk::{Disk, Operation};
-pub use error::{RuntimeError, with_causes};
+pub use error::{RuntimeError, io_words, with_causes};
 pub use reports::{Reported, explain, read, report, status};
 pub use request::RunRequest;
 pub use run::{DeviceMemory, Outcome, ResumeOptions, Watcher, resume, start};

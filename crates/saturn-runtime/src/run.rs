@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use saturn_engine::{
-    Command, Decision, Engine, Event, Observer, RunEnd, State, TaskEnd, TaskStatus,
+    Command, Decision, Engine, Event, NewTask, Observer, RunEnd, State, TaskEnd, TaskStatus,
 };
 use saturn_view::{Console, History, Report, Results};
 
@@ -99,6 +99,11 @@ pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, Runti
     let commands = [Command::Submit { tasks }].into_iter().chain(close);
     let commands = commands.map(|command| Event::Command { command });
     for event in std::iter::once(begin).chain(commands) {
+        if let Event::Command { command: Command::Submit { tasks } } = &event
+            && !keep_open
+        {
+            refuse_what_never_fits(engine.state(), tasks)?;
+        }
         let decision = engine.handle(event, 0.0);
         if let Some(reason) = decision.refusal {
             return Err(RuntimeError::Request { reason });
@@ -118,6 +123,15 @@ pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, Runti
     let platform = settings.platform.clone();
     let opened = Opened { run, engine, journal, settings, platform, shelf, pool, disk, actions };
     drive(opened, followers, is_interrupted, None)
+}
+
+/// Refuses tasks whose device counts no node of the pool has: where nothing more is to come, neither is a
+/// wider node.
+fn refuse_what_never_fits(state: &State, tasks: &[NewTask]) -> Result<(), RuntimeError> {
+    let wrong = tasks.iter().find_map(|task| Some((&task.spec, state.out_of_range(&task.spec)?)));
+    wrong.map_or(Ok(()), |(spec, why)| {
+        Err(RuntimeError::Refused { reason: format!("task `{}`: {why}", spec.name) })
+    })
 }
 
 /// Goes on with a run that was interrupted or whose driver died. A run that is complete is only

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use saturn_core::{Profile, Trial, TrialOutcome};
 
 use crate::disk::Disk;
-use crate::error::{RuntimeError, with_causes};
+use crate::error::{RuntimeError, io_words, with_causes};
 
 pub(crate) use keeper::{Keeper, Kept};
 pub(crate) use platform::Platform;
@@ -180,7 +180,7 @@ impl Store {
         let text = match std::fs::read_to_string(self.path(key)) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(io_words(&error)),
         };
         let trials = Profile::from_json(&text).map_err(|error| error.to_string())?.trials;
         let foreign = trials.iter().position(|trial| trial.profile_key.as_deref() != Some(key));
@@ -207,7 +207,7 @@ impl Store {
             .unwrap_or_else(|| path.clone());
         let what = match std::fs::rename(&path, &aside) {
             Ok(()) => format!("it is set aside as `{}`", aside.display()),
-            Err(error) => format!("it can't be set aside either ({error})"),
+            Err(error) => format!("it can't be set aside either ({})", io_words(&error)),
         };
         note(format!("stored trials in `{}` can't be used: {reason}; {what}", path.display()));
         Vec::new()

@@ -74,6 +74,12 @@ struct Move {
 
 const NOT_LATE: usize = usize::MAX;
 
+/// Whether a value is less than another by more than rounding.
+#[inline]
+fn beats(value: f64, other: f64) -> bool {
+    value < other * (1.0 - 1e-12)
+}
+
 impl<'a> Region<'a> {
     pub(crate) fn new(
         model: &'a Model,
@@ -213,7 +219,8 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// Anneals, and returns the best lists met with their value if `keep` is set and they beat it.
+    /// Anneals, and returns the best lists met with their value if `keep` is set and they beat it. Those
+    /// that it starts from count: what it leaves at once may be the best that it meets.
     ///
     /// Stops early at the deadline. Adds the moves tried to `num_moves`.
     pub(crate) fn run(
@@ -224,8 +231,10 @@ impl<'a> Region<'a> {
         random: &mut Random,
         num_moves: &mut u64,
     ) -> Option<(f64, Vec<Vec<Entry>>)> {
-        let mut best: Option<(f64, Vec<Vec<Entry>>)> = None;
-        let mut bar = keep.unwrap_or(0.0);
+        let bar = keep.unwrap_or(0.0);
+        let mut best = Some(self.value())
+            .filter(|value| beats(*value, bar))
+            .map(|value| (value, self.lists.clone()));
         let looks = (cooling.num_moves / MOVES_PER_LOOK).max(1);
         let factor = (cooling.to / cooling.from).powf(1.0 / looks as f64);
         let mut temperature = cooling.from;
@@ -238,8 +247,7 @@ impl<'a> Region<'a> {
                 let Some(proposal) = self.propose(threshold, random) else { continue };
                 if self.settle(proposal, threshold) && keep.is_some() && self.late.len() <= 4 {
                     let value = self.value();
-                    if value < bar * (1.0 - 1e-12) {
-                        bar = value;
+                    if beats(value, best.as_ref().map_or(bar, |(least, _)| *least)) {
                         match &mut best {
                             Some((old, lists)) => {
                                 *old = value;

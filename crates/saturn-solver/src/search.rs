@@ -77,11 +77,14 @@ impl Search<'_> {
         }
     }
 
-    /// The best of some greedy plans; fewer of them where there are many tasks.
+    /// The best of some greedy plans; fewer of them where there are many tasks. Where tasks run, a few
+    /// of these plans move what may be moved.
     fn construct(&self) -> Incumbent {
         let num_recipes = (30_000 / self.model.tasks.len().max(1)).clamp(2, 60);
+        let num_moving = if self.model.has_running() { num_recipes / 4 } else { 0 };
+        let moving = self.recipes(false).take(num_moving);
         let mut best: Option<Incumbent> = None;
-        for recipe in self.recipes().take(num_recipes) {
+        for recipe in self.recipes(true).take(num_recipes).chain(moving) {
             let lists = greedy(self.model, &self.bound.prices, recipe);
             let value = self.value(&lists);
             if best.as_ref().is_none_or(|incumbent| value < incumbent.value) {
@@ -94,8 +97,8 @@ impl Search<'_> {
         best.unwrap_or_else(|| Incumbent { value: f64::INFINITY, lists: Lists::new() })
     }
 
-    /// Recipes, the most promising first.
-    fn recipes(&self) -> impl Iterator<Item = Recipe> {
+    /// Recipes, the most promising first; `stays` says whether running tasks stay.
+    fn recipes(&self, stays: bool) -> impl Iterator<Item = Recipe> {
         let least = self.bound.makespan;
         let orders: &[Order] = match self.objective {
             Aim::Makespan => &ORDERS,
@@ -111,7 +114,7 @@ impl Search<'_> {
                     target: least * target,
                     haste: *haste,
                     order: *order,
-                    stays: true,
+                    stays,
                 })
             })
         })

@@ -2,7 +2,8 @@
 //!
 //! Each round every thread anneals once, from the best plan or from a greedy one, with a random
 //! target between the bound and the best makespan and a random first temperature; rounds get
-//! longer. A target below what is possible is no waste: different targets make different modes
+//! longer, from a length that suits the number of tasks: a few tasks are better annealed often than long,
+//! since a cold annealing never leaves where it starts. A target below what is possible is no waste: different targets make different modes
 //! attractive.
 
 use crate::anneal::{Cooling, Region};
@@ -12,7 +13,8 @@ use crate::options::Aim;
 use crate::random::Random;
 use crate::search::{Incumbent, Search, in_threads};
 
-/// Moves of the first rounds; the length doubles every few rounds.
+/// Moves of the first rounds, for each task and at most; the length doubles every few rounds.
+const FIRST_ROUND_PER_TASK: u64 = 1_000;
 const FIRST_ROUND: u64 = 20_000;
 const LONGEST_ROUND: u64 = 8_000_000;
 const ROUNDS_PER_LENGTH: u64 = 6;
@@ -24,7 +26,7 @@ pub(crate) fn search(search: &Search, best: &mut Incumbent) {
         (0..search.threads as u64).map(|stream| Random::new(search.seed, stream)).collect();
     let mut num_moves = 0;
     let mut round = 0;
-    let mut length = FIRST_ROUND;
+    let mut length = FIRST_ROUND.min(FIRST_ROUND_PER_TASK * search.model.tasks.len() as u64);
     while !search.is_done(best, num_moves) {
         round += 1;
         if round % ROUNDS_PER_LENGTH == 0 {

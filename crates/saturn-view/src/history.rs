@@ -150,6 +150,42 @@ pub struct PoolChange {
     pub what: PoolEvent,
 }
 
+/// What trials took, all together.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct TrialsTook {
+    /// Those that have ended.
+    number: u32,
+    /// Seconds that these took from launch to end.
+    taken_s: f64,
+    /// Device-seconds that these held.
+    held_s: f64,
+    /// Those that run.
+    live: u32,
+    /// Since when some run, where any does, seconds.
+    since_s: f64,
+    /// Seconds before that in which any ran.
+    busy_s: f64,
+}
+
+impl TrialsTook {
+    fn began(&mut self, now_s: f64) {
+        if self.live == 0 {
+            self.since_s = now_s;
+        }
+        self.live += 1;
+    }
+
+    fn ended(&mut self, gpus: u32, taken_s: f64, now_s: f64) {
+        self.number += 1;
+        self.taken_s += taken_s;
+        self.held_s += f64::from(gpus) * taken_s;
+        self.live = self.live.saturating_sub(1);
+        if self.live == 0 {
+            self.busy_s += now_s - self.since_s;
+        }
+    }
+}
+
 /// What is over of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
@@ -175,8 +211,8 @@ pub struct History {
     pub not_solved: Option<(f64, String)>,
     /// Realised over forecast seconds of attempts that did what they were launched for, ascending.
     pub(crate) ratios: Vec<f64>,
-    /// Seconds that trials took, all together, and how many.
-    trials_took: (f64, u32),
+    /// What trials took.
+    trials_took: TrialsTook,
     /// Places kept in `plans`.
     num_places: usize,
 }
@@ -241,6 +277,9 @@ impl History {
                         ended: None,
                     },
                 );
+                if *purpose == Purpose::Trial {
+                    self.trials_took.began(now_s);
+                }
                 if *purpose == Purpose::Train
                     && let Some(task) = self.tasks.get_mut(task.0)
                 {
@@ -348,8 +387,16 @@ impl History {
 
     /// Mean seconds of a trial from launch to end; `None` before any has ended.
     pub fn mean_trial_s(&self) -> Option<f64> {
-        let (taken_s, number) = self.trials_took;
+        let TrialsTook { number, taken_s, .. } = self.trials_took;
         (number > 0).then(|| taken_s / f64::from(number))
+    }
+
+    /// Devices that trials held on average while any ran, `running_s` device-seconds of those that run
+    /// now counted in; `None` before any has run for a while.
+    pub(crate) fn trial_devices(&self, running_s: f64, now_s: f64) -> Option<f64> {
+        let TrialsTook { held_s, live, since_s, busy_s, .. } = self.trials_took;
+        let busy_s = busy_s + if live > 0 { now_s - since_s } else { 0.0 };
+        (busy_s > 0.0).then(|| (held_s + running_s) / busy_s)
     }
 
     /// The most devices that a node ever had.
@@ -397,8 +444,7 @@ impl History {
         }
         attempt.ended = Some(PastEnd { end, at_s: now_s, step });
         if attempt.purpose == Purpose::Trial {
-            self.trials_took.0 += now_s - attempt.launched_s;
-            self.trials_took.1 += 1;
+            self.trials_took.ended(attempt.strategy.gpus, now_s - attempt.launched_s, now_s);
         } else if let Some(ratio) = attempt.ratio() {
             let at = self.ratios.partition_point(|other| *other < ratio);
             self.ratios.insert(at, ratio);

@@ -18,7 +18,7 @@ use maud::{Markup, html};
 pub use page::render_html;
 pub use plan::plan_html;
 
-use crate::units::{clock, count};
+use crate::units::count;
 
 /// A coordinate: a tenth of a pixel is enough, and keeps pages small.
 pub(crate) fn px(value: f64) -> String {
@@ -33,11 +33,6 @@ pub(crate) fn not_shown(number: usize, noun: &str) -> Markup {
             p.note { "and " (count(number, &format!("more {noun}"))) "; report.json has all" }
         }
     }
-}
-
-/// A time on a clock that may have started later: `0:07`, `−0:11`.
-pub(crate) fn since(seconds: f64) -> String {
-    if seconds <= -0.5 { format!("−{}", clock(-seconds)) } else { clock(seconds) }
 }
 
 /// The class that gives an element the colour of a task.

@@ -320,17 +320,20 @@ fn next_line(state: &State, forecast: &Forecast, now_s: f64) -> Option<String> {
     ))
 }
 
-/// Seconds until all trials have their outcomes, as the trials so far suggest: each trial holds its
-/// devices for as long as one did on average. `None` before the first has ended, or where none is
-/// left.
+/// Seconds until all trials have their outcomes, as the trials so far suggest: each holds its devices for
+/// as long as one did on average, and together they hold as many as they did while any ran, which is
+/// fewer than there are where tasks train beside them. `None` before the first has ended, or where none
+/// is left.
 fn trials_left_s(state: &State, history: &History, now_s: f64) -> Option<f64> {
     let mean_s = history.mean_trial_s()?;
     let open_s: f64 =
         state.open_trials().map(|(_, key)| f64::from(key.strategy.gpus) * mean_s).sum();
-    let running = state.attempts.values().filter(|one| one.purpose == Purpose::Trial);
-    let running_s: f64 = running
-        .map(|one| f64::from(one.strategy.gpus) * (mean_s - (now_s - one.launched_s)).max(0.0))
-        .sum();
-    let left_s = (open_s + running_s) / state.num_devices().max(1) as f64;
+    let running = || {
+        let trials = state.attempts.values().filter(|one| one.purpose == Purpose::Trial);
+        trials.map(|one| (f64::from(one.strategy.gpus), now_s - one.launched_s))
+    };
+    let rest_s: f64 = running().map(|(gpus, for_s)| gpus * (mean_s - for_s).max(0.0)).sum();
+    let held_s: f64 = running().map(|(gpus, for_s)| gpus * for_s).sum();
+    let left_s = (open_s + rest_s) / history.trial_devices(held_s, now_s)?.max(f64::EPSILON);
     (left_s > 0.0).then_some(left_s)
 }

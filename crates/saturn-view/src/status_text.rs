@@ -107,7 +107,12 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
     columns.extend((width >= WIDE.1).then_some(("steps", Align::Right)));
     columns.extend([("loss", Align::Right), ("strategy", Align::Left)]);
     columns.extend((width >= WIDE.0).then_some(("devices", Align::Left)));
-    columns.extend([("start", Align::Right), ("end", Align::Right), ("band", Align::Left)]);
+    columns.extend([("start", Align::Right), ("end", Align::Right)]);
+    // A wish is worth more than a band where there is no room for both.
+    let is_wished = |task: &TaskStatus| task.priority != 0 || task.deadline_s.is_some();
+    let has_bands = width >= WIDE.0 || !tasks.iter().any(|(_, task)| is_wished(task));
+    columns.extend(has_bands.then_some(("band", Align::Left)));
+    columns.extend([("priority", Align::Right), ("deadline", Align::Right)]);
     let mut table = Table::new(columns);
     let has_nodes = status.pool.nodes > 1;
     for (_, task) in &tasks {
@@ -116,7 +121,9 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
         row.extend([task.loss.map(number).unwrap_or_default(), strategy(task)]);
         row.extend((width >= WIDE.0).then(|| devices(&task.devices, has_nodes)));
         row.extend([start(task), end(task)]);
-        row.push(task.expected_end_band_s.map(band_words).unwrap_or_default());
+        row.extend(has_bands.then(|| task.expected_end_band_s.map(band_words).unwrap_or_default()));
+        row.push(if task.priority == 0 { String::new() } else { task.priority.to_string() });
+        row.push(task.deadline_s.map(clock).unwrap_or_default());
         table.push(row);
     }
     let mut lines = table.without_empty_columns().lines(width, paint, |row, column, cell| {

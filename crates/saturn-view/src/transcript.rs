@@ -42,6 +42,8 @@ pub struct Transcript {
     shown: BTreeSet<(usize, String)>,
     /// The next plan is to be shown whole.
     show_plan: bool,
+    /// It was told that the plan in force was kept though another would end sooner.
+    is_kept_told: bool,
     /// What came and has not been told.
     arrivals: Option<Arrivals>,
     /// Columns of the longest name, and of how many tasks.
@@ -56,6 +58,7 @@ impl Transcript {
             width,
             shown: BTreeSet::new(),
             show_plan: true,
+            is_kept_told: false,
             arrivals: None,
             longest: (0, 0),
         }
@@ -127,7 +130,7 @@ impl Transcript {
             }
             Record::Planned { plan } => self.planned(state, history, plan, now_s),
             Record::PlanKept { time_left_s, best_s } => {
-                vec![self.plan_kept(*time_left_s, *best_s, now_s)]
+                self.plan_kept(*time_left_s, *best_s, now_s).into_iter().collect()
             }
             Record::NotSolved { reason } => vec![self.not_solved(state, reason, now_s)],
             Record::Launched { attempt, .. } => self.launched(state, *attempt, now_s),

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::whole;
+
 /// What a command's help says of its exit codes.
 const COMMAND_CODES: &str = "Exit codes: 0 done, 2 refused, or no process drives the run, 5 the \
                              machine failed.";
@@ -58,10 +60,16 @@ pub(crate) struct LogsArgs {
     #[arg(long, short)]
     pub(crate) follow: bool,
     /// Only what this rank wrote.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>)]
     pub(crate) rank: Option<u32>,
     /// Of this attempt; by default of the newest that trains, or else of the newest trial.
-    #[arg(long, value_name = "N", conflicts_with = "follow")]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "follow",
+        allow_negative_numbers = true,
+        value_parser = whole::<u64>
+    )]
     pub(crate) attempt: Option<u64>,
     /// Print each line as JSON, with its attempt and rank.
     #[arg(long)]
@@ -90,7 +98,7 @@ pub(crate) struct PriorityArgs {
     /// Name of the task.
     pub(crate) task: String,
     /// The higher, the sooner it ends; 0 is what tasks have by default.
-    #[arg(value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_name = "N", allow_negative_numbers = true, value_parser = whole::<i32>)]
     pub(crate) priority: i32,
     /// Print the answer as JSON.
     #[arg(long)]
@@ -106,6 +114,7 @@ pub(crate) struct TakeBackArgs {
     /// Name of the node.
     pub(crate) node: String,
     /// Numbers of its devices; all that were set aside by default.
+    #[arg(value_parser = whole::<u32>)]
     pub(crate) devices: Vec<u32>,
     /// Print the answer as JSON.
     #[arg(long)]

@@ -3,6 +3,7 @@
 mod live;
 mod profile;
 
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -70,7 +71,13 @@ pub(crate) struct PlanArgs {
     /// Planning problem (JSON); `-` reads standard input.
     pub(crate) file: PathBuf,
     /// Seconds that the solve may take.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10.0,
+        allow_negative_numbers = true,
+        value_parser = seconds
+    )]
     pub(crate) time_limit: f64,
     /// What to make small.
     #[arg(long, default_value_t, value_parser = one_of::<Objective>(Objective::ALL.iter().map(|one| one.name())))]
@@ -79,10 +86,10 @@ pub(crate) struct PlanArgs {
     #[arg(long, default_value_t, value_parser = one_of::<Backend>(Backend::ALL.iter().map(|one| one.name())))]
     pub(crate) solver: Backend,
     /// Seed: the same one gives the same plan within the same number of iterations.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole::<u64>)]
     pub(crate) seed: u64,
     /// How often a task that states a `switch_cost_s` may change its strategy or place in mid-run.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole::<usize>)]
     pub(crate) max_switches: usize,
     /// Print the plan as JSON.
     #[arg(long)]
@@ -125,10 +132,47 @@ pub(crate) struct ReportArgs {
     pub(crate) json: bool,
 }
 
+/// Reads a whole number, and says what one is where the text is none.
+fn whole<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, String> {
+    text.parse::<T>().map_err(|error| {
+        let is_from_0 = "-1".parse::<T>().is_err();
+        let wrong = match error.kind() {
+            IntErrorKind::PosOverflow => "it is too large",
+            IntErrorKind::NegOverflow => "it is too small",
+            _ if is_from_0 => "expected a whole number from 0 on",
+            _ => "expected a whole number, such as 2 or -1",
+        };
+        wrong.to_owned()
+    })
+}
+
+/// Reads a number of seconds; which are right is for the solver to say.
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "expected a number of seconds, such as 10 or 0.5".to_owned())
+}
+
 /// Accepts the names of an option's values, and lists them in help.
 fn one_of<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_number_is_told_what_one_is() {
+        assert_eq!(whole::<u32>("7"), Ok(7));
+        assert_eq!(whole::<i32>("-7"), Ok(-7));
+        for (text, wrong) in [("x", "from 0 on"), ("-1", "from 0 on"), ("1e9", "from 0 on")] {
+            assert!(whole::<u32>(text).unwrap_err().contains(wrong), "{text}");
+        }
+        assert!(whole::<i32>("high").unwrap_err().contains("such as 2 or -1"));
+        assert_eq!(whole::<u32>("4294967296"), Err("it is too large".to_owned()));
+        assert_eq!(whole::<i32>("-4294967296"), Err("it is too small".to_owned()));
+        assert!(seconds("soon").unwrap_err().contains("seconds"));
+    }
 }

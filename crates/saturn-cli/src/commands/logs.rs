@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use saturn_core::names::escape_terminal;
-use saturn_runtime::{RuntimeError, control};
+use saturn_runtime::{RuntimeError, control, io_words};
 use serde_json::json;
 
 use super::run_failed;
@@ -36,6 +36,7 @@ pub(crate) fn run(args: &LogsArgs) -> Exit {
     };
     let printed = if args.follow { follow(&run, task, args) } else { once(&run, &task, args) };
     printed.unwrap_or_else(|error| {
+        let error = io_words(&error);
         fail(Exit::Machine, format!("failed to read the logs of `{}`: {error}", args.task))
     })
 }

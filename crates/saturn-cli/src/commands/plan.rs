@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use saturn_core::PlanStatus;
-use saturn_runtime::{Stopwatch, solve_file};
+use saturn_runtime::{Stopwatch, io_words, solve_file};
 use saturn_solver::Options;
 use saturn_view::{Paint, plan_html, plan_text};
 
@@ -14,12 +14,15 @@ use crate::waiting::with_progress;
 
 /// Width of text that goes to a pipe, and the least that a plan is drawn in.
 const TEXT_WIDTH: usize = 100;
+/// What FILE should have been.
+const EXPECTED: &str = "expected the path of a planning problem (JSON), or `-` for standard input";
 
 pub(crate) fn run(args: &PlanArgs) -> Exit {
     let text = match read(args) {
         Ok(text) => text,
         Err(error) => {
-            let message = format!("failed to read {}: {error}", file_name(args));
+            let name = file_name(args);
+            let message = format!("failed to read {name}: {}; {EXPECTED}", io_words(&error));
             return fail(Exit::BadInput, message);
         }
     };
@@ -49,6 +52,7 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
         let name = args.file.file_stem().unwrap_or_default().to_string_lossy();
         let page = plan_html(&solved.problem, &solved.plan, solved.current_practice_s, &name);
         if let Err(error) = std::fs::write(path, page) {
+            let error = io_words(&error);
             return fail(Exit::Machine, format!("failed to write `{}`: {error}", path.display()));
         }
     }

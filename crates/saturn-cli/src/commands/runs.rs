@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use saturn_core::names::escape_terminal;
 use saturn_engine::{RunEnd, Stage, State};
-use saturn_runtime::control;
+use saturn_runtime::{control, io_words};
 use saturn_view::text;
 use saturn_view::units::duration;
 use saturn_view::words::shell_quoted;
@@ -56,6 +56,7 @@ pub(crate) fn run(args: &RunsArgs) -> Exit {
         // The place where runs go by default need not be there yet.
         Err(_) if args.dir == Path::new(RUNS_DIR) => Vec::new(),
         Err(error) => {
+            let error = io_words(&error);
             let message = format!("failed to read `{}`: {error}", args.dir.display());
             return fail(Exit::BadInput, message);
         }

@@ -1,12 +1,12 @@
-//! Each time that a task went on otherwise or elsewhere: from where to where, why, and what that
-//! promised to gain.
+//! Each time that a task went on otherwise or elsewhere: from where to where, why, what that promised
+//! to gain, and whether a later plan undid it.
 
-use saturn_engine::{AttemptEnd, RunPlan, State, StopReason, TaskId};
+use saturn_engine::{AttemptEnd, Place, RunPlan, State, StopReason, TaskId};
 use serde::{Deserialize, Serialize};
 
 use super::Code;
-use crate::history::{History, Move};
-use crate::units::{duration, signed_percent};
+use crate::history::{History, Move, PastAttempt};
+use crate::units::{clock, duration, signed_percent};
 use crate::words::{self, first_line};
 
 /// A move of a task.
@@ -22,6 +22,10 @@ pub struct TaskMove {
     pub to: String,
     /// Seconds that the plan which moved it promised to save of what was left of the run.
     pub promised_gain_s: Option<f64>,
+    /// When a later plan undid it, so that what was promised was not gained: the task was sent back, or
+    /// elsewhere before it was launched. Seconds on the run's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undone_s: Option<f64>,
     /// Why.
     pub code: Code,
     /// All of it for people.
@@ -29,12 +33,20 @@ pub struct TaskMove {
 }
 
 pub(super) fn of(state: &State, history: &History, task: TaskId) -> Vec<TaskMove> {
-    history.moves(task).filter_map(|one| told(state, history, one)).collect()
+    let moves: Vec<Move<'_>> = history.moves(task).collect();
+    let told = |index: usize| told(state, history, moves[index], &moves[index + 1..]);
+    (0..moves.len()).filter_map(told).collect()
 }
 
-fn told(state: &State, history: &History, Move { from, to }: Move<'_>) -> Option<TaskMove> {
+/// `later` are the moves of the same task after this one.
+fn told(
+    state: &State,
+    history: &History,
+    Move { from, to }: Move<'_>,
+    later: &[Move<'_>],
+) -> Option<TaskMove> {
     let ended = from.ended.as_ref()?;
-    let at_s = from.stopping.map_or(ended.at_s, |(_, asked_s)| asked_s);
+    let at_s = left_s(from)?;
     let (code, why) = match (&ended.end, from.stopping) {
         (AttemptEnd::Failed { failure }, _) => {
             let kind = words::failure_kind(failure.kind);
@@ -58,7 +70,7 @@ fn told(state: &State, history: &History, Move { from, to }: Move<'_>) -> Option
             (Code::MovedSwitch, "the plan had it switched in mid-run".to_owned())
         }
     };
-    let place = |attempt: &crate::history::PastAttempt| {
+    let place = |attempt: &PastAttempt| {
         let strategy = words::strategy(&attempt.strategy);
         format!("{strategy} on {}", words::devices(&state.cluster, &attempt.gang))
     };
@@ -66,12 +78,51 @@ fn told(state: &State, history: &History, Move { from, to }: Move<'_>) -> Option
     let plan = (code == Code::MovedReplan).then(|| plan_of(history, at_s)).flatten();
     let promised_gain_s = plan.and_then(|plan| Some(plan.instead_of_s? - plan.makespan_s));
     let gain = plan.and_then(promised).map(|words| format!(", which {words}")).unwrap_or_default();
+    let undone_s = plan.and_then(|plan| {
+        overtaken_s(history, plan, to)
+            .or_else(|| later.iter().find_map(|one| sent_back_s(from, *one)))
+    });
+    let undone = undone_s
+        .map(|at_s| format!("; a later plan undid that at {}", clock(at_s)))
+        .unwrap_or_default();
     let stood_still_s = to.launched_s - at_s;
     let sentence = format!(
-        "{was} → {is}: {why}{gain}; it went on {} after it was to stop.",
+        "{was} → {is}: {why}{gain}{undone}; it went on {} after it was to stop.",
         duration(stood_still_s)
     );
-    Some(TaskMove { at_s, stood_still_s, from: was, to: is, promised_gain_s, code, sentence })
+    Some(TaskMove {
+        at_s,
+        stood_still_s,
+        from: was,
+        to: is,
+        promised_gain_s,
+        undone_s,
+        code,
+        sentence,
+    })
+}
+
+/// When an attempt was left: when it was asked to stop, or else when it ended.
+fn left_s(from: &PastAttempt) -> Option<f64> {
+    let asked_s = from.stopping.map(|(_, asked_s)| asked_s);
+    asked_s.or_else(|| from.ended.as_ref().map(|ended| ended.at_s))
+}
+
+/// When a plan sent a task back to where it had been in `first`, if this is such a move.
+fn sent_back_s(first: &PastAttempt, Move { from, to }: Move<'_>) -> Option<f64> {
+    let is_replan = matches!(from.stopping, Some((StopReason::Replan, _)));
+    let is_back = to.strategy == first.strategy && to.gang == first.gang;
+    if is_replan && is_back { left_s(from) } else { None }
+}
+
+/// When a later plan sent a task elsewhere than `plan` had stopped it for, before it was launched.
+fn overtaken_s(history: &History, plan: &RunPlan, to: &PastAttempt) -> Option<f64> {
+    let launching = plan_of(history, to.launched_s)?;
+    let is_meant = |place: &Place| *place.strategy == to.strategy && place.gang == to.gang;
+    let mut places = plan.places_of(to.task).peekable();
+    // Of very many plans some have lost their places.
+    let is_known = places.peek().is_some();
+    (launching.at_s > plan.at_s && is_known && !places.any(is_meant)).then_some(launching.at_s)
 }
 
 /// The plan that was adopted last by a time.

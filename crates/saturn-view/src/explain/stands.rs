@@ -276,6 +276,10 @@ fn without_place(state: &State, history: &History, task: TaskId) -> Vec<Reason> 
         };
         return vec![Reason::new(Code::WaitsTrialDevices, text).about(holders)];
     }
+    if let Some(why) = state.out_of_range(&state.task(task).spec) {
+        let text = format!("{name} waits for devices that the pool does not have: {why}.");
+        return vec![Reason::new(Code::WaitsRoom, text)];
+    }
     if !state.fits_pool(task) {
         let mut needs: Vec<String> = state
             .choices(task)

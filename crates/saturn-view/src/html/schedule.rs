@@ -1,27 +1,28 @@
-//! The Gantt charts of a run: as first planned, as it went, and the trials before.
+//! The Gantt charts of a run: as first planned, as it went, and the trials. All are on the run's clock.
 
 use maud::{Markup, html};
 
 use super::gantt::{Bar, Device, Gantt, Mark};
 use crate::report::{AttemptPurpose, AttemptReport, PlanReport, Report};
-use crate::units::{count, duration};
+use crate::units::{clock, count, duration};
 use crate::words::{gang_devices, technique_on, with_share};
 
-/// Planned above realised, on one scale that is 0 at the plan with a place for every task; empty
-/// without one.
+/// Planned above realised, on one scale from the run's beginning; empty without a plan that has a place
+/// for every task.
 pub(super) fn planned_and_realised(report: &Report) -> Markup {
     let Some(plan) = report.reference_plan() else { return Markup::default() };
     let training =
         || report.attempts.iter().filter(|attempt| attempt.purpose == AttemptPurpose::Train);
     let realised_end_s =
         training().map(|attempt| attempt.ended_s.unwrap_or(report.now_s)).fold(plan.at_s, f64::max);
-    let from_s = training().map(|attempt| attempt.launched_s).fold(plan.at_s, f64::min) - plan.at_s;
-    let to_s = plan.makespan_s.max(realised_end_s - plan.at_s);
-    let span_s = (from_s, to_s);
+    let span_s = (0.0, realised_end_s.max(plan.at_s + plan.makespan_s));
     html! {
         h3 {
             "As planned "
-            span.note { (duration(plan.makespan_s)) " by the plan with a place for every task" }
+            span.note {
+                (duration(plan.makespan_s)) " by the plan with a place for every task, in force from "
+                (clock(plan.at_s))
+            }
         }
         (planned(report, plan, span_s).svg())
         h3 {
@@ -40,7 +41,7 @@ pub(super) fn trials(report: &Report) -> Markup {
         .attempts
         .iter()
         .filter(|attempt| attempt.purpose == AttemptPurpose::Trial)
-        .map(|attempt| attempt_bar(report, attempt, 0.0))
+        .map(|attempt| attempt_bar(report, attempt))
         .collect();
     if bars.is_empty() {
         return Markup::default();
@@ -78,19 +79,19 @@ fn planned(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Ga
             detail: strategy.clone(),
             tip: format!(
                 "{name}\n{strategy}\nplanned {} → {}  ({})",
-                duration(planned.start_s - plan.at_s),
-                duration(planned.end_s - plan.at_s),
+                clock(planned.start_s),
+                clock(planned.end_s),
                 duration(planned.end_s - planned.start_s),
             ),
             class: "",
             devices: gang_devices(&planned.gang),
-            start_s: planned.start_s - plan.at_s,
-            end_s: planned.end_s - plan.at_s,
+            start_s: planned.start_s,
+            end_s: planned.end_s,
             ready_s: None,
         }
     });
     let bound = (plan.lower_bound_s > 0.0).then(|| Mark {
-        at_s: plan.lower_bound_s,
+        at_s: plan.at_s + plan.lower_bound_s,
         label: "lower bound".to_owned(),
         tip: format!(
             "lower bound {}: by this profile no plan is shorter",
@@ -109,22 +110,15 @@ fn planned(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Ga
 }
 
 fn realised(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Gantt {
-    let shown = report.attempts.iter().filter(|attempt| {
-        attempt.purpose == AttemptPurpose::Train || attempt.launched_s >= plan.at_s
-    });
     let others = report.plans.iter().filter(|other| other.at_s > plan.at_s);
     let replans = others.map(|replan| Mark {
-        at_s: replan.at_s - plan.at_s,
+        at_s: replan.at_s,
         label: String::new(),
-        tip: format!(
-            "new plan at {}: {} more",
-            duration(replan.at_s - plan.at_s),
-            duration(replan.makespan_s)
-        ),
+        tip: format!("new plan at {}: {} more", clock(replan.at_s), duration(replan.makespan_s)),
         class: "replan",
     });
     let end = Mark {
-        at_s: plan.makespan_s,
+        at_s: plan.at_s + plan.makespan_s,
         label: "planned end".to_owned(),
         tip: format!("planned end, after {}", duration(plan.makespan_s)),
         class: "planned",
@@ -132,15 +126,15 @@ fn realised(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> G
     Gantt {
         title: "What ran on each device over time".to_owned(),
         devices: devices(report),
-        bars: shown.map(|attempt| attempt_bar(report, attempt, plan.at_s)).collect(),
+        bars: report.attempts.iter().map(|attempt| attempt_bar(report, attempt)).collect(),
         marks: replans.chain([end]).collect(),
         from_s,
         to_s,
     }
 }
 
-/// An attempt as a bar, on a clock that is 0 at `zero_s`.
-fn attempt_bar(report: &Report, attempt: &AttemptReport, zero_s: f64) -> Bar {
+/// An attempt as a bar.
+fn attempt_bar(report: &Report, attempt: &AttemptReport) -> Bar {
     let name = report.task_name(attempt.task);
     let end_s = attempt.ended_s.unwrap_or(report.now_s);
     let strategy = technique_on(&attempt.technique, attempt.gpus);
@@ -167,14 +161,14 @@ fn attempt_bar(report: &Report, attempt: &AttemptReport, zero_s: f64) -> Bar {
         tip: format!(
             "{name}\n{purpose} {} · {strategy} · {how}\n{} → {}  ({}){steps}{error}",
             attempt.attempt,
-            duration(attempt.launched_s - zero_s),
-            duration(end_s - zero_s),
+            clock(attempt.launched_s),
+            clock(end_s),
             duration(end_s - attempt.launched_s),
         ),
         class,
         devices: gang_devices(&attempt.gang),
-        start_s: attempt.launched_s - zero_s,
-        end_s: end_s - zero_s,
-        ready_s: attempt.started_s.map(|ready_s| ready_s - zero_s),
+        start_s: attempt.launched_s,
+        end_s,
+        ready_s: attempt.started_s,
     }
 }

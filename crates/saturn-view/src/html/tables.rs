@@ -4,9 +4,9 @@ use maud::{Markup, html};
 use saturn_engine::PlanSource;
 
 use super::losses::spark;
-use super::{not_shown, since, task_class};
+use super::{not_shown, task_class};
 use crate::report::{PlanReport, Report, TaskReport, TaskReportStatus};
-use crate::units::{duration, number, percent, signed_percent};
+use crate::units::{clock, duration, number, percent, signed_percent};
 use crate::words::{plan_status, technique_on};
 
 /// Errors of an estimate beyond this are marked.
@@ -19,7 +19,6 @@ const MAX_DEVICES: usize = 100;
 
 /// Tasks, planned and realised.
 pub(super) fn tasks(report: &Report) -> Markup {
-    let zero_s = report.reference_plan().map_or(0.0, |plan| plan.at_s);
     html! {
         div.scroll {
             table {
@@ -37,7 +36,7 @@ pub(super) fn tasks(report: &Report) -> Markup {
                 }
                 tbody {
                     @for (index, task) in report.tasks.iter().enumerate().take(MAX_TASKS) {
-                        (task_row(index, task, zero_s))
+                        (task_row(index, task))
                     }
                 }
             }
@@ -46,7 +45,7 @@ pub(super) fn tasks(report: &Report) -> Markup {
     }
 }
 
-fn task_row(index: usize, task: &TaskReport, zero_s: f64) -> Markup {
+fn task_row(index: usize, task: &TaskReport) -> Markup {
     let (class, status) = match task.status {
         TaskReportStatus::Done => ("good", "done"),
         TaskReportStatus::Failed => ("bad", "failed"),
@@ -66,7 +65,7 @@ fn task_row(index: usize, task: &TaskReport, zero_s: f64) -> Markup {
         (Some(technique), Some(gpus)) => technique_on(technique, gpus),
         _ => "–".to_owned(),
     };
-    let at = |seconds: Option<f64>| seconds.map_or("–".to_owned(), |at_s| since(at_s - zero_s));
+    let at = |seconds: Option<f64>| seconds.map_or("–".to_owned(), clock);
     let taken = |seconds: Option<f64>| seconds.map_or("–".to_owned(), duration);
     let error = task.estimate_error.map_or("–".to_owned(), signed_percent);
     let is_notable = task.estimate_error.is_some_and(|error| error.abs() > NOTABLE_ERROR);
@@ -122,14 +121,14 @@ pub(super) fn plans(report: &Report) -> Markup {
                     }
                 }
                 tbody {
-                    @for plan in shown { (plan_row(plan, reference.at_s)) }
+                    @for plan in shown { (plan_row(plan)) }
                 }
             }
         }
     }
 }
 
-fn plan_row(plan: &PlanReport, zero_s: f64) -> Markup {
+fn plan_row(plan: &PlanReport) -> Markup {
     let has_bound = plan.lower_bound_s > 0.0;
     let dash = || "–".to_owned();
     let num_places = plan.tasks.len();
@@ -139,11 +138,11 @@ fn plan_row(plan: &PlanReport, zero_s: f64) -> Markup {
     };
     html! {
         tr {
-            td.n { (since(plan.at_s - zero_s)) }
+            td.n { (clock(plan.at_s)) }
             td.n { (if num_places > 0 { num_places.to_string() } else { dash() }) }
             td.n { (duration(plan.makespan_s)) }
             td.n { (plan.instead_of_s.map_or_else(dash, duration)) }
-            td.n { (since(plan.at_s + plan.makespan_s - zero_s)) }
+            td.n { (clock(plan.at_s + plan.makespan_s)) }
             td.n { (if has_bound { duration(plan.lower_bound_s) } else { dash() }) }
             td.n { (if has_bound { percent(plan.gap) } else { dash() }) }
             td { (if has_bound { plan_status(plan.status) } else { "nothing proven" }) }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use saturn_core::PlanStatus;
 use saturn_core::names::escape_terminal;
 use saturn_engine::{Place, PlanSource, RunPlan, State, TaskId};
 
 use super::{INDENT, Transcript, more};
 use crate::history::History;
 use crate::plan_table::{current_practice_claim, run_plan_claim, run_plan_lines};
-use crate::units::{count, duration, signed_percent};
+use crate::units::{count, duration, percent, signed_percent};
 use crate::words;
 
 /// Changes of a re-plan that are listed one by one.
@@ -22,6 +23,7 @@ impl Transcript {
         plan: &RunPlan,
         now_s: f64,
     ) -> Vec<String> {
+        self.is_kept_told = false;
         let before = history.plans.iter().rev().nth(1);
         match before {
             Some(before) if !self.show_plan => self.replanned(state, before, plan, now_s),
@@ -64,11 +66,15 @@ impl Transcript {
             PlanSource::Solver => "new plan for",
             PlanSource::Extended { .. } => "plan extended to",
         };
+        let proven = match plan.status {
+            _ if plan.lower_bound_s <= 0.0 => String::new(),
+            PlanStatus::Optimal => format!(", {}", words::plan_status(plan.status)),
+            _ => format!(", gap {}", percent(plan.gap())),
+        };
         let text = format!(
-            "{what} {}: {} more{instead}; {}",
+            "{what} {}: {} more{instead}{proven}",
             tasks_and_switches(plan),
             duration(plan.makespan_s),
-            run_plan_claim(plan),
         );
         let mut lines = vec![self.line(now_s, &self.paint.bold("re-plan"), &text)];
         lines.extend(why_extended(plan).map(|why| more(&why)));
@@ -81,8 +87,12 @@ impl Transcript {
         lines
     }
 
-    /// Tasks whose strategy or place differs between two plans.
+    /// Tasks that are new in a plan, or whose strategy or place differs from the plan before.
     fn changes(&self, state: &State, before: &RunPlan, plan: &RunPlan) -> Vec<String> {
+        if before.places.is_empty() {
+            // Of very many plans some have lost their places.
+            return Vec::new();
+        }
         let (was, now) = (by_task(before), by_task(plan));
         let words = |places: &[&Place]| {
             let place = |place: &&Place| {
@@ -95,24 +105,29 @@ impl Transcript {
         let mut told: BTreeSet<TaskId> = BTreeSet::new();
         for place in &plan.places {
             let task = place.task;
-            let (Some(was), Some(now)) = (was.get(&task), now.get(&task)) else { continue };
-            let (was, now) = (words(was), words(now));
-            // What is left of the old plan may be all there is of the new one.
-            if told.insert(task) && !was.ends_with(&now) {
-                let name = self.name(state, task);
-                changes.push(format!("{name}  {} → {}", was.join(", "), now.join(", ")));
-            }
+            let Some(now) = now.get(&task).filter(|_| told.insert(task)) else { continue };
+            let now = words(now);
+            let change = match was.get(&task).map(|was| words(was)) {
+                None => format!("new: {}", now.join(", ")),
+                // What is left of the old plan may be all there is of the new one.
+                Some(was) if was.ends_with(&now) => continue,
+                Some(was) => format!("{} → {}", was.join(", "), now.join(", ")),
+            };
+            changes.push(format!("{}  {change}", self.name(state, task)));
         }
         changes
     }
 
-    pub(super) fn plan_kept(&self, time_left_s: f64, best_s: f64, now_s: f64) -> String {
-        let text = format!(
-            "plan kept: {} more; the best other plan {}, switches included",
-            duration(time_left_s),
-            duration(best_s),
-        );
-        self.line(now_s, "re-plan", &text)
+    /// Told once for each plan, and only where another would end sooner: that the plan in force was
+    /// looked at again and nothing better found, nobody needs to read each time.
+    pub(super) fn plan_kept(&mut self, left_s: f64, best_s: f64, now_s: f64) -> Option<String> {
+        let (left, best) = (duration(left_s), duration(best_s));
+        if self.is_kept_told || best_s >= left_s || left == best {
+            return None;
+        }
+        self.is_kept_told = true;
+        let text = format!("plan kept: {left} more; another would take {best}, too little gained");
+        Some(self.line(now_s, "re-plan", &text))
     }
 
     pub(super) fn not_solved(&self, state: &State, reason: &str, now_s: f64) -> String {

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use saturn_engine::{Observer, State};
+use saturn_engine::{Observer, PlanSource, Record, State};
 use saturn_view::{Console, History, Paint, Results, Transcript};
 
+use crate::open_world::{self, GPT, LATE, VIT, on, place, plan};
 use crate::scripted::{self, Script};
 
 fn results() -> Results {
@@ -85,5 +86,53 @@ fn a_search_sums_up_its_trials() {
     };
     insta::assert_snapshot!(
         saturn_view::summary(&script.state, &script.history, &results, Paint::PLAIN).join("\n")
+    );
+}
+
+/// What is told of plans that were kept: left and best, in turn.
+fn told_of_kept(transcript: &mut Transcript, script: &Script, kept: &[(f64, f64)]) -> Vec<String> {
+    let kept = kept.iter().map(|(time_left_s, best_s)| Record::PlanKept {
+        time_left_s: *time_left_s,
+        best_s: *best_s,
+    });
+    kept.flat_map(|record| transcript.record(&script.state, &script.history, &record, 30.0))
+        .collect()
+}
+
+#[test]
+fn a_plan_that_is_kept_is_told_once_and_only_where_another_was_shorter() {
+    let script = open_world::training();
+    let mut transcript = Transcript::new(Paint::PLAIN, 100);
+    let none = told_of_kept(&mut transcript, &script, &[(20.0, 20.0), (20.0, 21.0)]);
+    assert!(none.is_empty(), "{none:?}");
+    let once = told_of_kept(&mut transcript, &script, &[(20.0, 18.0), (19.0, 17.0)]);
+    assert_eq!(once.len(), 1, "{once:?}");
+    let places = vec![place(VIT, on(0, &[1]), 30.0, 40.0)];
+    let Record::Planned { plan } = plan(30.0, PlanSource::Solver, places) else { panic!() };
+    transcript.record(&script.state, &script.history, &Record::Planned { plan }, 30.0);
+    let again = told_of_kept(&mut transcript, &script, &[(20.0, 18.0)]);
+    assert_eq!(again.len(), 1, "{again:?}");
+}
+
+#[test]
+fn a_later_plan_tells_only_what_it_changes() {
+    let mut script = open_world::training();
+    script.add(20.0, scripted::task("late", 500, "gpt"));
+    let places = vec![
+        place(GPT, on(1, &[0, 1]), 9.5, 31.2),
+        place(VIT, on(0, &[1]), 20.0, 28.4),
+        place(LATE, on(0, &[0]), 28.4, 50.0),
+    ];
+    script.tell(20.0, plan(20.0, PlanSource::Solver, places));
+    let text = printed(&script, Paint::PLAIN);
+    let from = text.find("new plan for").unwrap();
+    let told: Vec<&str> = text[from..].lines().take(3).map(str::trim).collect();
+    assert_eq!(
+        told,
+        [
+            "new plan for 3 tasks: 30 s more, gap 11.1 %",
+            "vit   ddp × 1 on old: 0 → ddp × 1 on old: 1",
+            "late  new: ddp × 1 on old: 0",
+        ]
     );
 }

@@ -169,6 +169,9 @@ fn stages() -> Vec<(Code, Explanation)> {
     script.tell(21.0, Record::SetAside { node: NodeId(0), devices, reason, absolved: Vec::new() });
     add(Code::WaitsRoom, &script, LATE, 21.0);
 
+    let wider = late(Wishes::default(), Some(vec![64]));
+    add(Code::WaitsRoom, &wider, LATE, 21.0);
+
     // A wide task waits for one of two devices, and keeps the other.
     let mut script = late(Wishes::default(), None);
     script.add(20.0, scripted::task("narrow", 100, "gpt"));
@@ -329,6 +332,53 @@ fn a_re_plan_says_what_it_promised_to_gain() {
     let explanation = at(&five(true), TaskId(1), 51.4);
     let promised_s = explanation.moves[0].promised_gain_s.unwrap();
     assert!((promised_s - (17.1 - 15.2)).abs() < 1e-9, "{promised_s}");
+}
+
+/// `vit` is sent to the other device, and back by the next plan.
+fn sent_back() -> Script {
+    let mut script = training();
+    let gpt = place(GPT, on(1, &[0, 1]), 9.5, 31.2);
+    let mut again = |at_s: f64, device: u32| {
+        let places = vec![gpt.clone(), place(VIT, on(0, &[device]), at_s, 40.0)];
+        let Record::Planned { plan } = plan(at_s, PlanSource::Solver, places) else { panic!() };
+        let plan = saturn_engine::RunPlan { instead_of_s: Some(25.0), ..(*plan).clone() };
+        script.tell(at_s, Record::Planned { plan: plan.into() });
+        let attempt = live(&script, VIT);
+        script.tell(at_s, Record::Stopping { attempt, reason: StopReason::Replan });
+        ended(&mut script, VIT, AttemptEnd::Stopped, 300, at_s + 0.5);
+        let gang = on(0, &[device]);
+        script.launch_on(at_s + 0.6, 1, Purpose::Train, strategy("ddp", 1), gang);
+    };
+    again(20.0, 1);
+    again(25.0, 0);
+    script
+}
+
+#[test]
+fn a_move_that_a_later_plan_undid_says_so() {
+    let moves = at(&sent_back(), VIT, 26.0).moves;
+    let [there, back] = moves.as_slice() else { panic!("{moves:?}") };
+    assert_eq!((there.undone_s, back.undone_s), (Some(25.0), None));
+    assert!(there.sentence.contains("instead of 25 s (−20.0 %); a later plan undid that at 0:25;"));
+    assert!(!back.sentence.contains("undid"), "{}", back.sentence);
+}
+
+/// It was stopped for the other device, and a later plan had it go on elsewhere before it was launched.
+#[test]
+fn a_move_that_was_overtaken_before_its_launch_says_so() {
+    let mut script = training();
+    let gpt = place(GPT, on(1, &[0, 1]), 9.5, 31.2);
+    let to = |device: u32| vec![gpt.clone(), place(VIT, on(0, &[device]), 20.0, 40.0)];
+    script.tell(20.0, plan(20.0, PlanSource::Solver, to(1)));
+    let attempt = live(&script, VIT);
+    script.tell(20.0, Record::Stopping { attempt, reason: StopReason::Replan });
+    let wide = vec![gpt, place(VIT, on(0, &[0, 1]), 21.0, 35.0)];
+    script.tell(21.0, plan(21.0, PlanSource::Solver, wide));
+    ended(&mut script, VIT, AttemptEnd::Stopped, 300, 21.5);
+    script.launch_on(21.6, 1, Purpose::Train, strategy("ddp", 2), on(0, &[0, 1]));
+    let moves = at(&script, VIT, 22.0).moves;
+    assert_eq!(moves.len(), 1);
+    assert_eq!(moves[0].undone_s, Some(21.0), "{moves:?}");
 }
 
 #[test]

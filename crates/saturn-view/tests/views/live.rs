@@ -1,9 +1,11 @@
 //! The live region and the counter line at moments of a scripted run.
 
+use saturn_core::Node;
+use saturn_engine::TaskSpec;
 use saturn_view::Paint;
 use saturn_view::live::{counter, region};
 
-use crate::scripted::Script;
+use crate::scripted::{self, Script};
 
 fn shown(script: &Script, now_s: f64, columns: usize, rows: usize) -> String {
     region(&script.state, &script.history, now_s, (columns, rows), Paint::PLAIN).join("\n")
@@ -33,6 +35,26 @@ fn while_trials_run() {
         "trials_counter",
         counter(&script.state, &script.history, 9.0).unwrap()
     );
+}
+
+/// Trials that take one of two devices, one after another: four of eight are over, the fifth began at 5 s.
+#[test]
+fn the_time_left_for_trials_counts_down_with_the_devices_that_they_get() {
+    let task = |index: usize| TaskSpec {
+        gpu_range: Some(vec![1]),
+        ..scripted::task(&format!("t{index}"), 100, &format!("model-{index}"))
+    };
+    let tasks: Vec<TaskSpec> = (0..8).map(task).collect();
+    let mut config = scripted::config();
+    config.techniques.truncate(1);
+    let mut script = Script::of(config, &[Node::new("n0", 2, "cpu")], &tasks);
+    script.some_trials(4);
+    let left = [5.0, 5.3, 5.6].map(|now_s| {
+        let line = counter(&script.state, &script.history, now_s).unwrap();
+        let (_, rest) = line.split_once("trials about ").unwrap();
+        rest.split_once(" more").unwrap().0.to_owned()
+    });
+    assert_eq!(left, ["3.6 s", "3.3 s", "3.0 s"]);
 }
 
 #[test]

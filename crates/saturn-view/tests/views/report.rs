@@ -1,9 +1,10 @@
 //! A run's report: as a file, and as a page.
 
 use saturn_core::Node;
-use saturn_engine::{NodeId, Purpose, Record};
+use saturn_engine::{NodeId, PlanSource, Purpose, Record};
 use saturn_view::{LossPoint, Report, render_html};
 
+use crate::open_world::{GPT, LATE, VIT, on, place, plan};
 use crate::scripted::{self, Script};
 
 /// Losses that fall from `high` to `low` over `steps`, with the noise of batches.
@@ -101,6 +102,29 @@ fn a_large_run_has_a_page_of_bearable_size() {
         saturn_view::Paint::PLAIN,
     );
     assert!(text.len() < 40);
+}
+
+/// What trained before the plan with a place for every task lies at its own time, not at a negative one.
+#[test]
+fn a_page_counts_from_the_run_s_beginning() {
+    let mut script = crate::open_world::training();
+    script.add(20.0, scripted::task("late", 500, "gpt"));
+    let places = vec![
+        place(GPT, on(1, &[0, 1]), 9.5, 31.2),
+        place(VIT, on(0, &[0]), 9.5, 28.4),
+        place(LATE, on(0, &[1]), 20.0, 45.5),
+    ];
+    script.tell(20.0, plan(20.0, PlanSource::Extended { reason: None }, places));
+    let report = Report::build(&script.state, &script.history, "late", Vec::new());
+    assert!((report.reference_plan().unwrap().at_s - 20.0).abs() < 1e-9);
+    let page = render_html(&report);
+    let ticks = page.split("<text class=\"tick\"").skip(1);
+    let ticks: Vec<&str> =
+        ticks.filter_map(|one| one.split_once('>')?.1.split_once('<')).map(|one| one.0).collect();
+    assert!(ticks.contains(&"0") && ticks.iter().all(|tick| !tick.starts_with('−')), "{ticks:?}");
+    let begun = page.matches("<td class=\"n\">0:10</td>").count();
+    assert_eq!(begun, 3, "two tasks and the first plan, at 9.5 s");
+    assert!(!page.contains("−0:"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Where runs stand, as text at 80 columns and as data.
 
 use saturn_core::Node;
-use saturn_engine::{NodeId, PlanSource, Purpose, Record, TaskEnd, TaskId};
+use saturn_engine::{NodeId, PlanSource, Purpose, Record, TaskEnd, TaskId, Wishes};
 use saturn_view::text::width;
 use saturn_view::{MIN_ENDED, Paint, Status, status, status_text, without_driver};
 
@@ -71,6 +71,22 @@ fn three_tasks() {
 #[test]
 fn devices_and_steps_where_there_is_room() {
     insta::assert_snapshot!(text(&open_world::training(), 20.0, 130));
+}
+
+#[test]
+fn wishes_are_shown_where_there_are_any() {
+    let mut script = open_world::training();
+    for columns in [80, 130] {
+        let text = text(&script, 20.0, columns);
+        assert!(!text.contains("priority") && !text.contains("deadline"), "{text}");
+        assert!(text.contains("band"), "{text}");
+    }
+    let wishes = Wishes { priority: -2, ..Wishes::default() };
+    script.tell(20.0, Record::Wished { task: open_world::GPT, wishes });
+    let wishes = Wishes { deadline_s: Some(75.0), ..Wishes::default() };
+    script.tell(20.0, Record::Wished { task: open_world::VIT, wishes });
+    insta::assert_snapshot!(text(&script, 20.0, 80));
+    insta::assert_snapshot!(text(&script, 20.0, 130));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use saturn_core::Profile;
 use saturn_core::names::escape_terminal;
-use saturn_runtime::Store;
+use saturn_runtime::{Store, io_words};
 use saturn_view::units::count;
 use serde_json::json;
 
@@ -19,8 +19,9 @@ pub(super) fn run(store: &Store, args: &ExportArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let file = args.file.display().to_string();
-    std::fs::write(&args.file, text)
-        .map_err(|error| Failure::Machine(format!("failed to write `{file}`: {error}")))?;
+    std::fs::write(&args.file, text).map_err(|error| {
+        Failure::Machine(format!("failed to write `{file}`: {}", io_words(&error)))
+    })?;
     if args.json {
         print_json(&json!({"version": 1, "file": file, "trials": num_trials}));
     } else {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Read;
 
 use saturn_core::{Profile, TrialOutcome};
-use saturn_runtime::{Store, is_key};
+use saturn_runtime::{Store, io_words, is_key};
 use saturn_view::units::count;
 use serde_json::json;
 
@@ -23,7 +23,7 @@ pub(super) fn run(store: &Store, args: &ImportArgs) -> Result<(), Failure> {
     } else {
         std::fs::read_to_string(&args.file)
     };
-    let text = text.map_err(|error| bad(format!("can't be read: {error}")))?;
+    let text = text.map_err(|error| bad(format!("can't be read: {}", io_words(&error))))?;
     let trials = Profile::from_json(&text).map_err(|error| bad(error.to_string()))?.trials;
     for (index, trial) in trials.iter().enumerate() {
         let key = trial.profile_key.as_deref().unwrap_or_default();
