@@ -210,6 +210,8 @@ impl Bug {
                             checkpoint_s,
                             peak_memory_bytes,
                             timed_steps,
+                            relative_error,
+                            warmup_s,
                             batches_per_epoch,
                         },
                 },
@@ -220,6 +222,8 @@ impl Bug {
                     checkpoint_s,
                     peak_memory_bytes,
                     timed_steps,
+                    relative_error,
+                    warmup_s,
                     batches_per_epoch,
                 };
                 RankReport::Trial { knobs, outcome }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
-import statistics
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,6 +32,7 @@ from saturn.training.stepper import Stepper, build_model
 from saturn.worker.fit import Fit, optimizer_state_ratio, rungs_of
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
+from saturn.worker.timing import Limits, StepTimer
 
 Outcome = dict[str, Any]
 
@@ -165,20 +166,12 @@ class _Measurement:
             )
             self.memory.forget_building()
             pieces = stepper.pieces(Position())
-            of_step = next(pieces)
+            ready = itertools.chain([next(pieces)], pieces)
         # What an attempt with these knobs needs before its first step.
         setup_s = before_s + time.monotonic() - began
-        timed_steps = max(2, self.spec.timed_steps)
-        seconds: list[float] = []
-        for number in range(self.spec.warmup_steps + timed_steps):
-            self.reporter.alive()
-            step_began = time.monotonic()
-            if number > 0:
-                of_step = next(pieces)
-            stepper.step(of_step, stop=False, save=False)
-            if self.gang.device.type == "cuda":
-                torch.cuda.synchronize(self.gang.device)
-            seconds.append(time.monotonic() - step_began)
+        least = max(2, self.spec.timed_steps)
+        limits = Limits(self.spec.warmup_steps, least, max(least, self.spec.max_timed_steps))
+        timing = StepTimer(stepper, self.gang, limits, alive=self.reporter.alive).time(ready)
         pieces.close()
         peak_bytes = self.memory.peak_bytes()
         with self.gang.device_memory.host(), self.reporter.alive_throughout():
@@ -187,12 +180,16 @@ class _Measurement:
             )
         outcome: Outcome = {
             "outcome": "measured",
-            "step_s": statistics.median(seconds[self.spec.warmup_steps :]),
+            "step_s": timing.step.step_s,
             "setup_s": setup_s,
             "checkpoint_s": checkpoint_s,
             "peak_memory_bytes": peak_bytes,
-            "timed_steps": timed_steps,
+            "timed_steps": timing.num_timed,
         }
+        if math.isfinite(timing.step.relative_error):
+            outcome["relative_error"] = timing.step.relative_error
+        if timing.warmup_s is not None:
+            outcome["warmup_s"] = timing.warmup_s
         if stepper.data.batches_per_epoch is not None:
             outcome["batches_per_epoch"] = stepper.data.batches_per_epoch
         return outcome
