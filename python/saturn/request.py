@@ -51,6 +51,7 @@ class Settings:
     profile: PathLike | None
     warmup_steps: int
     timed_steps: int
+    max_timed_steps: int | None = None
     trial_budget: float | str = "full"
     interval_s: float = 1000.0
     checkpoint_every_s: float = 30.0
@@ -65,6 +66,7 @@ class Settings:
         _check_whole("devices", self.devices, least=1)
         _check_whole("warmup_steps", self.warmup_steps, least=0)
         _check_whole("timed_steps", self.timed_steps, least=2)
+        _check_whole("max_timed_steps", self.max_timed_steps, least=self.timed_steps)
         _check_whole("max_switches", self.max_switches, least=0)
         _check_whole("seed", self.seed, least=0)
         _check_seconds("interval", self.interval_s)
@@ -100,6 +102,8 @@ class Settings:
                 },
             },
         }
+        if self.max_timed_steps is not None:
+            described["max_timed_steps"] = self.max_timed_steps
         if device_memory_bytes is not None:
             described["device_memory_bytes"] = device_memory_bytes
         profile = None if self.profile == NO_PROFILE else self.profile

@@ -28,6 +28,7 @@ def search(
     profile: PathLike | None = None,
     warmup_steps: int = 1,
     timed_steps: int = 3,
+    max_timed_steps: int | None = None,
 ) -> RunResult:
     """Measure every task under every technique and device count; fills `task.strategies`.
 
@@ -45,7 +46,10 @@ def search(
             `saturn profile`); or the directory of an earlier run, or a file like its
             `profile.json`, for its trials on the same type of device; or "none".
         warmup_steps: first steps of a trial, not timed.
-        timed_steps: steps that the median is over, at least two.
+        timed_steps: steps that a trial times at least, two or more.
+        max_timed_steps: steps that it times at most, where they differ too much to be known to 3%
+            before, and take no more than two seconds; 30 by default. As many as `timed_steps` for
+            the plain median of just so many.
 
     Raises `InvalidInput` (nothing was started), `TasksFailed`, `RunInterrupted`, `RunFailed`.
     """
@@ -59,6 +63,7 @@ def search(
         profile=profile,
         warmup_steps=warmup_steps,
         timed_steps=timed_steps,
+        max_timed_steps=max_timed_steps,
     )
     return _start(tasks, settings, log).wait()
 
@@ -81,6 +86,7 @@ def orchestrate(
     seed: int = 0,
     warmup_steps: int = 1,
     timed_steps: int = 3,
+    max_timed_steps: int | None = None,
     trial_budget: float | str = "worthwhile",
 ) -> RunResult:
     """Plan the workload and train it; returns what was realised.
@@ -111,7 +117,10 @@ def orchestrate(
             switches must end 2% sooner than the best without. 0 plans none.
         seed: of the solver; the tasks have their own.
         warmup_steps: first steps of a trial, not timed.
-        timed_steps: steps that the median is over, at least two.
+        timed_steps: steps that a trial times at least, two or more.
+        max_timed_steps: steps that it times at most, where they differ too much to be known to 3%
+            before, and take no more than two seconds; 30 by default. As many as `timed_steps` for
+            the plain median of just so many.
         trial_budget: how much to spend on trials. "worthwhile" measures every group of tasks that
             perform alike once, and then what is expected to save more than it costs; a number of
             device-seconds is a limit on that; "full" measures every technique on every device
@@ -140,6 +149,7 @@ def orchestrate(
         seed=seed,
         warmup_steps=warmup_steps,
         timed_steps=timed_steps,
+        max_timed_steps=max_timed_steps,
         trial_budget=trial_budget,
     ).wait()
 
@@ -163,6 +173,7 @@ def start(
     seed: int = 0,
     warmup_steps: int = 1,
     timed_steps: int = 3,
+    max_timed_steps: int | None = None,
     trial_budget: float | str = "worthwhile",
 ) -> StartedRun:
     """Begin to plan and train the workload; returns at once, with the run in progress.
@@ -193,6 +204,7 @@ def start(
         seed=seed,
         warmup_steps=warmup_steps,
         timed_steps=timed_steps,
+        max_timed_steps=max_timed_steps,
         trial_budget=trial_budget,
     )
     return _start(tasks, settings, log)

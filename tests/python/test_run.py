@@ -296,6 +296,11 @@ def test_what_cannot_be_pickled_is_named(
         (lambda: saturn.search([make_task()], devices=0), ValueError, "devices is 0"),
         (lambda: saturn.search([make_task()], devices=1.5), TypeError, "devices is a float"),
         (lambda: saturn.search([make_task()], timed_steps=1), ValueError, "timed_steps is 1"),
+        (
+            lambda: saturn.search([make_task()], timed_steps=5, max_timed_steps=4),
+            ValueError,
+            "max_timed_steps is 4; it must be at least 5",
+        ),
         (lambda: saturn.orchestrate([make_task()], 0), ValueError, "interval is 0"),
         (lambda: saturn.orchestrate([make_task()], "1"), TypeError, "interval is a str"),
         (lambda: saturn.orchestrate([make_task()], name="a/b"), ValueError, "run name 'a/b' must"),

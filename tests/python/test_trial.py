@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any
 
@@ -75,6 +76,40 @@ def test_a_task_that_has_trained_is_measured_without_going_on(run: Runtime) -> N
     result = run.run("mlp", "ddp", kind="trial", goes_on_to=8)
     assert result.one("trial")["step"] is None
     assert run.checkpoints("mlp") == before and len(run.losses("mlp")) == 4
+
+
+def growing_loader() -> Any:
+    """Batches of 8 samples whose width is padded, more from one to the next."""
+
+    def collate(rows: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.zeros(len(rows), 1 + max(rows)), torch.zeros(len(rows)).long()
+
+    return torch.utils.data.DataLoader(list(range(96)), batch_size=8, collate_fn=collate)
+
+
+class Sleeper(nn.Module):
+    """Takes as long as its batch is wide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.01 * inputs.shape[1])
+        return self.layer(inputs[:, :1])
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_trial_tells_of_all_the_tasks_batches_not_of_its_first(run: Runtime, ranks: int) -> None:
+    changes = {"get_model": Sleeper, "get_dataloader": growing_loader}
+    run.write_task(definition(**changes))
+    result = run.run("mlp", "ddp", kind="trial", ranks=ranks, timed_steps=3, max_timed_steps=20)
+    assert result.codes == [0] * ranks, result.logs
+    found = result.one("trial")["outcome"]
+    # Twelve batches, padded to 8, 16 … 96: in the mean 52 numbers wide, and the first ones 20.
+    assert 0.4 < found["step_s"] < 1.0
+    assert 3 <= found["timed_steps"] <= 20
+    assert found["relative_error"] >= 0 and found["warmup_s"] >= 0
 
 
 class Wide(nn.Module):

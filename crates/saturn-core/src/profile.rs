@@ -62,7 +62,7 @@ impl Strategy {
 pub enum TrialOutcome {
     /// It ran.
     Measured {
-        /// Seconds a step: the median of the timed steps.
+        /// Seconds a step: what the task's steps take in the mean, by those that were timed.
         step_s: f64,
         /// Seconds from launch to the first step: fork, build, load.
         setup_s: f64,
@@ -71,8 +71,15 @@ pub enum TrialOutcome {
         checkpoint_s: Option<f64>,
         /// Largest memory of any rank: device memory on GPUs, resident set on CPU slots.
         peak_memory_bytes: u64,
-        /// How many steps the median is over.
+        /// How many steps were timed.
         timed_steps: u32,
+        /// Standard error of `step_s`, as a part of it, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        relative_error: Option<f64>,
+        /// Seconds that the first steps of a launch take beyond what later ones do (kernels,
+        /// compilation), where that was measured: no part of `setup_s`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        warmup_s: Option<f64>,
         /// Batches in one pass over the task's loader, where it has a length.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         batches_per_epoch: Option<u64>,
@@ -178,12 +185,21 @@ impl Profile {
             named(&trial.task, || at("task"))?;
             named(&strategy.technique, || at("technique"))?;
             number::check_gpus(|| at("gpus"), strategy.gpus)?;
-            if let TrialOutcome::Measured { step_s, setup_s, checkpoint_s, timed_steps, .. } =
-                trial.outcome
+            if let TrialOutcome::Measured {
+                step_s,
+                setup_s,
+                checkpoint_s,
+                timed_steps,
+                relative_error,
+                warmup_s,
+                ..
+            } = trial.outcome
             {
                 number::check_runtime(|| at("step_s"), step_s)?;
                 number::check_cost(|| at("setup_s"), setup_s)?;
                 number::check_cost(|| at("checkpoint_s"), checkpoint_s.unwrap_or(0.0))?;
+                number::check_cost(|| at("relative_error"), relative_error.unwrap_or(0.0))?;
+                number::check_cost(|| at("warmup_s"), warmup_s.unwrap_or(0.0))?;
                 if timed_steps == 0 {
                     return Err(ProblemError::Value {
                         at: at("timed_steps"),
@@ -243,6 +259,8 @@ struct TrialFile {
     checkpoint_s: Option<f64>,
     peak_memory_bytes: Option<u64>,
     timed_steps: Option<u32>,
+    relative_error: Option<f64>,
+    warmup_s: Option<f64>,
     batches_per_epoch: Option<u64>,
     reason: Option<String>,
     detail: Option<String>,
@@ -282,6 +300,8 @@ impl TrialFile {
             ("checkpoint_s", OutcomeFile::Measured, self.checkpoint_s.is_some()),
             ("peak_memory_bytes", OutcomeFile::Measured, self.peak_memory_bytes.is_some()),
             ("timed_steps", OutcomeFile::Measured, self.timed_steps.is_some()),
+            ("relative_error", OutcomeFile::Measured, self.relative_error.is_some()),
+            ("warmup_s", OutcomeFile::Measured, self.warmup_s.is_some()),
             ("batches_per_epoch", OutcomeFile::Measured, self.batches_per_epoch.is_some()),
             ("reason", OutcomeFile::NotApplicable, self.reason.is_some()),
             ("detail", OutcomeFile::OutOfMemory, self.detail.is_some()),
@@ -311,6 +331,8 @@ impl TrialFile {
                     .peak_memory_bytes
                     .ok_or_else(|| missing("peak_memory_bytes"))?,
                 timed_steps: self.timed_steps.ok_or_else(|| missing("timed_steps"))?,
+                relative_error: self.relative_error,
+                warmup_s: self.warmup_s,
                 batches_per_epoch: self.batches_per_epoch,
             },
             OutcomeFile::NotApplicable => TrialOutcome::NotApplicable {

@@ -177,6 +177,12 @@ fn profile_files() {
         ("NaN step_s", with("0.1", "NaN")),
         ("negative setup_s", with("\"setup_s\": 2", "\"setup_s\": -2")),
         ("negative checkpoint_s", with("\"setup_s\": 2", "\"setup_s\": 2, \"checkpoint_s\": -1")),
+        ("negative warmup_s", with("\"setup_s\": 2", "\"setup_s\": 2, \"warmup_s\": -1")),
+        ("NaN relative_error", with("\"setup_s\": 2", "\"setup_s\": 2, \"relative_error\": NaN")),
+        (
+            "negative relative_error",
+            with("\"setup_s\": 2", "\"setup_s\": 2, \"relative_error\": -0.1"),
+        ),
         ("zero timed_steps", with("\"timed_steps\": 3", "\"timed_steps\": 0")),
         ("missing step_s", with("\"step_s\": 0.1,", "")),
         ("field of another outcome", with("\"step_s\": 0.1", "\"step_s\": 0.1, \"reason\": \"x\"")),

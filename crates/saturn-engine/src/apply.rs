@@ -10,7 +10,7 @@ use saturn_core::{Node, Strategy, StrategyKey};
 
 use crate::apply_trials::batches_per_epoch;
 use crate::config::{TaskSpec, Wishes};
-use crate::estimate::Lesson;
+use crate::estimate::{Lesson, Warm};
 use crate::event::FailureKind;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::order::Order;
@@ -298,6 +298,7 @@ impl State {
             until_step: *until_step,
             launched_s: now_s,
             started: None,
+            warm: None,
             stopping: None,
             step,
             stepped_s: now_s,
@@ -482,6 +483,10 @@ impl State {
         if step > attempt.step || attempt.started.is_none() {
             attempt.step = step;
             attempt.stepped_s = now_s;
+        }
+        let has_stepped = attempt.started.is_some_and(|(from_step, _)| step > from_step);
+        if has_stepped && attempt.warm.is_none() {
+            attempt.warm = Some(Warm { step, at_s: now_s, blocked_s: attempt.blocked_s });
         }
         attempt.step_s = step_s.filter(|step_s| *step_s > 0.0).or(attempt.step_s);
         if attempt.purpose == Purpose::Train

@@ -157,8 +157,10 @@ pub struct Policy {
     pub checkpoint_every_s: f64,
     /// Steps of a trial that are not timed.
     pub warmup_steps: u32,
-    /// Steps of a trial that are.
+    /// Steps of a trial that are, at least.
     pub timed_steps: u32,
+    /// At most how many are, where a step is not known well before.
+    pub max_timed_steps: u32,
     /// How much may be spent on them.
     pub trial_budget: TrialBudget,
     /// Failures in a row, without a new checkpoint between them, that end a task.
@@ -188,6 +190,7 @@ impl Default for Policy {
             checkpoint_every_s: 60.0,
             warmup_steps: 1,
             timed_steps: 3,
+            max_timed_steps: 30,
             trial_budget: TrialBudget::Full,
             max_failures: 3,
             backoff_s: 1.0,

@@ -22,7 +22,7 @@ use crate::ids::{AttemptId, DeviceId, TaskId};
 use crate::planning::Planning;
 use crate::queues::Queues;
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, StopReason};
-use crate::state::{Attempt, State, TrialState};
+use crate::state::{Attempt, State};
 use crate::timers::{Timer, Timers};
 
 /// What the engine decided on an event.
@@ -310,7 +310,7 @@ impl Engine {
             RankReport::Alive => return false,
             RankReport::Progress { step, loss, step_s } => {
                 self.state.observe(id, step, loss, step_s, now_s);
-                return self.observed(id, now_s);
+                return self.note_first_steps(id, now_s);
             }
             RankReport::Started { step, setup_s } => {
                 self.commit(Record::Started { attempt: id, step, setup_s }, now_s);
@@ -338,29 +338,6 @@ impl Engine {
                 self.commit(Record::Noted { task: Some(task), text }, now_s);
             }
         }
-        true
-    }
-
-    /// What trains under an estimate is measured by its own first steps. Whether it just was.
-    fn observed(&mut self, id: AttemptId, now_s: f64) -> bool {
-        let Some(attempt) = self.state.attempts.get(&id) else { return false };
-        if attempt.purpose != Purpose::Train || !self.state.chooses_trials() {
-            return false;
-        }
-        let Some(step_s) = attempt.observed_step_s() else { return false };
-        let gpu_type = self.state.gang_type(&attempt.gang);
-        let trial = self.state.trial_of(attempt.task, &attempt.strategy, gpu_type);
-        let is_new = |trial: &TrialState| trial.outcome.is_none() && trial.trained_step_s.is_none();
-        if !trial.is_some_and(is_new) {
-            return false;
-        }
-        let record = Record::Observed {
-            group: self.state.group_of(attempt.task).key.clone(),
-            gpu_type: gpu_type.to_owned(),
-            strategy: Strategy::clone(&attempt.strategy),
-            step_s,
-        };
-        self.commit(record, now_s);
         true
     }
 

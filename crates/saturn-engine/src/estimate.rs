@@ -1,14 +1,19 @@
 //! How long things take, as far as is known now: steps, launches, checkpoints.
 //!
 //! A trial's figures hold until training has shown others. What training shows of a strategy holds
-//! for all tasks of its group; for strategies that were only tried, the trial's figure is scaled by
-//! how far training was off where both are known. So what a task needs under its present strategy
-//! and under another are corrected alike: else the one that trains would look worse, or better,
-//! only for being known better.
+//! for all tasks of its group; for strategies that were only tried, the trial's figure is corrected
+//! by what training shows of the group's others, as far as that speaks for them too (`correction`):
+//! else what trains would look worse, or better, only for being known better.
+//!
+//! The first step of a launch pays for more than itself (kernels, compilation). That is part of the
+//! launch, and no part of a step: a trial tells it apart, and what trains is clocked from the first
+//! word after its first step.
 
 use saturn_core::{Strategy, TrialOutcome};
 
+use crate::correction::{Correction, Seen};
 use crate::ids::TaskId;
+use crate::knowledge::{TRAINED_SD, TRIAL_SD};
 use crate::state::{Attempt, Group, State, TrialKey, TrialState};
 
 /// A moment this close to the end of a step, as a part of the step, is that end.
@@ -51,19 +56,8 @@ impl State {
         self.pace(task).step_s(Choice { trial, gpu_type })
     }
 
-    /// Trained over tried seconds a step of a task's group: of what the task does now, else the mean
-    /// over the strategies that both are known of; 1 where none is.
-    fn correction(&self, task: TaskId) -> f64 {
-        let live = self.attempt_of(task).and_then(|(_, attempt)| {
-            let gpu_type = self.gang_type(&attempt.gang);
-            let trial = self.trial_of(task, &attempt.strategy, gpu_type)?;
-            Some(attempt.observed_step_s()? / trial.measured_step_s()?)
-        });
-        live.unwrap_or(self.group_of(task).lesson.correction)
-    }
-
-    /// Seconds from launch to the first step from where a task stands: as it last took a task of its
-    /// group that went on from a checkpoint, else as the trial measured it.
+    /// Seconds from launch until a task trains at its pace, from where it stands: as it last took a
+    /// task of its group that went on from a checkpoint, else as the trial measured it.
     pub fn load_s(&self, task: TaskId, strategy: &Strategy, gpu_type: &str) -> f64 {
         let trial = self.trial_of(task, strategy, gpu_type);
         trial.map_or(0.0, |trial| trial.load_s(self.task(task).step > 0))
@@ -83,7 +77,7 @@ impl State {
             num_steps: state.steps.map(|steps| steps.saturating_sub(state.step)),
             is_going_on: state.step > 0,
             observed,
-            correction: self.correction(task),
+            correction: &self.group_of(task).lesson.correction,
             save_s: self.save_s(task).unwrap_or(0.0),
         }
     }
@@ -209,44 +203,55 @@ impl Attempt {
     /// Seconds a step of a live attempt that has trained for long enough: up to its last step, not up
     /// to now, since between two words nothing is known.
     pub fn observed_step_s(&self) -> Option<f64> {
-        let (from_step, from_s) = self.started?;
-        let trained = self.step.saturating_sub(from_step);
-        let taken_s = self.stepped_s - from_s - self.blocked_s;
-        (trained >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then(|| taken_s / trained as f64)
+        self.clocked().map(|(trained, taken_s)| taken_s / trained)
     }
+
+    /// Steps that were clocked, and the seconds that they took; `None` where those are too few to
+    /// tell.
+    pub(crate) fn clocked(&self) -> Option<(f64, f64)> {
+        let Warm { step, at_s, blocked_s } = self.warm?;
+        let trained = self.step.saturating_sub(step);
+        let taken_s = self.stepped_s - at_s - (self.blocked_s - blocked_s);
+        (trained >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then_some((trained as f64, taken_s))
+    }
+}
+
+/// When an attempt's first step was known to be over: from there on its steps are clocked.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Warm {
+    /// Finished steps.
+    pub step: u64,
+    /// Time, seconds.
+    pub at_s: f64,
+    /// Seconds for which it had stood still for checkpoints.
+    pub blocked_s: f64,
 }
 
 /// What a group's trials and training say of all its strategies together.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Lesson {
-    /// Trained over tried seconds a step, the mean over the strategies that both are known of.
-    pub(crate) correction: f64,
+    /// What trials are off by.
+    pub(crate) correction: Correction,
     /// Seconds that a checkpoint took at most where one was timed.
     save_s: Option<f64>,
-}
-
-impl Default for Lesson {
-    fn default() -> Self {
-        Self { correction: 1.0, save_s: None }
-    }
 }
 
 impl Group {
     /// Takes in what has changed about its trials.
     pub(crate) fn learn(&mut self) {
-        let ratios = self
-            .trials
-            .values()
-            .filter_map(|trial| Some((trial.trained_step_s? / trial.measured_step_s()?).ln()));
-        let (sum, num) = ratios.fold((0.0, 0), |(sum, num), one| (sum + one, num + 1));
+        let seen = self.trials.iter().filter_map(|(key, trial)| {
+            let (trained_s, tried_s) = (trial.trained_step_s?, trial.measured_step_s()?);
+            let sd = trial.relative_error().hypot(TRAINED_SD);
+            let is_told = trained_s > 0.0 && tried_s > 0.0;
+            let technique = key.strategy.technique.as_str();
+            is_told.then(|| Seen { technique, ratio: trained_s / tried_s, sd })
+        });
+        let correction = Correction::learnt(&seen.collect::<Vec<_>>());
         let tried = self.trials.values().filter_map(|trial| match &trial.outcome {
             Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
             _ => None,
         });
-        self.lesson = Lesson {
-            correction: if num == 0 { 1.0 } else { (sum / f64::from(num)).exp() },
-            save_s: tried.max_by(f64::total_cmp),
-        };
+        self.lesson = Lesson { correction, save_s: tried.max_by(f64::total_cmp) };
     }
 }
 
@@ -257,7 +262,7 @@ pub(crate) struct Pace<'a> {
     is_going_on: bool,
     /// Seconds a step under the strategy and on the type of device with which it trains now.
     observed: Option<(&'a Strategy, &'a str, f64)>,
-    correction: f64,
+    correction: &'a Correction,
     save_s: f64,
 }
 
@@ -273,9 +278,16 @@ impl Pace<'_> {
         Some(choice.trial.load_s(self.is_going_on) + num_steps as f64 * step_s + self.save_s)
     }
 
-    /// Seconds from launch to end of so many steps that take so long each by a trial's clock.
-    pub(crate) fn with_step_s(&self, setup_s: f64, step_s: f64, num_steps: f64) -> f64 {
-        setup_s + num_steps * step_s * self.correction + self.save_s
+    /// Seconds from launch to end of so many steps of a technique that take so long each by a
+    /// trial's clock.
+    pub(crate) fn with_step_s(
+        &self,
+        technique: &str,
+        setup_s: f64,
+        step_s: f64,
+        num_steps: f64,
+    ) -> f64 {
+        setup_s + num_steps * step_s * self.correction.of(technique) + self.save_s
     }
 
     fn step_s(&self, Choice { trial, gpu_type }: Choice<'_>) -> Option<f64> {
@@ -283,15 +295,19 @@ impl Pace<'_> {
             trial.strategy.is_like(strategy) && *of_type == gpu_type
         };
         let observed_s = self.observed.filter(is_same).map(|(.., step_s)| step_s);
-        let tried_s = || Some(trial.known_step_s()? * self.correction);
+        let tried_s = || {
+            let factor = self.correction.of(&trial.strategy.technique);
+            Some(trial.known_step_s()? * factor)
+        };
         observed_s.or(trial.trained_step_s).or_else(tried_s)
     }
 }
 
 impl TrialState {
-    /// Seconds from launch to the first step, from a checkpoint or from the beginning.
+    /// Seconds from launch until it trains at its pace, from a checkpoint or from the beginning.
     pub(crate) fn load_s(&self, is_going_on: bool) -> f64 {
         let trained_s = self.trained_load_s.filter(|_| is_going_on);
+        let trained_s = trained_s.map(|load_s| load_s + self.warmup_s());
         let estimated_s = || self.estimate.map(|estimate| estimate.setup_s);
         trained_s.or_else(|| self.measured_setup_s()).or_else(estimated_s).unwrap_or(0.0)
     }
@@ -316,11 +332,29 @@ impl TrialState {
         }
     }
 
-    /// Seconds from launch to the first step that the trial measured.
+    /// Seconds from launch until it trains at its pace, as the trial measured that.
     pub(crate) fn measured_setup_s(&self) -> Option<f64> {
         match self.outcome {
-            Some(TrialOutcome::Measured { setup_s, .. }) => Some(setup_s),
+            Some(TrialOutcome::Measured { setup_s, .. }) => Some(setup_s + self.warmup_s()),
             _ => None,
+        }
+    }
+
+    /// Seconds that a launch's first step takes beyond later ones, as far as that was measured.
+    fn warmup_s(&self) -> f64 {
+        match self.outcome {
+            Some(TrialOutcome::Measured { warmup_s, .. }) => warmup_s.unwrap_or(0.0),
+            _ => 0.0,
+        }
+    }
+
+    /// Standard error of the trial's seconds a step, as a part of them.
+    pub(crate) fn relative_error(&self) -> f64 {
+        match self.outcome {
+            Some(TrialOutcome::Measured { relative_error, .. }) => {
+                relative_error.unwrap_or(TRIAL_SD)
+            }
+            _ => TRIAL_SD,
         }
     }
 }

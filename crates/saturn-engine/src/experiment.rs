@@ -71,7 +71,8 @@ impl Remaining {
                         .max(group.least_step_s(key))
                         .min(estimate.step_s),
                 };
-                let runtime_s = pace.with_step_s(estimate.setup_s, step_s, left);
+                let technique = &key.strategy.technique;
+                let runtime_s = pace.with_step_s(technique, estimate.setup_s, step_s, left);
                 of_problem.strategies.push(Candidate {
                     technique: key.strategy.technique.as_str().into(),
                     gpus: key.strategy.gpus,

@@ -19,10 +19,12 @@ use crate::state::{Group, State, TrialKey, TrialState};
 /// An estimate this sure stands in for a trial, whose own noise is about as large: standard deviation
 /// of the logarithm.
 const SURE_SD: f64 = 0.06;
-/// What a trial's few steps are off by, as a part.
-const TRIAL_SD: f64 = 0.04;
+/// What a trial's few steps are off by, as a part, where it doesn't say.
+pub(crate) const TRIAL_SD: f64 = 0.04;
+/// No trial is surer than this, however steady its steps: another launch would differ.
+const LEAST_TRIAL_SD: f64 = 0.02;
 /// What training's many steps are off by, as a part.
-const TRAINED_SD: f64 = 0.02;
+pub(crate) const TRAINED_SD: f64 = 0.02;
 /// Groups with open tasks of which this many others learn at most, so that a measurement's cost does
 /// not grow with the workload.
 const MAX_GROUPS_TO_LEARN_FROM: usize = 64;
@@ -175,15 +177,17 @@ impl Group {
 
 /// What a group's measurements say of seconds a step.
 fn seen(group: &Group) -> Vec<Seen<'_>> {
-    let bias = group.lesson.correction;
+    let correction = &group.lesson.correction;
     group
         .trials
         .iter()
         .filter_map(|(key, trial)| {
             let (step_s, sd) = match (trial.measured_step_s(), trial.trained_step_s) {
-                (Some(step_s), _) => (step_s, TRIAL_SD),
+                (Some(step_s), _) => (step_s, trial.relative_error().max(LEAST_TRIAL_SD)),
                 // What training takes is more than what trials measure by as much as elsewhere.
-                (None, Some(step_s)) => (step_s / bias, TRAINED_SD),
+                (None, Some(step_s)) => {
+                    (step_s / correction.of(&key.strategy.technique), TRAINED_SD)
+                }
                 (None, None) => return None,
             };
             (step_s > 0.0 && step_s.is_finite()).then(|| Seen { cell: cell_of(key), step_s, sd })

@@ -39,8 +39,10 @@ pub struct LaunchOrder {
     pub device_memory_bytes: Option<u64>,
     /// Steps of a trial that are not timed.
     pub warmup_steps: u32,
-    /// Steps of a trial that are.
+    /// Steps of a trial that are, at least.
     pub timed_steps: u32,
+    /// At most how many are.
+    pub max_timed_steps: u32,
     /// Time between two checkpoints, seconds.
     pub checkpoint_every_s: f64,
 }
@@ -122,6 +124,7 @@ impl LaunchOrder {
             device_memory_bytes: config.device_memory_bytes,
             warmup_steps: config.policy.warmup_steps,
             timed_steps: config.policy.timed_steps,
+            max_timed_steps: config.policy.max_timed_steps,
             checkpoint_every_s: config.policy.checkpoint_every_s,
         }))
     }

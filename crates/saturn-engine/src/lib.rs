@@ -38,6 +38,7 @@ mod apply;
 mod apply_trials;
 mod by_device;
 mod control;
+mod correction;
 mod dispatch;
 mod experiment;
 mod extend;
@@ -48,6 +49,7 @@ mod inspections;
 mod knowledge;
 mod notes;
 mod order;
+mod paces;
 mod planning;
 mod pool;
 mod queues;
@@ -63,7 +65,7 @@ pub use config::{
     Wishes,
 };
 pub use engine::{Decision, Engine};
-pub use estimate::Choice;
+pub use estimate::{Choice, Warm};
 pub use event::{
     Action, Command, Event, FailureKind, NewTask, RankFailure, RankReport, SolveAnswer, SolveOrder,
 };

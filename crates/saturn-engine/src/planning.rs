@@ -130,6 +130,8 @@ impl Engine {
             self.timers.set(due_s, Timer::Solve);
             return;
         }
+        self.note_paces(now_s);
+        let state = &self.state;
         let tasks = state.plannable();
         let about = About::of(state, &tasks, self.planning.num_arrivals);
         self.planning.has_news = false;

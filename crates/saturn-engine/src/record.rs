@@ -366,7 +366,8 @@ pub enum Record {
         /// Device-seconds that they are expected to take.
         cost_s: f64,
     },
-    /// Training has shown what a strategy takes that no trial has measured.
+    /// Training has shown what a strategy takes: more or less than plans counted on, or what no trial
+    /// has measured.
     Observed {
         /// The profile key of the tasks that it speaks for.
         group: String,

@@ -18,7 +18,6 @@ use saturn_core::{StrategyKey, TrialOutcome};
 
 use crate::config::Level;
 use crate::engine::Engine;
-use crate::estimate::MIN_STEPS_TO_CORRECT;
 use crate::event::{FailureKind, RankFailure};
 use crate::ids::{AttemptId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record, TaskEnd};
@@ -155,11 +154,7 @@ impl Engine {
 
     /// Seconds a step that an attempt took, where it trained long enough to tell.
     fn trained_step_s(attempt: &Attempt) -> Option<f64> {
-        let (from_step, _) = attempt.started?;
-        let trained = attempt.step.saturating_sub(from_step);
-        (attempt.purpose == Purpose::Train && trained >= MIN_STEPS_TO_CORRECT)
-            .then(|| attempt.observed_step_s())
-            .flatten()
+        if attempt.purpose == Purpose::Train { attempt.observed_step_s() } else { None }
     }
 
     /// Has a failed task tried again, as it was or otherwise, or gives it up. `counts`: whether the

@@ -190,10 +190,10 @@ fn mean_of_count(gpus: u32) -> f64 {
 }
 
 /// The lower triangle whose square a symmetric, positive matrix is.
-struct Cholesky(Vec<Vec<f64>>);
+pub(crate) struct Cholesky(Vec<Vec<f64>>);
 
 impl Cholesky {
-    fn of(mut matrix: Vec<Vec<f64>>) -> Self {
+    pub(crate) fn of(mut matrix: Vec<Vec<f64>>) -> Self {
         for i in 0..matrix.len() {
             for j in 0..=i {
                 let inner: f64 = (0..j).map(|k| matrix[i][k] * matrix[j][k]).sum();
@@ -205,8 +205,13 @@ impl Cholesky {
         Self(matrix)
     }
 
+    /// Half the logarithm of the matrix's determinant.
+    pub(crate) fn log_determinant(&self) -> f64 {
+        self.0.iter().enumerate().map(|(i, row)| row[i].ln()).sum()
+    }
+
     /// Solves `lower · x = b`.
-    fn forward(&self, b: &[f64]) -> Vec<f64> {
+    pub(crate) fn forward(&self, b: &[f64]) -> Vec<f64> {
         let mut x: Vec<f64> = Vec::with_capacity(b.len());
         for (row, b) in self.0.iter().zip(b) {
             let inner: f64 = row.iter().zip(&x).map(|(a, x)| a * x).sum();

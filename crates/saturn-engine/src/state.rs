@@ -11,7 +11,7 @@ use std::sync::Arc;
 use saturn_core::{Cluster, Gang, Inspection, Strategy, StrategyKey, TrialOutcome};
 
 use crate::config::{RunConfig, TaskSpec};
-use crate::estimate::Lesson;
+use crate::estimate::{Lesson, Warm};
 use crate::event::RankFailure;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 use crate::knowledge::Estimate;
@@ -145,6 +145,8 @@ pub struct Attempt {
     pub launched_s: f64,
     /// Finished steps when it began to train, and the time of that.
     pub started: Option<(u64, f64)>,
+    /// When its first step was over, live.
+    pub warm: Option<Warm>,
     /// It was asked to stop: why, and when.
     pub stopping: Option<(StopReason, f64)>,
     /// Finished steps, live.

@@ -39,6 +39,8 @@ fn submit(name: &str, setup_s: f64) -> Event {
         checkpoint_s: Some(0.0),
         peak_memory_bytes: 1,
         timed_steps: 3,
+        relative_error: None,
+        warmup_s: None,
         batches_per_epoch: None,
     };
     let strategy = Strategy { technique: "ddp".into(), gpus: 1, knobs: Knobs::new() };

@@ -336,6 +336,8 @@ fn a_group_that_has_been_measured_survives_a_look_that_raises() {
         checkpoint_s: None,
         peak_memory_bytes: 1,
         timed_steps: 3,
+        relative_error: None,
+        warmup_s: None,
         batches_per_epoch: None,
     };
     let knobs = saturn_core::Knobs::new();

@@ -79,6 +79,8 @@ fn outcome() -> impl Strategy<Value = TrialOutcome> {
             checkpoint_s: Some(0.1),
             peak_memory_bytes: 1,
             timed_steps: 3,
+            relative_error: None,
+            warmup_s: None,
             batches_per_epoch: Some(10),
         }),
         Just(TrialOutcome::OutOfMemory { detail: String::new() }),

@@ -196,6 +196,8 @@ fn measured(step_s: f64) -> TrialOutcome {
         checkpoint_s: Some(0.5),
         peak_memory_bytes: 1,
         timed_steps: 3,
+        relative_error: None,
+        warmup_s: None,
         batches_per_epoch: None,
     }
 }

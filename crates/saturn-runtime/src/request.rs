@@ -50,6 +50,9 @@ pub struct RunRequest {
     device_memory_bytes: Option<u64>,
     warmup_steps: u32,
     timed_steps: u32,
+    /// At most how many steps a trial times; the default where absent.
+    #[serde(default)]
+    max_timed_steps: Option<u32>,
     /// How much may be spent on trials; the default where absent.
     #[serde(default)]
     trial_budget: TrialBudget,
@@ -162,6 +165,10 @@ impl RunRequest {
             seed: self.seed,
             warmup_steps: self.warmup_steps,
             timed_steps: self.timed_steps,
+            max_timed_steps: self
+                .max_timed_steps
+                .unwrap_or(defaults.max_timed_steps)
+                .max(self.timed_steps),
             trial_budget: self.trial_budget,
             stall_s: self.stall_s.unwrap_or(defaults.stall_s),
             kill_grace_s: self.kill_grace_s.unwrap_or(defaults.kill_grace_s),

@@ -213,6 +213,8 @@ impl Bug {
                             checkpoint_s,
                             peak_memory_bytes,
                             timed_steps,
+                            relative_error,
+                            warmup_s,
                             batches_per_epoch,
                         },
                     step,
@@ -224,6 +226,8 @@ impl Bug {
                     checkpoint_s,
                     peak_memory_bytes,
                     timed_steps,
+                    relative_error,
+                    warmup_s,
                     batches_per_epoch,
                 };
                 RankReport::Trial { knobs, outcome, step }

@@ -117,6 +117,8 @@ impl Truth {
                     checkpoint_s: Some(group.save_s),
                     peak_memory_bytes: PEAK_MEMORY_BYTES,
                     timed_steps: 3,
+                    relative_error: None,
+                    warmup_s: None,
                     batches_per_epoch: Some(group.batches_per_epoch),
                 }
             }

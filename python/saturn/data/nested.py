@@ -7,6 +7,7 @@ be cut, and is an error where it must.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,18 @@ from saturn.rank.exceptions import TaskError
 def num_samples(batch: Any) -> int | None:
     """Samples in a batch: the first dimension of its first array; None where it holds none."""
     return _first_size(batch)
+
+
+def num_elements(batch: Any) -> int:
+    """Numbers in a batch's arrays all together: what it weighs, beside others of its kind."""
+    shape = getattr(batch, "shape", None)
+    if shape is not None:
+        return math.prod(int(size) for size in shape)
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    if isinstance(batch, tuple | list):
+        return sum(num_elements(inner) for inner in batch)
+    return 0
 
 
 def take(batch: Any, start: int, stop: int) -> Any:

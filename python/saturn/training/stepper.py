@@ -81,6 +81,13 @@ class Stepper:
         memory.training()
         self._accumulation = Accumulation(definition, self.data.batches_per_epoch)
 
+    @property
+    def different_steps(self) -> int | None:
+        """Steps until batches come again or the task ends; None where neither is known."""
+        batches = [self.data.batches_per_epoch, self._accumulation.total]
+        known = [-(-number // self._accumulation.a_step) for number in batches if number]
+        return min(known, default=None)
+
     def pieces(self, start: Position) -> Generator[list[Slice], None, None]:
         """For each step from `start` on, this rank's slices of its batches.
 

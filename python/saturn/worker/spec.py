@@ -46,7 +46,8 @@ class Spec:
     steps: int | None  # the task's total number of steps; None in a trial
     stop_at_step: int | None = None  # stop at a checkpoint here, where the task is to be switched
     warmup_steps: int
-    timed_steps: int
+    timed_steps: int  # at least
+    max_timed_steps: int
     checkpoint_every_s: float
     rendezvous: Path
     socket: str
@@ -163,6 +164,7 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
         stop_at_step=data.get("stop_at_step"),
         warmup_steps=int(data["warmup_steps"]),
         timed_steps=int(data["timed_steps"]),
+        max_timed_steps=int(data["max_timed_steps"]),
         checkpoint_every_s=float(data["checkpoint_every_s"]),
         rendezvous=Path(data["rendezvous"]),
         socket=data["socket"],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
-import statistics
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -33,6 +33,7 @@ from saturn.worker.fit import Fit, optimizer_state_ratio, rungs_of
 from saturn.worker.loop import Taken, go_on
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
+from saturn.worker.timing import Limits, StepTimer
 
 Outcome = dict[str, Any]
 
@@ -193,21 +194,13 @@ class _Measurement:
             )
             self.memory.forget_building()
             pieces = stepper.pieces(Position())
-            of_step = next(pieces)
+            ready = itertools.chain([next(pieces)], pieces)
         # What an attempt with these knobs needs before its first step.
         setup_s = before_s + time.monotonic() - began
-        timed_steps = max(2, self.spec.timed_steps)
-        seconds: list[float] = []
-        losses: list[float] = []
-        for number in range(self.spec.warmup_steps + timed_steps):
-            self.reporter.alive()
-            step_began = time.monotonic()
-            if number > 0:
-                of_step = next(pieces)
-            losses.append(stepper.step(of_step, stop=False, save=False).loss)
-            if self.gang.device.type == "cuda":
-                torch.cuda.synchronize(self.gang.device)
-            seconds.append(time.monotonic() - step_began)
+        least = max(2, self.spec.timed_steps)
+        limits = Limits(self.spec.warmup_steps, least, max(least, self.spec.max_timed_steps))
+        timer = StepTimer(stepper, self.gang, limits, alive=self.reporter.alive)
+        timing = timer.time(ready)
         if not self.keeps_steps:
             pieces.close()
         peak_bytes = self.memory.peak_bytes()
@@ -217,16 +210,20 @@ class _Measurement:
             )
         outcome: Outcome = {
             "outcome": "measured",
-            "step_s": statistics.median(seconds[self.spec.warmup_steps :]),
+            "step_s": timing.step.step_s,
             "setup_s": setup_s,
             "checkpoint_s": checkpoint_s,
             "peak_memory_bytes": peak_bytes,
-            "timed_steps": timed_steps,
+            "timed_steps": timing.num_timed,
         }
+        if math.isfinite(timing.step.relative_error):
+            outcome["relative_error"] = timing.step.relative_error
+        if timing.warmup_s is not None:
+            outcome["warmup_s"] = timing.warmup_s
         if stepper.data.batches_per_epoch is not None:
             outcome["batches_per_epoch"] = stepper.data.batches_per_epoch
         if self.keeps_steps:
-            self.taken = Taken(stepper, pieces, losses, of_step[-1].after)
+            self.taken = Taken(stepper, timer.ahead, timer.losses, timer.position)
         return outcome
 
 

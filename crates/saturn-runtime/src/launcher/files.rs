@@ -146,6 +146,7 @@ impl Place {
             stop_at_step: order.until_step,
             warmup_steps: order.warmup_steps,
             timed_steps: order.timed_steps,
+            max_timed_steps: order.max_timed_steps,
             checkpoint_every_s: order.checkpoint_every_s,
             rendezvous: directory.join("rendezvous"),
             socket: &self.socket,

@@ -131,6 +131,7 @@ pub(crate) struct Spec<'a> {
     pub(crate) stop_at_step: Option<u64>,
     pub(crate) warmup_steps: u32,
     pub(crate) timed_steps: u32,
+    pub(crate) max_timed_steps: u32,
     pub(crate) checkpoint_every_s: f64,
     pub(crate) rendezvous: PathBuf,
     pub(crate) socket: &'a Path,

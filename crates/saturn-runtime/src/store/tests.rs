@@ -22,6 +22,8 @@ fn trial(digit: char, gpus: u32, step_s: f64) -> Trial {
             checkpoint_s: None,
             peak_memory_bytes: 9,
             timed_steps: 3,
+            relative_error: None,
+            warmup_s: None,
             batches_per_epoch: None,
         },
         origin: Origin { hardware: Some("a processor".to_owned()), ..Origin::default() },

@@ -79,7 +79,7 @@ impl Transcript {
         self.line(now_s, "measure", &text)
     }
 
-    /// What training has shown of a strategy that no trial has measured.
+    /// What training has shown of a strategy, in place of what is counted on.
     pub(super) fn observed(
         &self,
         state: &State,
@@ -93,7 +93,7 @@ impl Transcript {
             return Vec::new();
         };
         let text = format!(
-            "{}  {}{}  {}, by its own first steps",
+            "{}  {}{}  {}, by its own steps",
             self.name(state, task),
             pad(&words::strategy(strategy), Self::strategy_width(state)),
             words::on_type(state, gpu_type),

@@ -251,6 +251,8 @@ impl Script {
                 checkpoint_s: Some(0.4),
                 peak_memory_bytes: 412_000_000,
                 timed_steps: 3,
+                relative_error: None,
+                warmup_s: None,
                 batches_per_epoch: Some(56),
             },
         };

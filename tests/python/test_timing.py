@@ -1,0 +1,260 @@
+"""What a trial says of a step's seconds, by the steps that it timed: without a real clock."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from saturn.data.slices import Position, Slice
+from saturn.training.stepper import StepResult
+from saturn.worker.step_times import StepTimes
+from saturn.worker.timing import KNOWN_TO, Limits, StepTimer, Timing
+
+
+def times_of(steps: Sequence[tuple[float, float]]) -> StepTimes:
+    times = StepTimes()
+    for seconds, size in steps:
+        times.add(seconds, size)
+    return times
+
+
+def test_without_sizes_it_is_the_median() -> None:
+    times = times_of([(1.0, 10), (9.0, 99), (1.2, 11)])
+    assert times.at(None).step_s == 1.2
+
+
+def test_one_step_tells_nothing_of_how_sure_it_is() -> None:
+    assert times_of([(1.0, 10)]).at(10).relative_error == float("inf")
+    assert times_of([]).at(None).relative_error == float("inf")
+
+
+def test_the_standard_error_is_what_medians_of_such_steps_differ_by() -> None:
+    rng = random.Random(5)
+
+    def drawn() -> StepTimes:
+        return times_of([(rng.gauss(1.0, 0.1), 8) for _ in range(25)])
+
+    found = [drawn().at(8) for _ in range(400)]
+    spread = statistics.stdev(one.step_s for one in found)
+    told = statistics.fmean(one.relative_error for one in found)
+    assert told == pytest.approx(spread, rel=0.25)
+
+
+def test_one_slow_step_among_few_widens_the_error_and_among_many_does_not_count() -> None:
+    quiet = [(1.0 + 0.001 * (index % 3), 8) for index in range(12)]
+    few, many = times_of([*quiet[:3], (7.0, 8)]).at(8), times_of([*quiet, (7.0, 8)]).at(8)
+    assert few.relative_error > KNOWN_TO > many.relative_error
+    assert few.step_s == pytest.approx(1.0, rel=0.01)
+    assert many.step_s == pytest.approx(1.0, rel=0.01)
+
+
+def test_cost_grows_with_size_as_it_was_seen_to() -> None:
+    sizes = [40, 10, 25, 60, 33, 18]
+    times = times_of([(0.5 + 0.02 * size, size) for size in sizes])
+    assert times.at(100).step_s == pytest.approx(2.5)
+    assert times.at(100).relative_error < 1e-9
+
+
+def test_slow_steps_do_not_move_the_line() -> None:
+    rng = random.Random(2)
+    sizes = [rng.uniform(10, 100) for _ in range(20)]
+    steps = [(0.5 + 0.02 * size, size) for size in sizes]
+    steps[3] = (steps[3][0] * 8, steps[3][1])
+    steps[11] = (steps[11][0] * 5, steps[11][1])
+    assert times_of(steps).at(120).step_s == pytest.approx(2.9, rel=0.01)
+
+
+def test_what_was_timed_at_one_size_says_little_of_another() -> None:
+    times = times_of([(1.0, 50)] * 6)
+    assert times.at(50).relative_error == 0
+    twice = times.at(100)
+    assert 1.0 < twice.step_s < 2.0 and twice.relative_error > 0.1
+
+
+def test_cost_never_falls_with_size() -> None:
+    times = times_of([(1.0, 10), (0.9, 20), (0.8, 30)])
+    assert times.at(200).step_s == pytest.approx(0.9)
+
+
+@dataclass
+class FakeWorld:
+    """Steps that take what `cost` says, on a clock of their own; ranks share their sums."""
+
+    cost: Callable[[int, int], float]
+    """Seconds of step number so and so on a batch of such a size."""
+    sizes: Sequence[int]
+    different_steps: int | None = None
+    fetch_s: float = 0.0
+    rank: int = 0
+    world_size: int = 1
+    device: Any = field(default_factory=lambda: torch.device("cpu"))
+    now_s: float = 0.0
+    trained: int = 0
+    #: Numbers of the batches that were trained on.
+    order: list[int] = field(default_factory=list)
+    fetched: int = 0
+    total: Callable[[Sequence[float]], list[float]] = list
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        return self.total(values)
+
+    def step(self, of_step: Sequence[Slice], *, stop: bool, save: bool) -> StepResult:
+        size = sum(piece.batch.numel() for piece in of_step)
+        self.now_s += self.cost(self.trained, size)
+        self.trained += 1
+        self.order.append(of_step[-1].after.batches)
+        return StepResult(loss=float(self.trained), stop=stop, save=save)
+
+    def pieces(self) -> Iterator[list[Slice]]:
+        while True:
+            size = self.sizes[self.fetched % len(self.sizes)]
+            self.fetched += 1
+            self.now_s += self.fetch_s
+            yield [Slice(torch.zeros(size), 1, 1, Position(batches=self.fetched))]
+
+    def timer(self, limits: Limits) -> StepTimer:
+        fake: Any = self
+        return StepTimer(fake, fake, limits, clock=self.clock)
+
+    def time(self, limits: Limits) -> Timing:
+        return self.timer(limits).time(self.pieces())
+
+
+LIMITS = Limits(warmup=1, least=3, most=30)
+
+
+def test_the_steps_follow_on_each_other_and_leave_the_next_ones_ahead() -> None:
+    world = FakeWorld(lambda number, size: size * 0.01, sizes=[3, 9, 5, 7], fetch_s=0.01)
+    timer = world.timer(LIMITS)
+    timing = timer.time(world.pieces())
+    taken = 1 + timing.num_timed
+    assert world.order == list(range(1, taken + 1))
+    assert timer.losses == [float(step) for step in world.order]
+    assert timer.position.batches == taken
+    ahead = [next(timer.ahead)[0].after.batches for _ in range(100)]
+    assert ahead == list(range(taken + 1, taken + 101))
+
+
+def test_what_was_fetched_ahead_counts_with_its_step() -> None:
+    world = FakeWorld(lambda number, size: 0.1, sizes=[8, 16], fetch_s=0.02)
+    assert world.time(LIMITS).step.step_s == pytest.approx(0.12)
+
+
+def test_steady_steps_are_timed_no_longer_than_need_be() -> None:
+    world = FakeWorld(lambda number, size: 0.1, sizes=[8])
+    timing = world.time(LIMITS)
+    assert timing.num_timed == 3 and world.trained == 4
+    assert timing.step.step_s == pytest.approx(0.1) and timing.step.relative_error < KNOWN_TO
+
+
+def test_the_first_steps_extra_cost_is_told_apart() -> None:
+    world = FakeWorld(lambda number, size: 5.0 if number == 0 else 0.1, sizes=[8])
+    timing = world.time(LIMITS)
+    assert timing.step.step_s == pytest.approx(0.1)
+    assert timing.warmup_s == pytest.approx(4.9)
+    assert world.time(Limits(warmup=0, least=3, most=30)).warmup_s is None
+
+
+def test_an_outlier_leads_to_more_steps() -> None:
+    world = FakeWorld(lambda number, size: 0.4 if number == 2 else 0.05, sizes=[8])
+    timing = world.time(LIMITS)
+    assert 3 < timing.num_timed < 15
+    assert timing.step.step_s == pytest.approx(0.05)
+
+
+def test_noise_is_timed_until_it_is_known_or_enough_was_taken() -> None:
+    rng = random.Random(1)
+    noisy = FakeWorld(lambda number, size: 0.01 * rng.lognormvariate(0, 0.08), sizes=[8])
+    timing = noisy.time(LIMITS)
+    assert 3 < timing.num_timed < 30 and timing.step.relative_error <= KNOWN_TO
+    wild = FakeWorld(lambda number, size: 0.01 * rng.lognormvariate(0, 1.0), sizes=[8])
+    timing = wild.time(LIMITS)
+    assert timing.num_timed == 30 and timing.step.relative_error > KNOWN_TO
+
+
+def test_slow_steps_end_the_budget() -> None:
+    rng = random.Random(1)
+    world = FakeWorld(lambda number, size: rng.uniform(0.5, 1.5), sizes=[8])
+    assert world.time(LIMITS).num_timed == 3
+    faster = FakeWorld(lambda number, size: rng.uniform(0.1, 0.3), sizes=[8])
+    assert 3 < faster.time(LIMITS).num_timed < 20
+
+
+def test_a_fixed_number_of_steps_is_what_it_says() -> None:
+    rng = random.Random(1)
+    world = FakeWorld(lambda number, size: rng.uniform(0.1, 0.9), sizes=[8, 80])
+    assert world.time(Limits(warmup=1, least=3, most=3)).num_timed == 3
+    assert world.fetched == world.trained == 4
+
+
+def test_what_is_told_is_the_mean_over_the_tasks_batches() -> None:
+    sizes = [10, 12, 8, 14, 9, *[40, 90, 64, 200, 30, 110, 75, 52]]
+    cost = 0.02
+    world = FakeWorld(lambda number, size: 0.1 + cost * size, sizes, different_steps=len(sizes))
+    timing = world.time(LIMITS)
+    assert timing.step.step_s == pytest.approx(0.1 + cost * statistics.fmean(sizes))
+    assert world.fetched == len(sizes), "an epoch was looked at, and no more"
+
+
+def test_looking_at_batches_ends_with_its_time() -> None:
+    world = FakeWorld(lambda number, size: 0.01, sizes=[10, 20, 30], fetch_s=0.2)
+    timing = world.time(LIMITS)
+    assert world.fetched < 4 + 4 + timing.num_timed
+
+
+def test_a_task_that_is_shorter_than_its_trial_is_timed_too() -> None:
+    world = FakeWorld(lambda number, size: 0.01 * size, sizes=[10, 30], different_steps=2)
+    assert world.time(LIMITS).step.step_s == pytest.approx(0.2)
+
+
+def test_ranks_of_a_gang_take_the_same_steps_whatever_their_own_clocks_say() -> None:
+    num_ranks = 3
+    barrier = threading.Barrier(num_ranks, timeout=30)
+    board: list[Sequence[float]] = [()] * num_ranks
+
+    def sum_of(rank: int) -> Callable[[Sequence[float]], list[float]]:
+        def total(values: Sequence[float]) -> list[float]:
+            board[rank] = list(values)
+            barrier.wait()
+            # Added in an order of the rank's own, as reductions may.
+            ranks = [*range(rank, num_ranks), *range(rank)]
+            sums = [0.0] * len(values)
+            for one in ranks:
+                sums = [a + b for a, b in zip(sums, board[one], strict=True)]
+            barrier.wait()
+            return sums
+
+        return total
+
+    def run(rank: int) -> None:
+        rng = random.Random(rank)
+        world = FakeWorld(
+            lambda number, size: 0.01 * size * rng.lognormvariate(0, 0.2),
+            sizes=[4 + rank, 9, 17 - rank, 30],
+            # One rank fetches so slowly that it sees fewer batches than the others.
+            fetch_s=0.1 if rank == 1 else 0.0,
+            rank=rank,
+            world_size=num_ranks,
+            total=sum_of(rank),
+        )
+        found[rank] = (world.time(LIMITS), world.trained)
+
+    found: dict[int, tuple[Timing, int]] = {}
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(num_ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    timings = [found[rank][0] for rank in range(num_ranks)]
+    assert {found[rank][1] for rank in range(num_ranks)} == {1 + timings[0].num_timed}
+    assert timings[0].num_timed > 3
+    assert timings[0] == timings[1] == timings[2]
