@@ -30,7 +30,9 @@ def test_a_trial_measures_and_leaves_no_trace_in_the_task(
     assert 0 < found["step_s"] < 5 and 0 < found["setup_s"] < 30
     assert 0 < found["checkpoint_s"] < 10
     assert found["timed_steps"] == 2 and found["batches_per_epoch"] == 6
-    assert {path.name for path in run.task_dir("mlp").iterdir()} == {"task.pkl", "attempts"}
+    assert {path.name for path in run.task_dir("mlp").iterdir()} == {
+        *("task.pkl", "attempts", "build")
+    }
     assert not list(run.task_dir("mlp").glob("attempts/*/checkpoints"))
 
 

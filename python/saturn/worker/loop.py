@@ -20,6 +20,7 @@ from saturn.rank.gang import Gang
 from saturn.techniques.interface import Technique
 from saturn.training.optimizer_groups import OptimizerGroups
 from saturn.training.stepper import Stepper
+from saturn.worker.build import Builds
 from saturn.worker.export import export
 from saturn.worker.laps import Laps
 from saturn.worker.metrics import Metrics
@@ -54,12 +55,21 @@ class _Attempt:
     ) -> None:
         assert spec.steps is not None  # `spec.load` has checked it
         laps = Laps()
+        gang.device_memory.building()
+        self._builds = Builds(spec.task_dir, definition, gang, reporter)
+        built = self._builds.fresh()
+        definition = built.definition
         self._spec = spec
         self._definition = definition
         self._gang = gang
         self._reporter = reporter
         self._steps = spec.steps
-        self._stepper = Stepper(definition, technique, gang, spec.knobs or {}, note=reporter.note)
+        module = built.module
+        del built  # the stepper's alone from here on: a technique may replace all of it
+        self._stepper = Stepper(
+            *(definition, technique, gang, spec.knobs or {}), module=module, note=reporter.note
+        )
+        del module
         self._checkpoints = Checkpoints(
             spec.checkpoints_dir,
             gang,
@@ -107,6 +117,8 @@ class _Attempt:
                 with self._reporter.alive_throughout():
                     export(self._spec, self._definition, save_dir, self._done, self._reporter)
             self._gang.sum([0.0])  # the others stay until the model is where it should be
+        if self._gang.rank == 0:
+            self._builds.remove()
         self._end({"type": "finished", "step": self._done, "loss": self._loss})
 
     @property
