@@ -48,19 +48,25 @@ class Odd(nn.Module):
         return self.head(self.frozen(self.embedding(inputs)) @ self.scale) + self.view.sum()
 
 
+def built_in(task_dir: Path, task: TaskDefinition) -> Built:
+    """A task's model, built and saved in its directory."""
+    (task_dir / "task.pkl").write_bytes(b"")
+    return saved_build.build(task_dir, task)
+
+
 def saved(task: TaskDefinition, directory: Path) -> tuple[Built, nn.Module]:
     """What is read of a task's saved model, and the model as it would have been built."""
-    made = saved_build.build(task, directory / "build" / "model")
+    made = built_in(directory, task)
     assert made.unsaved is None
-    found = saved_build.read(directory / "build" / "model", task.seed)
+    found = saved_build.read(directory, task.seed)
     assert isinstance(found, Built)
     return found, build_model(task)
 
 
 def unsaved(task: TaskDefinition, directory: Path) -> str:
     """Why a task's model isn't saved; it is built all the same."""
-    made = saved_build.build(task, directory / "build" / "model")
-    found = saved_build.read(directory / "build" / "model", task.seed)
+    made = built_in(directory, task)
+    found = saved_build.read(directory, task.seed)
     assert isinstance(found, Unsaved) and made.unsaved == found.unsaved
     assert isinstance(made.module, nn.Module)
     return found.unsaved
@@ -91,9 +97,9 @@ def test_random_streams_go_on_as_after_get_model(tmp_path: Path) -> None:
     task = definition(get_model=Mlp)
     build_model(task)
     expected = drawn()
-    saved_build.build(task, tmp_path / "build" / "model")
+    built_in(tmp_path, task)
     assert drawn() == expected
-    saved_build.read(tmp_path / "build" / "model", task.seed)
+    saved_build.read(tmp_path, task.seed)
     assert drawn() == expected
 
 
@@ -138,11 +144,11 @@ class Large(nn.Module):
 
 def test_mapped_models_take_no_memory_of_their_own_until_they_are_written(tmp_path: Path) -> None:
     task = definition(get_model=Large)
-    saved_build.build(task, tmp_path / "build" / "model")
+    built_in(tmp_path, task)
     memory = PeakMemory("cpu")
     memory.restart()
-    first = saved_build.read(tmp_path / "build" / "model", task.seed)
-    second = saved_build.read(tmp_path / "build" / "model", task.seed)
+    first = saved_build.read(tmp_path, task.seed)
+    second = saved_build.read(tmp_path, task.seed)
     assert isinstance(first, Built) and isinstance(second, Built)
     total = sum(
         float(p.detach().sum()) for built in (first, second) for p in built.module.parameters()
@@ -154,7 +160,7 @@ def test_mapped_models_take_no_memory_of_their_own_until_they_are_written(tmp_pa
     assert float(next(second.module.parameters()).detach().mean()) != 1.0, (
         "the other doesn't see it"
     )
-    third = saved_build.read(tmp_path / "build" / "model", task.seed)
+    third = saved_build.read(tmp_path, task.seed)
     assert isinstance(third, Built)
     assert float(next(third.module.parameters()).detach().mean()) != 1.0, (
         "and neither does the file"
@@ -167,7 +173,7 @@ def test_other_seeds_are_other_models(run: Runtime) -> None:
         run.run(name, ranks=2, steps=3, stop_at_step=2)
     weights = []
     for name, seed in (("one", 1), ("other", 2)):
-        found = saved_build.read(run.task_dir(name) / "build" / "model", seed)
+        found = saved_build.read(run.task_dir(name), seed)
         assert isinstance(found, Built)
         weights.append(next(found.module.parameters()))
     assert not torch.equal(*weights)
@@ -202,18 +208,26 @@ def of_another_boot(directory: Path) -> None:
     path.write_text(json.dumps(content))
 
 
+def of_another_task(directory: Path) -> None:
+    (directory.parent.parent / "task.pkl").write_bytes(b"another")
+
+
 @pytest.mark.parametrize(
-    "damage", [truncate, overwrite, remove_one, no_manifest, odd_manifest, of_another_boot]
+    "damage",
+    [
+        *(truncate, overwrite, remove_one, no_manifest, odd_manifest),
+        *(of_another_boot, of_another_task),
+    ],
 )
 def test_what_was_touched_is_built_anew(damage: Callable[[Path], None], tmp_path: Path) -> None:
     task = definition(get_model=Odd)
     directory = tmp_path / "build" / "model"
-    saved_build.build(task, directory)
+    built_in(tmp_path, task)
     damage(directory)
-    assert saved_build.read(directory, task.seed) is None
+    assert saved_build.read(tmp_path, task.seed) is None
     (tmp_path / "build" / ".new-1").mkdir()  # of a process that died while it wrote
-    saved_build.build(task, directory)
-    found = saved_build.read(directory, task.seed)
+    built_in(tmp_path, task)
+    found = saved_build.read(tmp_path, task.seed)
     assert isinstance(found, Built)
     assert torch.equal(next(found.module.parameters()), next(build_model(task).parameters()))
     assert [path.name for path in directory.parent.iterdir()] == ["model"]
@@ -345,7 +359,7 @@ def test_losses_are_those_of_models_that_each_rank_builds(
         if name == "built":
             scratch = run.task_dir(name) / "build" / ".new-1"
             scratch.mkdir(parents=True)
-            saved_build._commit(scratch, scratch.with_name("model"), {"unsaved": "a test"})
+            saved_build._commit(scratch, run.task_dir(name), {"unsaved": "a test"})
         for until in (2, None):
             result = run.run(name, technique, ranks=ranks, steps=4, stop_at_step=until)
             assert result.codes == [0] * ranks, result.logs

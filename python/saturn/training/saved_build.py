@@ -35,6 +35,8 @@ from saturn.training.process_changes import ProcessChanges, loaded_modules
 from saturn.training.stepper import build_model
 
 _VERSION = 1
+#: In the task's directory.
+_MODEL = Path("build", "model")
 _MANIFEST = "manifest.json"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -56,12 +58,13 @@ class Unsaved:
     unsaved: str
 
 
-def read(directory: Path, seed: int) -> Built | Unsaved | None:
-    """What was saved in `directory`; None where nothing was, or it doesn't count any more.
+def read(task_dir: Path, seed: int) -> Built | Unsaved | None:
+    """What was saved of a task; None where nothing was, or it doesn't count any more.
 
     The random streams stand afterwards where they stood when the model had been built.
     """
-    manifest = _manifest(directory)
+    directory = task_dir / _MODEL
+    manifest = _manifest(task_dir)
     if manifest is None:
         return None
     if (reason := manifest["unsaved"]) is not None:
@@ -84,29 +87,29 @@ def read(directory: Path, seed: int) -> Built | Unsaved | None:
     return Built(saved["definition"], saved["module"])
 
 
-def build(definition: TaskDefinition, directory: Path) -> Built:
-    """Build the model and save it in `directory`, in place of whatever is there.
+def build(task_dir: Path, definition: TaskDefinition) -> Built:
+    """Build a task's model and save it, in place of whatever is there.
 
     Where it can't be saved it is as `build_model` makes it, and later calls of `read` say why.
     """
-    parent = directory.parent
+    parent = (task_dir / _MODEL).parent
     parent.mkdir(mode=0o700, exist_ok=True)
     for leaving in parent.glob(".new-*"):
         shutil.rmtree(leaving, ignore_errors=True)
     scratch = parent / f".new-{os.getpid()}"
     scratch.mkdir(mode=0o700)
     try:
-        return _built_and_saved(definition, directory, scratch)
+        return _built_and_saved(task_dir, definition, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def remove(directory: Path) -> None:
+def remove(task_dir: Path) -> None:
     """Remove what was saved: the task needs it no more. Whoever has mapped it keeps it."""
-    shutil.rmtree(directory, ignore_errors=True)
+    shutil.rmtree(task_dir / _MODEL, ignore_errors=True)
 
 
-def _built_and_saved(definition: TaskDefinition, directory: Path, scratch: Path) -> Built:
+def _built_and_saved(task_dir: Path, definition: TaskDefinition, scratch: Path) -> Built:
     changes, modules_before = ProcessChanges(), set(loaded_modules())
     module = build_model(definition)
     reason = _why_not(module, changes)
@@ -123,7 +126,7 @@ def _built_and_saved(definition: TaskDefinition, directory: Path, scratch: Path)
         except Exception as error:  # a part that can't be pickled raises what it likes
             reason = f"it can't be pickled: {type(error).__name__}: {error}"
     if reason is not None:
-        _commit(scratch, directory, {"unsaved": reason})
+        _commit(scratch, task_dir, {"unsaved": reason})
         return Built(definition, module, reason)
     expected = _anatomy(module)
     del module
@@ -137,13 +140,13 @@ def _built_and_saved(definition: TaskDefinition, directory: Path, scratch: Path)
     gc.collect()
     return_freed()
     imported = [name for name in loaded_modules() if name not in modules_before]
-    _commit(scratch, directory, {"unsaved": None, "imported": imported, "files": _files(scratch)})
-    found = read(directory, definition.seed)
+    _commit(scratch, task_dir, {"unsaved": None, "imported": imported, "files": _files(scratch)})
+    found = read(task_dir, definition.seed)
     if isinstance(found, Built) and _anatomy(found.module) == expected:
         return found
     reason = found.unsaved if isinstance(found, Unsaved) else "it reads back as another model"
     scratch.mkdir(mode=0o700)
-    _commit(scratch, directory, {"unsaved": reason})
+    _commit(scratch, task_dir, {"unsaved": reason})
     return Built(definition, build_model(definition), reason)
 
 
@@ -182,32 +185,33 @@ def _anatomy(module: nn.Module) -> list[Any]:
     return found
 
 
-def _commit(scratch: Path, directory: Path, manifest: dict[str, Any]) -> None:
+def _commit(scratch: Path, task_dir: Path, manifest: dict[str, Any]) -> None:
     """Put what is in `scratch`, and the manifest, into place."""
-    manifest = {"made_in": _made_in(), **manifest}
+    manifest = {"made_in": _made_in(task_dir), **manifest}
     (scratch / _MANIFEST).write_text(json.dumps(manifest))
-    remove(directory)
-    scratch.rename(directory)
+    remove(task_dir)
+    scratch.rename(task_dir / _MODEL)
 
 
-def _manifest(directory: Path) -> dict[str, Any] | None:
+def _manifest(task_dir: Path) -> dict[str, Any] | None:
     try:
-        manifest = json.loads((directory / _MANIFEST).read_text())
+        manifest = json.loads((task_dir / _MODEL / _MANIFEST).read_text())
     except (OSError, ValueError):
         return None
-    if not isinstance(manifest, dict) or manifest.get("made_in") != _made_in():
+    if not isinstance(manifest, dict) or manifest.get("made_in") != _made_in(task_dir):
         return None
     return manifest
 
 
-def _made_in() -> dict[str, Any]:
-    """What must be the same where a build is read."""
+def _made_in(task_dir: Path) -> dict[str, Any]:
+    """What must be the same where a build is read: the boot, what reads it, the task itself."""
     boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
     return {
         "version": _VERSION,
         "boot": boot,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
+        "task": _stamp(task_dir / "task.pkl"),
     }
 
 
@@ -216,6 +220,11 @@ def _files(directory: Path) -> dict[str, list[int]]:
     found = {}
     for entry in os.scandir(directory):
         if entry.name != _MANIFEST:
-            status = entry.stat()
-            found[entry.name] = [status.st_size, status.st_mtime_ns]
+            found[entry.name] = _stamp(Path(entry.path))
     return found
+
+
+def _stamp(path: Path) -> list[int]:
+    """Size and time of the last change of a file."""
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]

@@ -28,7 +28,7 @@ class Builds:
     def __init__(
         self, task_dir: Path, definition: TaskDefinition, gang: Gang, reporter: Reporter
     ) -> None:
-        self._directory = task_dir / "build" / "model"
+        self._task_dir = task_dir
         self._definition = definition
         self._gang = gang
         self._reporter = reporter
@@ -43,16 +43,16 @@ class Builds:
 
     def remove(self) -> None:
         """Remove what was saved: the task has been trained."""
-        saved_build.remove(self._directory)
+        saved_build.remove(self._task_dir)
 
     def _first(self) -> Built:
         if self._gang.rank > 0:
             self._is_saved = self._gang.told_by_first("build", "") == _SAVED
             return self._later()
         with self._alone(), self._reporter.alive_while_computing():
-            found = saved_build.read(self._directory, self._definition.seed)
+            found = saved_build.read(self._task_dir, self._definition.seed)
             if found is None:
-                found = saved_build.build(self._definition, self._directory)
+                found = saved_build.build(self._task_dir, self._definition)
         self._is_saved = found.unsaved is None
         # The others build while this one does, where it must.
         self._gang.told_by_first("build", _SAVED if self._is_saved else _UNSAVED)
@@ -63,7 +63,7 @@ class Builds:
     def _later(self) -> Built:
         with self._reporter.alive_while_computing():
             if self._is_saved:
-                found = saved_build.read(self._directory, self._definition.seed)
+                found = saved_build.read(self._task_dir, self._definition.seed)
                 if isinstance(found, Built):
                     return found
             return Built(self._definition, build_model(self._definition))
@@ -71,9 +71,9 @@ class Builds:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Within it no other gang builds this task's model."""
-        self._directory.parent.mkdir(mode=0o700, exist_ok=True)
-        path = self._directory.with_name("lock")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        directory = self._task_dir / "build"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             # Whoever holds it gives signs of life of its own, or is ended.
             with self._reporter.alive_throughout():
