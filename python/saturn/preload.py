@@ -9,18 +9,15 @@ from __future__ import annotations
 import dis
 import pickletools
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+from saturn.installed import is_installed, is_of_package
+
 #: What the warm parent imports anyway.
 _ALWAYS_THERE = ("saturn", "torch", "cloudpickle")
-#: Names of the directories that installed packages lie in, and where the standard library is.
-_PACKAGES = {"site-packages", "dist-packages"}
-_STANDARD = tuple(sysconfig.get_path(key) for key in ("stdlib", "platstdlib"))
 #: More would be a mistake of this file.
 _MAX_ENTRIES = 200
 
@@ -34,19 +31,14 @@ def preload_entries(pickles: Iterable[bytes], functions: Iterable[Any]) -> list[
     entries: dict[str, None] = {}
     for data in pickles:
         for name in pickled_strings(data):
-            if _is_package(getattr(sys.modules.get(name), "__file__", None)):
+            if is_of_package(getattr(sys.modules.get(name), "__file__", None)):
                 entries[name] = None
     for function in functions:
         for module_name, attribute in _imports(getattr(function, "__code__", None)):
-            if _is_package(_origin(module_name)):
+            if is_of_package(_origin(module_name)):
                 entries[f"{module_name}:{attribute}" if attribute else module_name] = None
     chosen = [name for name in sorted(entries) if name.partition(".")[0] not in _ALWAYS_THERE]
     return chosen[:_MAX_ENTRIES]
-
-
-def is_installed(path: str) -> bool:
-    """Whether a file belongs to Python, an installed package or Saturn, not to the user."""
-    return _is_package(path) or path.startswith((*_STANDARD, str(Path(__file__).parent)))
 
 
 def pickled_strings(data: bytes) -> Iterator[str]:
@@ -78,10 +70,6 @@ def _origin(module_name: str) -> str | None:
     except (ImportError, ValueError):
         return None
     return None if spec is None else spec.origin
-
-
-def _is_package(path: str | None) -> bool:
-    return path is not None and not _PACKAGES.isdisjoint(Path(path).parts)
 
 
 def functions_of(*values: Any) -> Iterator[FunctionType]:

@@ -40,12 +40,6 @@ def stream() -> DataLoader[Any]:
     return DataLoader(Stream(), batch_size=8)
 
 
-def talkative() -> Mlp:
-    """Makes every sign of life that loops give be sent."""
-    report._ALIVE_EVERY_S = 0.0
-    return Mlp()
-
-
 def slowly(owner: Any, name: str) -> None:
     """Make a function of Saturn's wait, as for a slow disk."""
     function = getattr(owner, name)
@@ -80,14 +74,24 @@ def beat_often() -> None:
     report._BEAT_EVERY_S = BEAT_S
 
 
-class BeatsOften:
-    """Makes signs of life frequent from where the task is loaded."""
+def talk() -> None:
+    report._ALIVE_EVERY_S = 0.0
+
+
+class Calls:
+    """Calls a function in each rank, where the task is loaded."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
 
     def __reduce__(self) -> Any:
-        return beat_often, ()
+        return self._function, ()
 
 
-OFTEN = {"beats": BeatsOften()}
+#: Makes signs of life frequent.
+OFTEN = {"beats": Calls(beat_often)}
+#: Makes every sign of life that loops give be sent.
+TALKATIVE = {"talks": Calls(talk)}
 
 
 def kinds(result: Result, rank: int) -> list[str]:
@@ -151,7 +155,7 @@ def test_a_gang_without_steps_left_fetches_nothing(run: Runtime) -> None:
 
 
 def test_trials_give_signs_between_knob_sets(run: Runtime) -> None:
-    run.write_task(definition(get_model=talkative))
+    run.write_task(definition(hints=TALKATIVE))
     few = run.run("mlp", "ddp", kind="trial")
     many = run.run("mlp", techniques.spec_of(techniques.ManyKnobs), kind="trial")
     assert few.codes == many.codes == [0], many.logs

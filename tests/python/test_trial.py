@@ -32,7 +32,9 @@ def test_a_trial_measures_and_leaves_no_trace_in_the_task(
     assert 0 < found["step_s"] < 5 and 0 < found["setup_s"] < 30
     assert 0 < found["checkpoint_s"] < 10
     assert found["timed_steps"] == 2 and found["batches_per_epoch"] == 6
-    assert {path.name for path in run.task_dir("mlp").iterdir()} == {"task.pkl", "attempts"}
+    assert {path.name for path in run.task_dir("mlp").iterdir()} == {
+        *("task.pkl", "attempts", "build")
+    }
     assert not list(run.task_dir("mlp").glob("attempts/*/checkpoints"))
 
 
@@ -67,6 +69,15 @@ def test_a_trial_that_goes_on_stops_at_a_checkpoint_when_asked(run: Runtime) -> 
     step = result.one("stopped")["step"]
     assert run.checkpoints("mlp")[-1].startswith(f"step-{step:08d}")
     assert run.losses("mlp").keys() == set(range(1, step + 1))
+
+
+def test_what_a_trial_has_done_is_saved_where_it_is_stopped_at_once(run: Runtime) -> None:
+    run.write_task(definition())
+    # It has done all of it, which the engine would not let go on; there is nothing left to do.
+    result = run.run("mlp", "ddp", kind="trial", goes_on_to=3)
+    step = result.one("trial")["step"]
+    assert result.one("finished")["step"] == step
+    assert run.checkpoints("mlp") == [f"step-{step:08d}"]
 
 
 def test_a_task_that_has_trained_is_measured_without_going_on(run: Runtime) -> None:

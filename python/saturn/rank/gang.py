@@ -7,6 +7,7 @@ so no port is ever raced for. A gang of one never opens one unless its technique
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +23,8 @@ from saturn.rank.device_memory import DeviceMemory
 #: How long a rank waits for a peer in one collective. Long, because the runtime notices a dead
 #: rank at once and ends the gang; this only bounds a hang nobody else sees.
 _COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+#: Between two looks at whether rank 0 has said something.
+_LOOK_AGAIN_S = 0.005
 
 
 class Gang:
@@ -106,6 +109,21 @@ class Gang:
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value)
         return values
+
+    def told_by_first(self, key: str, text: str) -> str:
+        """Rank 0's `text`, on every rank, for as long as rank 0 takes to come here.
+
+        Through the store alone, like `exchange`; what the other ranks say is not heard.
+        """
+        if self._store is None:
+            return text
+        if self.rank == 0:
+            self._store.set(key, text)
+            return text
+        # The store's own waiting gives up after minutes.
+        while not self._store.check([key]):
+            time.sleep(_LOOK_AGAIN_S)
+        return self._store.get(key).decode()
 
     def exchange(self, key: str, text: str) -> list[str]:
         """Every rank's `text`, in rank order, through the store alone.

@@ -21,6 +21,7 @@ from saturn.rank.gang import Gang
 from saturn.techniques.interface import Technique
 from saturn.training.optimizer_groups import OptimizerGroups
 from saturn.training.stepper import Stepper
+from saturn.worker.build import Builds
 from saturn.worker.export import export
 from saturn.worker.laps import Laps
 from saturn.worker.metrics import Metrics
@@ -37,6 +38,8 @@ _RECENT_STEPS = 32
 class Taken:
     """A task's first steps, as one rank has taken them in a trial."""
 
+    #: As it came with the model that was built.
+    definition: TaskDefinition
     stepper: Stepper
     #: Slices of each step after these.
     pieces: Iterator[list[Slice]]
@@ -51,18 +54,24 @@ def train(
     """Run one attempt; returns when its steps are done or a stop was honoured."""
     with reporter.alive_while_computing():
         laps = Laps()
-        stepper = Stepper(definition, technique, gang, spec.knobs or {}, note=reporter.note)
-        attempt = _Attempt(spec, definition, gang, reporter, stepper)
+        gang.device_memory.building()
+        builds = Builds(spec.task_dir, definition, gang, reporter)
+        built = builds.fresh()
+        definition, module = built.definition, built.module
+        del built  # the stepper's alone from here on: a technique may replace all of it
+        stepper = Stepper(
+            *(definition, technique, gang, spec.knobs or {}), module=module, note=reporter.note
+        )
+        del module
+        attempt = _Attempt(spec, definition, gang, reporter, stepper, builds)
         laps.end("build_s")
         attempt.begin(laps)
     attempt.run()
 
 
-def go_on(
-    spec: Spec, definition: TaskDefinition, gang: Gang, reporter: Reporter, taken: Taken
-) -> None:
+def go_on(spec: Spec, gang: Gang, reporter: Reporter, builds: Builds, taken: Taken) -> None:
     """Train on from what a trial has taken; the spec says how far, and with which knobs."""
-    attempt = _Attempt(spec, definition, gang, reporter, taken.stepper)
+    attempt = _Attempt(spec, taken.definition, gang, reporter, taken.stepper, builds)
     attempt.begin_after(taken)
     attempt.run()
 
@@ -77,6 +86,7 @@ class _Attempt:
         gang: Gang,
         reporter: Reporter,
         stepper: Stepper,
+        builds: Builds,
     ) -> None:
         assert spec.steps is not None  # `spec.load` has checked it
         self._spec = spec
@@ -85,6 +95,7 @@ class _Attempt:
         self._reporter = reporter
         self._steps = spec.steps
         self._stepper = stepper
+        self._builds = builds
         self._checkpoints = Checkpoints(
             spec.checkpoints_dir,
             gang,
@@ -102,6 +113,8 @@ class _Attempt:
         )
         self._done, self._loss, self._position = 0, math.nan, Position()
         self._stopping = False
+        #: Steps in the checkpoint that this began from.
+        self._start = 0
         self._pieces: Iterator[list[Slice]] = iter(())
         self._observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
         self._saved_at = time.monotonic()
@@ -110,6 +123,7 @@ class _Attempt:
         """Stand where the last checkpoint does."""
         with self._gang.device_memory.lifted(), self._reporter.alive_throughout():
             self._load()
+        self._start = self._done
         laps.end("load_s")
         # Stopped before it began, as after a crash between a checkpoint and its report.
         self._stopping = self._gang.sum([self._reporter.wants_stop_at(self._done)])[0] > 0
@@ -132,10 +146,9 @@ class _Attempt:
 
     def run(self) -> None:
         """Train; every rank stops after the same step."""
-        start = self._done
         while self._goes_on:
             self._step()
-        if self._done > start:
+        if self._done > self._start:
             self._save(background=False)
         if self._done < self._steps:
             self._end({"type": "stopped", "step": self._done})
@@ -145,6 +158,8 @@ class _Attempt:
                 with self._reporter.alive_throughout():
                     export(self._spec, self._definition, save_dir, self._done, self._reporter)
             self._gang.sum([0.0])  # the others stay until the model is where it should be
+        if self._gang.rank == 0:
+            self._builds.remove()
         self._end({"type": "finished", "step": self._done, "loss": self._loss})
 
     @property

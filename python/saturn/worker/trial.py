@@ -28,7 +28,9 @@ from saturn.rank.gang import Gang
 from saturn.rank.memory import PeakMemory
 from saturn.rank.process import seconds_alive
 from saturn.techniques.interface import Knobs, Setting, Technique
-from saturn.training.stepper import Stepper, build_model
+from saturn.training.saved_build import Built
+from saturn.training.stepper import Stepper
+from saturn.worker.build import Builds
 from saturn.worker.fit import Fit, optimizer_state_ratio, rungs_of
 from saturn.worker.loop import Taken, go_on
 from saturn.worker.report import Reporter
@@ -46,8 +48,9 @@ def trial(
     memory = PeakMemory(spec.device_kind)
     began = time.monotonic()
     gang.device_memory.building()
-    with reporter.alive_while_computing():
-        module = build_model(definition)
+    builds = Builds(spec.task_dir, definition, gang, reporter)
+    built = builds.fresh()
+    module = built.module
     built_s = time.monotonic() - began
     setting = _setting(spec, definition, gang, module)
     # An inspection has asked the same, of the model on `meta`; and it may have failed.
@@ -57,11 +60,11 @@ def trial(
     rungs = [[spec.knobs]] if spec.knobs is not None else rungs_of(technique, module, setting)
     fit = Fit(technique, module, setting, itertools.chain(*rungs))
     measurement = _Measurement(
-        *(spec, definition, technique, gang, reporter, memory),
-        fresh=[(module, startup_s + built_s)],
+        *(spec, technique, gang, reporter, memory, builds),
+        fresh=[(built, startup_s + built_s)],
         startup_s=startup_s,
     )
-    del module  # the measurement's alone from here on
+    del module, built  # the measurement's alone from here on
     # Asked of all, since all must do the same: another attempt may write the first just now.
     are_fresh = "trained" not in gang.exchange(
         "has-trained", "trained" if spec.has_checkpoints else "fresh"
@@ -103,7 +106,7 @@ def trial(
     steps = round(gang.sum([float(steps)])[0])
     if steps:
         as_training = replace(spec, kind="train", knobs=dict(best[0]), steps=steps)
-        go_on(as_training, definition, gang, reporter, measurement.taken)
+        go_on(as_training, gang, reporter, builds, measurement.taken)
 
 
 def _setting(spec: Spec, definition: TaskDefinition, gang: Gang, module: nn.Module) -> Setting:
@@ -125,15 +128,15 @@ class _Measurement:
     """This rank's part in measuring one knob set after another."""
 
     spec: Spec
-    definition: TaskDefinition
     technique: Technique
     gang: Gang
     reporter: Reporter
     memory: PeakMemory
+    builds: Builds
     #: A model that was built already, and the seconds from launch until it was; then nothing.
     #: Handed over from here: a model that is held elsewhere holds its group's connections open,
     #: and peers of a rank that failed would wait on them for ever.
-    fresh: list[tuple[nn.Module, float]]
+    fresh: list[tuple[Built, float]]
     startup_s: float
     numbers: Iterator[int] = field(default_factory=itertools.count)
     #: Whether what is built and trained stays, for the task to go on from.
@@ -185,13 +188,14 @@ class _Measurement:
         began = time.monotonic()
         # Seconds from launch that any attempt with these knobs would have spent until now.
         before_s = self.fresh[0][1] if self.fresh else self.startup_s
+        definition, module = self._built()
         with self.reporter.alive_while_computing():
             stepper = Stepper(
-                *(self.definition, self.technique, self.gang, knobs),
-                # Each further set builds its own: parallelising changed this one.
-                module=self.fresh.pop()[0] if self.fresh else None,
+                *(definition, self.technique, self.gang, knobs),
+                module=module,
                 note=self.reporter.note,
             )
+            del module
             self.memory.forget_building()
             pieces = stepper.pieces(Position())
             ready = itertools.chain([next(pieces)], pieces)
@@ -223,8 +227,17 @@ class _Measurement:
         if stepper.data.batches_per_epoch is not None:
             outcome["batches_per_epoch"] = stepper.data.batches_per_epoch
         if self.keeps_steps:
-            self.taken = Taken(stepper, timer.ahead, timer.losses, timer.position)
+            self.taken = Taken(definition, stepper, timer.ahead, timer.losses, timer.position)
         return outcome
+
+    def _built(self) -> tuple[TaskDefinition, nn.Module]:
+        """A model of this knob set's own: parallelising changes it."""
+        if self.fresh:
+            built = self.fresh.pop()[0]
+        else:
+            self.gang.device_memory.building()
+            built = self.builds.fresh()
+        return built.definition, built.module
 
 
 def _agree(outcomes: list[Outcome]) -> Outcome:

@@ -1,0 +1,130 @@
+"""What a task's `get_model` changes besides making a model, for the rest of its process.
+
+A model that is read from a file brings nothing of that along, so where something was changed every
+rank must call `get_model` itself. Seen are torch's settings, hooks on all modules, functions and
+classes that are put in place of others in modules or in classes of modules, and every global of the
+user's own modules that is given another value. Functions and values of `__main__` travel with the
+task. What is changed within a list or the like is not seen.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+from saturn.installed import is_installed
+
+_TORCH = str(Path(torch.__file__).parent)
+
+#: torch's settings, by the names under which they are told.
+_SETTINGS: dict[str, Callable[[], Any]] = {
+    "torch.set_default_dtype": torch.get_default_dtype,
+    "torch.set_default_device": torch.get_default_device,
+    "torch.set_float32_matmul_precision": torch.get_float32_matmul_precision,
+    "torch.set_grad_enabled": torch.is_grad_enabled,
+    "torch.set_num_threads": torch.get_num_threads,
+    "torch.use_deterministic_algorithms": lambda: (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    ),
+    "torch.backends.cuda.matmul.allow_tf32": lambda: torch.backends.cuda.matmul.allow_tf32,
+    "torch.backends.cudnn": lambda: (
+        torch.backends.cudnn.enabled,
+        torch.backends.cudnn.benchmark,
+        torch.backends.cudnn.deterministic,
+        torch.backends.cudnn.allow_tf32,
+    ),
+    "torch.backends.cuda's attention": lambda: [
+        getattr(torch.backends.cuda, f"{name}_sdp_enabled")()
+        for name in ("flash", "mem_efficient", "math", "cudnn")
+    ],
+    "hooks on all modules": lambda: [
+        len(hooks)
+        for name, hooks in vars(torch_module).items()
+        if name.startswith("_global_") and isinstance(hooks, dict)
+    ],
+}
+
+
+class ProcessChanges:
+    """Made before `get_model` is called; afterwards it says what has changed."""
+
+    def __init__(self) -> None:
+        self._settings = {name: _value(read) for name, read in _SETTINGS.items()}
+        # Held shallowly: which names there are, and what each stands for.
+        self._globals = {name: dict(vars(module)) for name, module in _modules()}
+        self._classes = {cls: dict(vars(cls)) for cls in _module_classes(nn.Module)}
+
+    def first(self) -> str | None:
+        """One thing that has changed, in words; None where nothing has."""
+        for name, read in _SETTINGS.items():
+            if _value(read) != self._settings[name]:
+                return name
+        for cls, before in self._classes.items():
+            if (attribute := _replaced(before, vars(cls), any_value=False)) is not None:
+                return f"{cls.__module__}.{cls.__qualname__}.{attribute}"
+        for name, module in _modules():
+            if name in self._globals:
+                own = _is_own(module)
+                changed = _replaced(self._globals[name], vars(module), any_value=own)
+                if changed is not None:
+                    return f"{name}.{changed}"
+        return None
+
+
+def loaded_modules() -> list[str]:
+    """The names of all modules that are imported, in the order in which they were."""
+    return [name for name, _ in _modules()]
+
+
+def _modules() -> Iterator[tuple[str, types.ModuleType]]:
+    for name, module in list(sys.modules.items()):
+        # What `__main__` is in a worker is Saturn's own.
+        if isinstance(module, types.ModuleType) and name != "__main__":
+            yield name, module
+
+
+def _module_classes(cls: type[Any]) -> set[type[Any]]:
+    """`cls` and all classes that are derived from it."""
+    found = {cls}
+    pending = [cls]
+    while pending:
+        fresh = set(pending.pop().__subclasses__()) - found
+        found |= fresh
+        pending += fresh
+    return found
+
+
+def _replaced(before: dict[str, Any], now: Any, *, any_value: bool) -> str | None:
+    """The first name that stands for another function or class, or for another value."""
+    for name, value in before.items():
+        if (new := now.get(name)) is value or name.startswith("__"):
+            continue
+        if any_value or (isinstance(value, types.FunctionType | type) and not _wraps(new, value)):
+            return name
+    return None
+
+
+def _wraps(new: Any, old: Any) -> bool:
+    """Whether torch has put a wrapper of its own around a function, as some of its imports do."""
+    of_torch = getattr(getattr(new, "__code__", None), "co_filename", "").startswith(_TORCH)
+    return of_torch and getattr(new, "__wrapped__", None) is old
+
+
+def _is_own(module: types.ModuleType) -> bool:
+    path = getattr(module, "__file__", None)
+    return path is not None and not is_installed(path)
+
+
+def _value(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except (RuntimeError, AttributeError):  # settings that contradict each other can't be read
+        return None
