@@ -12,8 +12,8 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::Node;
 use saturn_engine::{
-    AttemptId, Command, DeviceKind, Level, Mode, NewTask, Policy, Purpose, Record, RunConfig, RunEnd,
-    TechniqueRef, TrialBudget,
+    AttemptId, Command, DeviceKind, Level, Mode, NewTask, Policy, Purpose, Record, RunConfig,
+    RunEnd, TechniqueRef, TrialBudget,
 };
 
 use crate::faults::Odds;
@@ -166,8 +166,9 @@ fn allow(workload: &mut Workload, way: Way, seed: u64) {
             Way::PowersOfTwo => all.into_iter().filter(|one| one.is_power_of_two()).collect(),
             Way::Random(number) => {
                 // Some strategy must fit: the widest always does.
-                let mut drawn: Vec<u32> =
-                    (1..GPUS).collect::<Vec<_>>().sample(&mut rng, number - 1).copied().collect();
+                let narrower: Vec<u32> = (1..GPUS).collect();
+                let drawn = rand::seq::index::sample(&mut rng, narrower.len(), number - 1);
+                let mut drawn: Vec<u32> = drawn.into_iter().map(|one| narrower[one]).collect();
                 drawn.push(GPUS);
                 drawn
             }
