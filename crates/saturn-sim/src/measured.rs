@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use rand::seq::IndexedRandom;
+use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::Node;
@@ -166,9 +166,9 @@ fn allow(workload: &mut Workload, way: Way, seed: u64) {
             Way::PowersOfTwo => all.into_iter().filter(|one| one.is_power_of_two()).collect(),
             Way::Random(number) => {
                 // Some strategy must fit: the widest always does.
-                let narrower: Vec<u32> = (1..GPUS).collect();
-                let drawn = rand::seq::index::sample(&mut rng, narrower.len(), number - 1);
-                let mut drawn: Vec<u32> = drawn.into_iter().map(|one| narrower[one]).collect();
+                let mut drawn: Vec<u32> = (1..GPUS).collect();
+                drawn.shuffle(&mut rng);
+                drawn.truncate(number - 1);
                 drawn.push(GPUS);
                 drawn
             }
