@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::RuntimeError;
+use crate::error::{RuntimeError, is_full};
 
 /// What is about to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,21 @@ impl Disk {
         fault: impl Fn(Operation, &Path) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         Self(Some(Arc::new(fault)))
+    }
+
+    /// Whether a small file beside `path` can't be written for want of space. `SQLite` doesn't tell a
+    /// user's share of the disk that is used up from other errors.
+    pub(crate) fn lacks_space(&self, path: &Path) -> bool {
+        const BYTES: usize = 64 << 10;
+        let probe = path.with_added_extension("probe");
+        let tried = self.before(Operation::Write, &probe).and_then(|()| {
+            let mut file = File::create(&probe)?;
+            file.write_all(&[0; BYTES])?;
+            file.sync_all()
+        });
+        // Where it was not made, there is nothing to remove.
+        let _ = std::fs::remove_file(&probe);
+        tried.is_err_and(|error| is_full(&error))
     }
 
     /// Says what is about to be done.

@@ -169,7 +169,8 @@ impl RuntimeError {
     }
 }
 
-fn is_full(error: &io::Error) -> bool {
+/// Whether something can't be written for want of space.
+pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 

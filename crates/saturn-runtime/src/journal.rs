@@ -133,7 +133,14 @@ impl Journal {
             disk.before(Operation::Commit, path).map_err(|error| as_sqlite(&error))?;
             transaction.commit()
         })();
-        done.map_err(|source| RuntimeError::Journal { path: path.clone(), source })?;
+        done.map_err(|source| {
+            let source = if is_write_error(&source) && disk.lacks_space(path) {
+                failure(rusqlite::ffi::SQLITE_FULL, "the user's share of the disk is used up")
+            } else {
+                source
+            };
+            RuntimeError::Journal { path: path.clone(), source }
+        })?;
         disk.before(Operation::Committed, path).map_err(RuntimeError::file("write", path))
     }
 }
@@ -154,13 +161,25 @@ fn insert(
     Ok(())
 }
 
-/// A fault of the disk as `SQLite` would put it.
+/// A fault of the disk as `SQLite` would put it: it knows a full disk, but not a user's share of one.
 fn as_sqlite(error: &std::io::Error) -> rusqlite::Error {
     let code = match error.kind() {
         std::io::ErrorKind::StorageFull => rusqlite::ffi::SQLITE_FULL,
+        std::io::ErrorKind::QuotaExceeded => rusqlite::ffi::SQLITE_IOERR_WRITE,
         _ => rusqlite::ffi::SQLITE_IOERR,
     };
-    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), Some(error.to_string()))
+    failure(code, &error.to_string())
+}
+
+fn failure(code: i32, text: &str) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), Some(text.to_owned()))
+}
+
+/// Whether something could not be written, for whatever reason.
+fn is_write_error(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi::{SQLITE_IOERR_FSYNC, SQLITE_IOERR_WRITE};
+    let rusqlite::Error::SqliteFailure(error, _) = error else { return false };
+    matches!(error.extended_code, SQLITE_IOERR_WRITE | SQLITE_IOERR_FSYNC)
 }
 
 fn to_rows(path: &Path, records: &[Record]) -> Result<Vec<String>, RuntimeError> {

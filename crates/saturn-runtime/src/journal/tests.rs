@@ -80,3 +80,23 @@ fn a_full_disk_is_told_apart_and_costs_nothing() {
     journal.append(&long, 2.0).unwrap();
     assert_eq!(Contents::read(&path).unwrap().records.len(), 4);
 }
+
+/// `SQLite` calls it an I/O error, as it does where the disk is broken.
+#[test]
+fn a_share_of_the_disk_that_is_used_up_is_a_full_disk_too() {
+    let (_dir, path, _) = written();
+    let failing = |kind: std::io::ErrorKind| {
+        let disk = Disk::with_faults(move |operation, _| match operation {
+            Operation::Insert | Operation::Write => Err(kind.into()),
+            _ => Ok(()),
+        });
+        let (mut journal, _) = Journal::open(&path, disk).unwrap();
+        journal.append(&[Record::Interrupted { at_once: false }], 2.0).unwrap_err()
+    };
+    let error = failing(std::io::ErrorKind::QuotaExceeded);
+    assert!(error.is_disk_full(), "{error:?}");
+    let error = failing(std::io::ErrorKind::PermissionDenied);
+    assert!(!error.is_disk_full(), "{error:?}");
+    assert!(!path.with_added_extension("probe").exists());
+    assert_eq!(Contents::read(&path).unwrap().records.len(), 3);
+}
