@@ -13,6 +13,7 @@ A model that can't be saved says so in its place, and every rank builds its own.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -76,7 +77,9 @@ def read(task_dir: Path, seed: int) -> Built | Unsaved | None:
         return None
     try:
         for name in manifest["imported"]:
-            importlib.import_module(name)
+            # Some are made in memory, and come with those that made them.
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
         saved = mapped_pickle.read(directory)
     except Exception as error:
         return Unsaved(f"it can't be read again: {type(error).__name__}: {error}")
