@@ -165,6 +165,7 @@ fn durable(state: &State) -> State {
         *attempt = Attempt {
             step: 0,
             stepped_s: 0.0,
+            warm: None,
             step_s: None,
             heard_s: 0.0,
             live_ranks: 0,
