@@ -7,6 +7,7 @@ mod harness;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use saturn_runtime::{DeviceMemory, ResumeOptions, RunRequest, RuntimeError, Watcher};
 use saturn_view::Console;
@@ -210,6 +211,16 @@ fn an_interrupt_stops_at_checkpoints_and_a_resume_finishes() {
     let outcome = run.resume().unwrap();
     assert_eq!((outcome.end, outcome.num_failed), (saturn_engine::RunEnd::Complete, 0));
     assert!((0..3).all(|task| run.saved_step(&format!("t{task}")) == 60));
+    // Of each task the last attempt is kept, also where the one before was an earlier driver's.
+    let num_kept = |task: usize| {
+        let attempts = run.path().join(format!("tasks/t{task}/attempts"));
+        std::fs::read_dir(attempts).unwrap().count()
+    };
+    let until = Instant::now() + Duration::from_secs(20);
+    while (0..3).any(|task| num_kept(task) > 1) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!([0, 1, 2].map(num_kept), [1, 1, 1]);
     // Once more: a run that is complete is only reported on.
     assert_eq!(run.resume().unwrap().end, saturn_engine::RunEnd::Complete);
 }
@@ -262,7 +273,12 @@ fn two_drivers_cannot_share_a_run() {
         false
     };
     run.start_interrupted(&mut resume).unwrap();
-    assert!(matches!(error, Some(RuntimeError::Busy { .. })), "{error:?}");
+    let error = error.unwrap();
+    let me = format!("process {} drives the run", std::process::id());
+    assert!(
+        matches!(error, RuntimeError::Busy { .. }) && error.to_string().starts_with(&me),
+        "{error}"
+    );
 }
 
 #[test]
