@@ -195,6 +195,15 @@ fn an_interrupt_ends_a_run_whose_imports_hang() {
     assert_eq!(run.saved_step("t0"), 60);
 }
 
+/// Waits for what a thread that outlives the run does, but not for ever.
+#[expect(clippy::disallowed_methods, reason = "nothing tells when files are gone")]
+fn wait_until(is_so: &dyn Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_so() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn an_interrupt_stops_at_checkpoints_and_a_resume_finishes() {
     let run = Run::new(2, &[GOOD, GOOD, GOOD]);
@@ -216,10 +225,7 @@ fn an_interrupt_stops_at_checkpoints_and_a_resume_finishes() {
         let attempts = run.path().join(format!("tasks/t{task}/attempts"));
         std::fs::read_dir(attempts).unwrap().count()
     };
-    let until = Instant::now() + Duration::from_secs(20);
-    while (0..3).any(|task| num_kept(task) > 1) && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until(&|| (0..3).all(|task| num_kept(task) == 1));
     assert_eq!([0, 1, 2].map(num_kept), [1, 1, 1]);
     // Once more: a run that is complete is only reported on.
     assert_eq!(run.resume().unwrap().end, saturn_engine::RunEnd::Complete);
