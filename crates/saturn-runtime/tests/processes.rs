@@ -216,7 +216,7 @@ fn an_interrupt_stops_at_checkpoints_and_a_resume_finishes() {
         .unwrap();
     assert_eq!(outcome.end, saturn_engine::RunEnd::Interrupted);
     let saved: u64 = (0..3).map(|task| run.saved_step(&format!("t{task}"))).sum();
-    assert!((20..180).contains(&saved), "{saved}");
+    assert!((1..180).contains(&saved), "{saved}");
     let outcome = run.resume().unwrap();
     assert_eq!((outcome.end, outcome.num_failed), (saturn_engine::RunEnd::Complete, 0));
     assert!((0..3).all(|task| run.saved_step(&format!("t{task}")) == 60));
