@@ -58,7 +58,7 @@ impl Disk {
     /// Whether a small file beside `path` can't be written for want of space. `SQLite` doesn't tell a
     /// user's share of the disk that is used up from other errors.
     pub(crate) fn lacks_space(&self, path: &Path) -> bool {
-        const BYTES: usize = 64 << 10;
+        const BYTES: usize = 16 << 10;
         let probe = path.with_added_extension("probe");
         let tried = self.before(Operation::Write, &probe).and_then(|()| {
             let mut file = File::create(&probe)?;

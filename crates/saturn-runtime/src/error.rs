@@ -67,8 +67,8 @@ pub enum RuntimeError {
     Busy {
         /// The run.
         path: PathBuf,
-        /// That process, where it said who it is.
-        pid: Option<u32>,
+        /// That process, where it takes commands.
+        pid: Option<i32>,
     },
     /// Workers of an earlier driver live on.
     #[error("workers of an earlier process of the run `{}` are still alive{}", path.display(), listed(pids))]
@@ -125,7 +125,7 @@ pub enum RuntimeError {
     },
 }
 
-fn driver(pid: Option<u32>) -> String {
+fn driver(pid: Option<i32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
 

@@ -6,7 +6,7 @@
 //! - An attempt is over when its ranks have ended, their last words are in, and nothing that escaped
 //!   them is left (`strays`).
 //! - The directory of an attempt that ended well is removed when a later one of its task has done
-//!   so too; those of failed attempts stay.
+//!   so too, whichever driver had it; those of failed attempts stay.
 
 mod files;
 mod gangs;
@@ -68,6 +68,17 @@ struct Attempt {
     purpose: Purpose,
 }
 
+/// An attempt of an earlier driver that has ended.
+#[derive(Debug)]
+pub(crate) struct Earlier {
+    pub(crate) attempt: AttemptId,
+    pub(crate) task: TaskId,
+    /// Directory of the task within the run directory.
+    pub(crate) task_dir: String,
+    pub(crate) purpose: Purpose,
+    pub(crate) end: AttemptEnd,
+}
+
 impl LocalLauncher {
     /// Starts what starts ranks. What an earlier driver of the run left behind is ended first.
     pub(crate) fn start(
@@ -119,6 +130,16 @@ impl LocalLauncher {
         left.sort_unstable();
         left.dedup();
         left
+    }
+
+    /// Removes directories of attempts of earlier drivers as those of its own, which a driver that died
+    /// did not come to.
+    pub(crate) fn take_over(&mut self, earlier: Vec<Earlier>) {
+        for Earlier { attempt, task, task_dir, purpose, end } in earlier {
+            let directory = self.place.attempt_dir(&task_dir, attempt);
+            self.attempts.insert(attempt, Attempt { directory, task, purpose });
+            self.ended(attempt, &end);
+        }
     }
 
     fn take_in(&mut self, input: Input) {
@@ -201,7 +222,7 @@ impl Launcher for LocalLauncher {
             kind: if error.is_disk_full() { FailureKind::NoSpace } else { FailureKind::Machine },
             error: with_causes(&error),
         })?;
-        let directory = self.place.attempt_dir(&order);
+        let directory = self.place.attempt_dir(&order.spec.dir, attempt);
         let (task, purpose) = (order.task, order.purpose);
         self.attempts.insert(attempt, Attempt { directory, task, purpose });
         self.parents.wait(attempt, launches);

@@ -19,7 +19,7 @@ use crate::driver::{Driven, Driver, DriverDoor};
 use crate::error::RuntimeError;
 use crate::followers::Followers;
 use crate::journal::Journal;
-use crate::launcher::LocalLauncher;
+use crate::launcher::{Earlier, LocalLauncher};
 use crate::reports::{self, Written};
 use crate::request::{LaunchSettings, Parts, RunRequest};
 use crate::run_dir::{RunDir, journal_of};
@@ -121,7 +121,9 @@ pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, Runti
     }
     followers.records(records, 0.0);
     let platform = settings.platform.clone();
-    let opened = Opened { run, engine, journal, settings, platform, shelf, pool, disk, actions };
+    let earlier = Vec::new();
+    let opened =
+        Opened { run, engine, journal, settings, platform, shelf, pool, disk, actions, earlier };
     drive(opened, followers, is_interrupted, None)
 }
 
@@ -186,13 +188,15 @@ pub fn resume(
     let shelf = settings.shelf();
     let before = shelf.as_ref().filter(|_| is_same);
     let lines = before.map(|shelf| shelf.catch_up(engine.state()));
+    let earlier = earlier_attempts(engine.state(), &history);
     let now_s = engine.state().now_s;
     let followers = Followers::of(engine.state(), history, console, observers, shelf.clone());
     for line in lines.unwrap_or_default() {
         followers.note(&line, now_s);
     }
     let actions = VecDeque::new();
-    let opened = Opened { run, engine, journal, settings, platform, shelf, pool, disk, actions };
+    let opened =
+        Opened { run, engine, journal, settings, platform, shelf, pool, disk, actions, earlier };
     drive(opened, followers, is_interrupted, Some(first))
 }
 
@@ -208,6 +212,21 @@ struct Opened {
     pool: Pool,
     disk: Disk,
     actions: VecDeque<saturn_engine::Action>,
+    earlier: Vec<Earlier>,
+}
+
+/// The attempts of earlier drivers that have ended, in their order.
+fn earlier_attempts(state: &State, history: &History) -> Vec<Earlier> {
+    let ended = history.attempts.iter().filter_map(|(attempt, past)| {
+        Some(Earlier {
+            attempt: *attempt,
+            task: past.task,
+            task_dir: state.task(past.task).spec.dir.clone(),
+            purpose: past.purpose,
+            end: past.ended.as_ref()?.end.clone(),
+        })
+    });
+    ended.collect()
 }
 
 fn drive(
@@ -216,14 +235,16 @@ fn drive(
     is_interrupted: &mut dyn FnMut() -> bool,
     first: Option<Event>,
 ) -> Result<Outcome, RuntimeError> {
-    let Opened { run, engine, journal, settings, platform, shelf, pool, disk, actions } = opened;
+    let Opened { run, engine, journal, settings, platform, shelf, pool, disk, actions, earlier } =
+        opened;
     let now_s = engine.state().now_s;
     for warning in pool.warnings() {
         followers.note(warning, now_s);
     }
     let bell = Bell::default();
     let (door, inputs) = DriverDoor::new(bell.clone());
-    let launcher = LocalLauncher::start(&run, settings, pool, bell.clone(), disk.clone())?;
+    let mut launcher = LocalLauncher::start(&run, settings, pool, bell.clone(), disk.clone())?;
+    launcher.take_over(earlier);
     followers.note("starting workers: importing torch", now_s);
     let desk = followers.desk();
     let asked = door.clone();

@@ -1,7 +1,6 @@
 //! A run's directory: where its files are, and the locks that keep two drivers apart.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use nix::sys::statfs;
 
 use crate::clock::{deadline, is_past, pause};
+use crate::control;
 use crate::error::{RuntimeError, io_words};
 
 /// A run directory that this process drives.
@@ -29,19 +29,17 @@ impl RunDir {
         refuse_network_file_system(&path)?;
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700))
             .map_err(RuntimeError::file("protect", &path))?;
-        let mut lock = open_lock(&path.join("run.lock"))?;
+        let lock = open_lock(&path.join("run.lock"))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let pid = driver_of(&mut lock);
+                let pid = control::driver_of(&path);
                 return Err(RuntimeError::Busy { path, pid });
             }
             Err(TryLockError::Error(error)) => {
                 return Err(RuntimeError::file("lock", path.join("run.lock"))(error));
             }
         }
-        // A help to whoever finds it locked: a full disk is no reason not to drive the run.
-        let _ = lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id()));
         let claimed = Self { path, _lock: lock };
         claimed.wait_for_workers()?;
         Ok(claimed)
@@ -86,18 +84,10 @@ pub(crate) fn journal_of(run: &Path) -> PathBuf {
     run.join("journal.db")
 }
 
-/// The process that holds a lock on this file, where it has written who it is.
-fn driver_of(lock: &mut File) -> Option<u32> {
-    let mut text = String::new();
-    lock.take(20).read_to_string(&mut text).ok()?;
-    text.parse().ok()
-}
-
 fn open_lock(path: &Path) -> Result<File, RuntimeError> {
     OpenOptions::new()
         .create(true)
         .truncate(false)
-        .read(true)
         .write(true)
         .mode(0o600)
         .open(path)
@@ -134,13 +124,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_drives_a_run_is_told_to_those_who_would() {
+    fn a_run_that_is_driven_and_takes_no_commands_yet_is_busy_all_the_same() {
         let dir = tempfile::TempDir::new().unwrap();
         let _driven = RunDir::claim(dir.path()).unwrap();
-        let error = RunDir::claim(dir.path()).unwrap_err().to_string();
-        let who = format!("process {} drives the run `", std::process::id());
-        assert!(error.starts_with(&who), "{error}");
-        std::fs::write(dir.path().join("run.lock"), "?").unwrap();
         let error = RunDir::claim(dir.path()).unwrap_err().to_string();
         assert!(error.starts_with("another process drives the run `"), "{error}");
     }

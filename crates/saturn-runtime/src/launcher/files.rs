@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
-use saturn_engine::{LaunchOrder, Purpose, TechniqueRef, Widths, Work};
+use saturn_engine::{AttemptId, LaunchOrder, Purpose, TechniqueRef, Widths, Work};
 
 use super::protocol::{AskedPool, InspectionSpec, RankLaunch, Spec};
 use super::strays;
@@ -28,16 +28,15 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The directory of an attempt.
-    pub(crate) fn attempt_dir(&self, order: &LaunchOrder) -> PathBuf {
-        let attempts = self.run_dir.join(&order.spec.dir).join("attempts");
-        attempts.join(order.attempt.to_string())
+    /// The directory of an attempt of the task whose directory within the run's is `task_dir`.
+    pub(crate) fn attempt_dir(&self, task_dir: &str, attempt: AttemptId) -> PathBuf {
+        self.run_dir.join(task_dir).join("attempts").join(attempt.to_string())
     }
 
     /// Writes the spec of an attempt into a fresh directory of its own; its ranks come back, ready to
     /// be started.
     pub(crate) fn write(&self, order: &LaunchOrder) -> Result<Vec<RankLaunch>, RuntimeError> {
-        let directory = self.attempt_dir(order);
+        let directory = self.attempt_dir(&order.spec.dir, order.attempt);
         self.disk.make_directory(&directory)?;
         let devices = self.devices(order)?;
         let spec = directory.join("spec.json");
