@@ -42,6 +42,7 @@ mod dispatch;
 mod experiment;
 mod extend;
 mod health;
+mod host_memory;
 mod idle;
 mod inspections;
 mod knowledge;
