@@ -12,7 +12,7 @@ demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--devi
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-short test test-rust test-python test-nightly fuzz fuzz-readers bench \
-  bench-solver bench-techniques bench-engine bench-profile lint format clean
+  bench-solver bench-techniques bench-engine bench-profile bench-build lint format clean
 
 help:
 	@echo 'make demo        measure, plan and train a sweep of 12 models; a second time nothing is measured'
@@ -20,7 +20,7 @@ help:
 	@echo 'make test        all tests'
 	@echo 'make test-nightly  what takes hours: more kills, more seeds, other vector instructions, busy cores'
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
-	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale, trials: an hour'
+	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale, trials, builds: an hour'
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
 	@echo 'make lint        formatter, lints, types'
 	@echo 'make format      format all code'
@@ -56,7 +56,7 @@ test-nightly: test
 	@$(bin)/python scripts/busy.py env ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=4 $(bin)/python -m pytest
 
 # Overwrite the kept pages: commit them only from a machine that does nothing else.
-bench: bench-solver bench-techniques bench-engine bench-profile
+bench: bench-solver bench-techniques bench-engine bench-profile bench-build
 
 bench-solver: setup
 	@$(bin)/python -m pip --disable-pip-version-check install --quiet ortools
@@ -66,6 +66,9 @@ bench-solver: setup
 
 bench-techniques: setup
 	@$(bin)/python benches/techniques/bench.py --pairs 10 --repetitions 2 --out docs/techniques-bench.md
+
+bench-build: setup
+	@$(bin)/python benches/build/bench.py --out docs/build-bench.md
 
 # cargo-fuzz needs flags that a stable compiler takes only when told that it may.
 FUZZ_S ?= 30

@@ -77,6 +77,8 @@ def build(task_dir: Path, parameters: int) -> None:
 def rank(task_dir: Path, parameters: int, maps: bool, line: Connection) -> None:
     """Have the model and read all of it; then say what memory that takes, while all others do."""
     task = definition(parameters)
+    line.send("up")
+    line.recv()  # all are: what they share of this program is shared by as many to the end
     before = pss_bytes()
     if maps:
         found = saved_build.read(task_dir, task.seed)
@@ -94,7 +96,7 @@ def rank(task_dir: Path, parameters: int, maps: bool, line: Connection) -> None:
 
 def host_memory(parameters: int, maps: bool) -> list[float]:
     """Host memory of all ranks together over the model's size, for each number of ranks."""
-    processes = multiprocessing.get_context("spawn")
+    processes = multiprocessing.get_context("fork")  # nothing has been computed here
     found = []
     with tempfile.TemporaryDirectory(prefix="saturn-build-") as directory:
         task_dir = Path(directory)
@@ -113,7 +115,7 @@ def host_memory(parameters: int, maps: bool) -> list[float]:
                 ranks[-1].start()
                 lines.append(line)
             answers: list[Any] = []
-            for kind in ("ready", "bytes"):
+            for kind in ("begin", "measure", "end"):
                 answers = [line.recv() for line in lines]
                 for line in lines:
                     line.send(kind)

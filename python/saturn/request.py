@@ -46,6 +46,7 @@ class Settings:
     techniques: Iterable[str] | None
     devices: int | None
     device_memory: int | str | None
+    host_memory: int | str | None
     name: str | None
     runs_dir: PathLike
     profile: PathLike | None
@@ -74,6 +75,7 @@ class Settings:
         _check_seconds("stall_s", self.stall_s)
         _check_seconds("solver_time_limit_s", self.solver_time_limit_s)
         device_memory_bytes = parse_size("device_memory", self.device_memory)
+        host_memory_bytes = parse_size("host_memory", self.host_memory)
         entries = library.select(self.techniques)
         described = {
             "version": 1,
@@ -106,6 +108,8 @@ class Settings:
             described["max_timed_steps"] = self.max_timed_steps
         if device_memory_bytes is not None:
             described["device_memory_bytes"] = device_memory_bytes
+        if host_memory_bytes is not None:
+            described["host_memory_bytes"] = host_memory_bytes
         profile = None if self.profile == NO_PROFILE else self.profile
         return CheckedSettings(entries, described, profile)
 

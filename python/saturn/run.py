@@ -23,6 +23,7 @@ def search(
     *,
     devices: int | None = None,
     device_memory: int | str | None = None,
+    host_memory: int | str | None = None,
     name: str | None = None,
     runs_dir: PathLike = "saturn_runs",
     profile: PathLike | None = None,
@@ -39,6 +40,8 @@ def search(
         devices: how many GPUs, or CPU slots where there is no GPU; all by default.
         device_memory: what each may hold, as bytes or a size such as "600MB" or "2GiB"; enforced,
             on CPU slots too. No limit but the device's own by default.
+        host_memory: what all that runs at once may be expected to take of this machine's own
+            memory; what is available when the run starts by default.
         name: the run's name, unique in `runs_dir`; made from the time by default.
         runs_dir: where the run directory goes.
         profile: what is known of tasks that perform alike and is not measured again. By default
@@ -58,6 +61,7 @@ def search(
         techniques=techniques,
         devices=devices,
         device_memory=device_memory,
+        host_memory=host_memory,
         name=name,
         runs_dir=runs_dir,
         profile=profile,
@@ -76,6 +80,7 @@ def orchestrate(
     techniques: Iterable[str] | None = None,
     devices: int | None = None,
     device_memory: int | str | None = None,
+    host_memory: int | str | None = None,
     name: str | None = None,
     runs_dir: PathLike = "saturn_runs",
     profile: PathLike | None = None,
@@ -101,6 +106,8 @@ def orchestrate(
         devices: how many GPUs, or CPU slots where there is no GPU; all by default.
         device_memory: what each may hold, as bytes or a size such as "600MB" or "2GiB"; enforced,
             on CPU slots too. No limit but the device's own by default.
+        host_memory: what all that runs at once may be expected to take of this machine's own
+            memory; what is available when the run starts by default.
         name: the run's name, unique in `runs_dir`; made from the time by default.
         runs_dir: where the run directory goes.
         profile: what is known of tasks that perform alike and is not measured again. By default
@@ -139,6 +146,7 @@ def orchestrate(
         techniques=techniques,
         devices=devices,
         device_memory=device_memory,
+        host_memory=host_memory,
         name=name,
         runs_dir=runs_dir,
         profile=profile,
@@ -163,6 +171,7 @@ def start(
     techniques: Iterable[str] | None = None,
     devices: int | None = None,
     device_memory: int | str | None = None,
+    host_memory: int | str | None = None,
     name: str | None = None,
     runs_dir: PathLike = "saturn_runs",
     profile: PathLike | None = None,
@@ -193,6 +202,7 @@ def start(
         techniques=techniques,
         devices=devices,
         device_memory=device_memory,
+        host_memory=host_memory,
         name=name,
         runs_dir=runs_dir,
         profile=profile,

@@ -182,7 +182,11 @@ def test_no_gang_is_launched_to_say_no(
         for name, lr in (("a", 0.1), ("b", 0.2))
     ]
     result = saturn.orchestrate(
-        tasks, techniques=["picky", "fsdp", "pipeline"], devices=2, name="looked-at"
+        tasks,
+        techniques=["picky", "fsdp", "pipeline"],
+        devices=2,
+        name="looked-at",
+        trial_budget="full",
     )
     assert [task.status for task in result.tasks] == ["done", "done"]
     tried = launches(result.run_dir)

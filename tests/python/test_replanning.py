@@ -89,6 +89,7 @@ def test_a_live_task_moves_from_ddp_to_fsdp_and_trains_the_same(
         1.0,
         name="moved",
         devices=2,
+        techniques=["ddp", "fsdp"],
         profile="claims.json",
         solver_time_limit_s=0.3,
         max_switches=0,

@@ -100,7 +100,8 @@ def test_a_run_that_is_killed_leaves_what_it_has_found(tmp_path: Path) -> None:
     run.resume()
     assert run.wait() == 0, run.stderr.read_text()
     without_date = [{k: v for k, v in one.items() if k != "measured_unix_s"} for one in found]
-    assert stored(home) == without_date
+    # The run that goes on may have found more.
+    assert all(one in stored(home) for one in without_date)
 
 
 def test_a_technique_s_own_text_is_one_of_its_versions(

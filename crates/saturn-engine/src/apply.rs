@@ -419,7 +419,7 @@ impl State {
         if matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped) {
             task.checkpoint_step = step;
         } else if let AttemptEnd::Failed { failure } = end
-            && failure.kind == FailureKind::Killed
+            && matches!(failure.kind, FailureKind::Killed | FailureKind::HostMemory)
             && attempt.saved_step.is_none()
         {
             task.was_killed = Some(attempt.strategy.key());

@@ -181,6 +181,8 @@ pub struct Policy {
     pub min_switch_gain: f64,
     /// Seed of the solver.
     pub seed: u64,
+    /// What all attempts together may take of the machine's own memory, bytes; `None` for no limit.
+    pub host_memory_bytes: Option<u64>,
 }
 
 impl Default for Policy {
@@ -203,6 +205,7 @@ impl Default for Policy {
             // Runtimes are estimates: a switch that gains less is more likely noise than time.
             min_switch_gain: 0.02,
             seed: 0,
+            host_memory_bytes: None,
         }
     }
 }

@@ -47,8 +47,10 @@ impl Engine {
         }
         if self.are_at_hand(&place.gang) && self.queues.is_first(&self.state, index) {
             let strategy = Strategy::clone(&place.strategy);
-            let gang = (place.gang.clone(), place.until_step);
-            self.launch(task, Purpose::Train, strategy, gang, now_s);
+            if self.may_take_host_memory(task, &strategy, &place.gang) {
+                let gang = (place.gang.clone(), place.until_step);
+                self.launch(task, Purpose::Train, strategy, gang, now_s);
+            }
         }
     }
 

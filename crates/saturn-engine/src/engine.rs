@@ -55,6 +55,8 @@ pub struct Engine {
     pub(crate) widest: Vec<(String, u32)>,
     /// Under which strategy a task was killed from outside the time before last.
     pub(crate) was_killed: BTreeMap<TaskId, StrategyKey>,
+    /// Devices whose next task waits for host memory.
+    pub(crate) short_of_host_memory: BTreeSet<DeviceId>,
     decision: Decision,
 }
 
@@ -88,6 +90,7 @@ impl Engine {
             may_be_hopeless: state.task_ids().collect(),
             widest: state.widest.clone(),
             was_killed: BTreeMap::new(),
+            short_of_host_memory: BTreeSet::new(),
             decision: Decision::default(),
             state,
         };

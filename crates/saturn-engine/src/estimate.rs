@@ -42,11 +42,13 @@ impl State {
         })
     }
 
-    /// Whether a task may run under a strategy, as far as its own wishes and failures go.
+    /// Whether a task may run under a strategy, as far as its own wishes and failures go,
+    /// and the machine's own memory.
     pub(crate) fn may_run(&self, task: TaskId, key: &TrialKey) -> bool {
         let state = self.task(task);
         state.spec.allows_key(&key.strategy)
             && !state.excluded.iter().any(|(excluded, _)| *excluded == key.strategy)
+            && self.why_too_large_for_host(state.group, key).is_none()
     }
 
     /// Seconds a step of a task under a strategy on a type of device; `None` where it was never

@@ -15,7 +15,7 @@ use crate::record::Purpose;
 pub enum FailureKind {
     /// The task's own functions raised, or gave what they must not.
     Task,
-    /// Memory ran out.
+    /// A device's memory ran out.
     OutOfMemory,
     /// Another rank went away: an echo, never the cause.
     PeerLost,
@@ -23,9 +23,11 @@ pub enum FailureKind {
     NotApplicable,
     /// The process ended without a word.
     Died,
-    /// The process was killed by signal 9 that Saturn did not send: by the kernel where memory has
-    /// run out, or by a person.
+    /// The process was killed by signal 9 that Saturn did not send: by a person, or by the kernel.
     Killed,
+    /// The kernel killed the process because the machine's own memory ran out, which says nothing of
+    /// its device's.
+    HostMemory,
     /// The machine or Saturn failed under it, not the task.
     Machine,
     /// Nothing was heard for longer than the policy allows.

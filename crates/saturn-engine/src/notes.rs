@@ -25,6 +25,7 @@ impl Engine {
             self.was_killed.remove(&task);
         }
         self.trials_changed = true;
+        self.note_host_memory();
     }
 
     pub(crate) fn note(&mut self, record: &Record) {

@@ -3,7 +3,8 @@
 //! - The first failure of any rank kills its whole gang. One that is only an echo of another's
 //!   ([`FailureKind::PeerLost`]) does so after a moment, in which the cause may be heard.
 //! - A strategy that ran out of memory, or that its technique refuses, or that was killed from outside
-//!   twice in a row, is excluded for that task, and a new plan is made.
+//!   or by the kernel for the machine's memory twice in a row, is excluded for that task, and a new plan
+//!   is made.
 //! - What the task's own functions raise is not retried, unless the attempt had trained some steps:
 //!   then it may be the data's or the machine's whim.
 //! - A full disk is nobody's failure: the task waits until there is space.
@@ -178,7 +179,7 @@ impl Engine {
                 self.commit(Record::Excluded { task, key, reason }, now_s);
             }
             // Once may be a person or a passing shortage; twice is the strategy.
-            FailureKind::Killed if was_killed_before => {
+            FailureKind::Killed | FailureKind::HostMemory if was_killed_before => {
                 let reason = failure.error.clone();
                 self.commit(Record::Excluded { task, key, reason }, now_s);
             }
@@ -277,7 +278,11 @@ impl Engine {
                     }
                     error.clone()
                 }
-                Some(TrialOutcome::Measured { .. }) | None => continue,
+                None => match self.state.why_too_large_for_host(state.group, key) {
+                    Some(reason) => reason,
+                    None => continue,
+                },
+                Some(TrialOutcome::Measured { .. }) => continue,
             };
             let strategy = format!("{}×{}", key.strategy.technique, key.strategy.gpus);
             reasons.entry(reason).or_default().push(strategy);

@@ -50,8 +50,11 @@ impl Engine {
                 .cloned()
                 .collect();
             for (group, technique) in open {
+                let key = trial_key(&technique, gpus, &gpu_type);
+                if !self.state.has_host_memory_for(group, &key) {
+                    continue; // it is looked at again when something ends
+                }
                 if let Some(gang) = rooms.take(&gpu_type, gpus) {
-                    let key = trial_key(&technique, gpus, &gpu_type);
                     let strategy = &self.state.groups[group].trials[&key].strategy;
                     let strategy = Strategy::clone(strategy);
                     if let Some(task) = self.subject(group, &key.strategy, now_s) {
@@ -149,6 +152,7 @@ impl Engine {
         let may_be_chance = matches!(
             failure.kind,
             FailureKind::Killed
+                | FailureKind::HostMemory
                 | FailureKind::Machine
                 | FailureKind::PeerLost
                 | FailureKind::Stalled
@@ -158,9 +162,7 @@ impl Engine {
             return;
         }
         let outcome = match failure.kind {
-            FailureKind::OutOfMemory | FailureKind::Killed => {
-                TrialOutcome::OutOfMemory { detail: failure.error }
-            }
+            FailureKind::OutOfMemory => TrialOutcome::OutOfMemory { detail: failure.error },
             FailureKind::NotApplicable => TrialOutcome::NotApplicable { reason: failure.error },
             _ => TrialOutcome::Failed { error: failure.error, traceback: failure.traceback },
         };
@@ -293,7 +295,7 @@ impl Attempt {
     /// What a rank's death without a word means.
     pub(crate) fn died(rank: u32, code: i32, last_words: String) -> RankFailure {
         let (kind, error) = if code == -SIGKILL {
-            let error = "killed by signal 9, as the kernel does when memory runs out".to_owned();
+            let error = "killed by signal 9, which Saturn did not send".to_owned();
             (FailureKind::Killed, error)
         } else if let Some(words) =
             OUT_OF_MEMORY_WORDS.into_iter().find(|words| code < 0 && last_words.contains(words))

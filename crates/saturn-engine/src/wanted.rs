@@ -211,7 +211,9 @@ impl State {
 
     fn open_trial(&mut self, group: usize, key: &TrialKey) {
         let trial = self.groups[group].trials.get(key);
-        if trial.is_some_and(|trial| trial.outcome.is_none() && trial.attempt.is_none()) {
+        if trial.is_some_and(|trial| trial.outcome.is_none() && trial.attempt.is_none())
+            && self.why_too_large_for_host(group, key).is_none()
+        {
             let place = (key.gpu_type.clone(), Reverse(key.strategy.gpus));
             let open = self.open_trials.entry(place).or_default();
             open.insert((group, key.strategy.technique.clone()));

@@ -37,9 +37,13 @@ use crate::bell::Bell;
 use crate::devices::Pool;
 use crate::disk::Disk;
 use crate::error::{RuntimeError, with_causes};
+use crate::host_memory::OomKills;
 use crate::request::LaunchSettings;
 use crate::run_dir::RunDir;
 
+/// What is said of a rank that the kernel killed for want of the machine's memory.
+const OUT_OF_HOST_MEMORY: &str =
+    "the kernel killed it because the machine's own memory ran out (not its device's)";
 /// Inputs that are taken in before ends are looked for.
 const MAX_INPUTS: usize = 64;
 /// How long processes of the run may take to end when it has.
@@ -57,6 +61,7 @@ pub(crate) struct LocalLauncher {
     /// The directory of each task's newest training attempt that ended well.
     newest: BTreeMap<TaskId, PathBuf>,
     news: VecDeque<News>,
+    oom_kills: OomKills,
     inputs: Receiver<Input>,
     _socket: RankSocket,
 }
@@ -113,6 +118,7 @@ impl LocalLauncher {
             attempts: BTreeMap::new(),
             newest: BTreeMap::new(),
             news: VecDeque::new(),
+            oom_kills: OomKills::from_now(),
             inputs,
             _socket: socket,
         })
@@ -205,6 +211,15 @@ impl LocalLauncher {
         for (attempt, rank, code) in ranks {
             let directory = self.attempts.get(&attempt).map(|attempt| &attempt.directory);
             let last_words = directory.map(|path| last_words(path, rank)).unwrap_or_default();
+            if code == -9 && self.oom_kills.take_one() {
+                // Of a gang that was told to die anyway the engine doesn't believe it.
+                let report = RankReport::Failed {
+                    kind: FailureKind::HostMemory,
+                    error: OUT_OF_HOST_MEMORY.to_owned(),
+                    traceback: last_words.clone(),
+                };
+                self.news.push_back(News::Event(Event::Reported { attempt, rank, report }));
+            }
             let event = Event::RankExited { attempt, rank, code, last_words };
             self.news.push_back(News::Event(event));
         }
@@ -218,6 +233,9 @@ impl Launcher for LocalLauncher {
 
     fn launch(&mut self, order: LaunchOrder) -> Result<(), LaunchError> {
         let attempt = order.attempt;
+        if self.attempts.is_empty() {
+            self.oom_kills.forget();
+        }
         let launches = self.place.write(&order).map_err(|error| LaunchError {
             kind: if error.is_disk_full() { FailureKind::NoSpace } else { FailureKind::Machine },
             error: with_causes(&error),

@@ -28,6 +28,7 @@ mod disk;
 mod driver;
 mod error;
 mod followers;
+mod host_memory;
 mod journal;
 mod launcher;
 mod reports;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::devices::Pool;
 use crate::disk::Disk;
 use crate::error::RuntimeError;
+use crate::host_memory;
 use crate::store::{Platform, Shelf, StoreSettings};
 
 /// A run to start: version 1 of the request that `saturn.search` and `saturn.orchestrate` make.
@@ -48,6 +49,10 @@ pub struct RunRequest {
     /// What each device may hold.
     #[serde(default)]
     device_memory_bytes: Option<u64>,
+    /// What all attempts together may take of the machine's own memory; what is available where
+    /// absent.
+    #[serde(default)]
+    host_memory_bytes: Option<u64>,
     warmup_steps: u32,
     timed_steps: u32,
     /// At most how many steps a trial times; the default where absent.
@@ -146,6 +151,9 @@ impl RunRequest {
         if request.device_memory_bytes == Some(0) {
             return Err(malformed("`device_memory_bytes` is 0; it must be positive".to_owned()));
         }
+        if request.host_memory_bytes == Some(0) {
+            return Err(malformed("`host_memory_bytes` is 0; it must be positive".to_owned()));
+        }
         check_tasks(&mut request.tasks, request.device_memory_bytes).map_err(malformed)?;
         Ok(request)
     }
@@ -170,6 +178,7 @@ impl RunRequest {
                 .unwrap_or(defaults.max_timed_steps)
                 .max(self.timed_steps),
             trial_budget: self.trial_budget,
+            host_memory_bytes: self.host_memory_bytes.or_else(host_memory::available_bytes),
             stall_s: self.stall_s.unwrap_or(defaults.stall_s),
             kill_grace_s: self.kill_grace_s.unwrap_or(defaults.kill_grace_s),
             ..defaults

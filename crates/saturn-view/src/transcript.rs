@@ -11,7 +11,7 @@ mod pool;
 mod training;
 mod trials;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::names::escape_terminal;
 use saturn_engine::{Record, State, TaskId};
@@ -40,6 +40,8 @@ pub struct Transcript {
     width: usize,
     /// Failures whose tracebacks were shown: group of the task, and the traceback.
     shown: BTreeSet<(usize, String)>,
+    /// Seconds a step that were told of what trains, by group, strategy and type of device.
+    told_paces: BTreeMap<(String, String, String), f64>,
     /// The next plan is to be shown whole.
     show_plan: bool,
     /// It was told that the plan in force was kept though another would end sooner.
@@ -57,6 +59,7 @@ impl Transcript {
             paint,
             width,
             shown: BTreeSet::new(),
+            told_paces: BTreeMap::new(),
             show_plan: true,
             is_kept_told: false,
             arrivals: None,

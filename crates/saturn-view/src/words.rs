@@ -170,6 +170,7 @@ pub fn failure_kind(kind: FailureKind) -> &'static str {
         FailureKind::NotApplicable => "not applicable",
         FailureKind::Died => "the process died",
         FailureKind::Killed => "killed",
+        FailureKind::HostMemory => "out of host memory",
         FailureKind::Machine => "not the task's fault",
         FailureKind::Stalled => "hung",
         FailureKind::NoSpace => "no space on the disk",

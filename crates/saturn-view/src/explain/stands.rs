@@ -56,7 +56,10 @@ fn ended(state: &State, history: &History, task: TaskId, end: &TaskEnd) -> Reaso
                 // Its last strategy was excluded, and none is left; or none could ever run it.
                 None
                 | Some(
-                    FailureKind::OutOfMemory | FailureKind::NotApplicable | FailureKind::Killed,
+                    FailureKind::OutOfMemory
+                    | FailureKind::NotApplicable
+                    | FailureKind::Killed
+                    | FailureKind::HostMemory,
                 ) => (Code::FailedNoStrategy, String::new()),
                 Some(FailureKind::Task) => (Code::FailedOwnCode, " in its own code".to_owned()),
                 Some(kind) => {

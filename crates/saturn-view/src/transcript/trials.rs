@@ -10,6 +10,9 @@ use crate::text::{pad, width};
 use crate::units::{count, duration, step_time};
 use crate::words;
 
+/// Share by which what training says of a strategy must move to be told again.
+const NEWS: f64 = 0.1;
+
 impl Transcript {
     pub(super) fn tried(
         &mut self,
@@ -80,8 +83,9 @@ impl Transcript {
     }
 
     /// What training has shown of a strategy, in place of what is counted on.
+    /// What training says of a strategy, where that is new: the figure moves a little all the time.
     pub(super) fn observed(
-        &self,
+        &mut self,
         state: &State,
         (group, gpu_type): (&str, &str),
         strategy: &Strategy,
@@ -92,6 +96,13 @@ impl Transcript {
         let Some(task) = group.and_then(|group| group.tasks.first().copied()) else {
             return Vec::new();
         };
+        let shown = words::strategy(strategy);
+        let of =
+            (group.map_or_else(String::new, |one| one.key.clone()), shown, gpu_type.to_owned());
+        if self.told_paces.get(&of).is_some_and(|told_s| (step_s / told_s - 1.0).abs() < NEWS) {
+            return Vec::new();
+        }
+        self.told_paces.insert(of, step_s);
         let text = format!(
             "{}  {}{}  {}, by its own steps",
             self.name(state, task),

@@ -1,0 +1,143 @@
+//! Host memory: what runs together must fit the machine's, beside its devices'.
+//!
+//! What a strategy takes is worked out from the look at the model. Its weights are there once,
+//! however many ranks map them. On CPU slots each rank's part of the training state is host memory
+//! too; beside GPUs, whatever of that state the devices don't hold. So these are expectations, and a
+//! trial's measurement counts where there is one. Of a model that was not looked at nothing is known,
+//! and it is let through.
+//!
+//! A strategy that can't fit an idle machine is not tried and not planned with; but that is judged by
+//! lower bounds alone. Others wait until enough is free. Whatever is alone is let through, so that
+//! nothing waits for ever.
+
+use saturn_core::{Finding, Gang, Inspection, Strategy, TrialOutcome};
+
+use crate::config::DeviceKind;
+use crate::engine::Engine;
+use crate::ids::{DeviceId, TaskId, devices};
+use crate::record::Purpose;
+use crate::state::{Attempt, State, TrialKey};
+
+impl State {
+    /// Why a strategy of a group can't run on this machine, whatever else does; `None` where it may.
+    pub(crate) fn why_too_large_for_host(&self, group: usize, key: &TrialKey) -> Option<String> {
+        let total = self.config.policy.host_memory_bytes?;
+        let found = self.groups[group].inspection.found.as_ref()?;
+        let least = match self.config.device_kind {
+            DeviceKind::Cuda => found.parameter_bytes,
+            DeviceKind::Cpu => {
+                let on_slots = least_on_devices(found, key).unwrap_or(0);
+                found.parameter_bytes.max(on_slots)
+            }
+        };
+        (least > total).then(|| {
+            format!(
+                "it needs at least {} of host memory, and there is {} (host_memory)",
+                size_text(least),
+                size_text(total)
+            )
+        })
+    }
+
+    /// Bytes of host memory that a strategy of a group is expected to take.
+    fn host_bytes(&self, group: usize, key: &TrialKey) -> u64 {
+        let group = &self.groups[group];
+        let Some(found) = &group.inspection.found else { return 0 };
+        let on_devices = least_on_devices(found, key);
+        let beside = match self.config.device_kind {
+            DeviceKind::Cuda => {
+                on_devices.map_or(0, |held| training_state_bytes(found).saturating_sub(held))
+            }
+            DeviceKind::Cpu => {
+                let outcome = group.trials.get(key).and_then(|trial| trial.outcome.as_ref());
+                let measured = match outcome {
+                    Some(TrialOutcome::Measured { peak_memory_bytes, .. }) => {
+                        peak_memory_bytes.saturating_mul(u64::from(key.strategy.gpus))
+                    }
+                    _ => 0,
+                };
+                measured.max(on_devices.unwrap_or(0))
+            }
+        };
+        found.parameter_bytes.max(beside)
+    }
+
+    /// Bytes of host memory that an attempt is expected to take.
+    fn host_bytes_of(&self, attempt: &Attempt) -> u64 {
+        if attempt.purpose == Purpose::Inspection {
+            return 0;
+        }
+        let gpu_type = self.gang_type(&attempt.gang).to_owned();
+        let key = TrialKey { strategy: attempt.strategy.key(), gpu_type };
+        self.host_bytes(self.task(attempt.task).group, &key)
+    }
+
+    /// Whether a strategy of a group may start, as far as host memory goes.
+    pub(crate) fn has_host_memory_for(&self, group: usize, key: &TrialKey) -> bool {
+        let Some(total) = self.config.policy.host_memory_bytes else { return true };
+        let needed = self.host_bytes(group, key);
+        let taken: u64 = self.attempts.values().map(|attempt| self.host_bytes_of(attempt)).sum();
+        taken == 0 || taken.saturating_add(needed) <= total
+    }
+}
+
+impl Engine {
+    /// Whether there is host memory for a task to train so. Where there is not, its devices are looked
+    /// at again when something ends.
+    pub(crate) fn may_take_host_memory(
+        &mut self,
+        task: TaskId,
+        strategy: &Strategy,
+        gang: &Gang,
+    ) -> bool {
+        let gpu_type = self.state.gang_type(gang).to_owned();
+        let key = TrialKey { strategy: strategy.key(), gpu_type };
+        let may = self.state.has_host_memory_for(self.state.task(task).group, &key);
+        if !may {
+            self.short_of_host_memory.extend(devices(gang));
+        }
+        may
+    }
+
+    /// An attempt has ended: what waited for host memory may start.
+    pub(crate) fn note_host_memory(&mut self) {
+        let waiting: Vec<DeviceId> =
+            std::mem::take(&mut self.short_of_host_memory).into_iter().collect();
+        for device in waiting {
+            self.queues.touch(device);
+        }
+    }
+}
+
+/// What all devices of a strategy hold at least, together.
+fn least_on_devices(found: &Inspection, key: &TrialKey) -> Option<u64> {
+    let mut of_it = found
+        .verdicts
+        .iter()
+        .filter(|one| one.gpu_type == key.gpu_type && one.strategy() == key.strategy);
+    match of_it.next()?.finding {
+        Finding::CanRun { least_memory_bytes, .. } => {
+            least_memory_bytes.map(|least| least.saturating_mul(u64::from(key.strategy.gpus)))
+        }
+        Finding::NotApplicable { .. } | Finding::OutOfMemory { .. } => None,
+    }
+}
+
+/// Parameters, gradients and optimizer state, wherever they are.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes to a few digits, never negative"
+)]
+fn training_state_bytes(found: &Inspection) -> u64 {
+    let trained = found.trainable_bytes as f64 * (1.0 + found.optimizer_state_ratio.max(0.0));
+    found.parameter_bytes.saturating_add(trained as u64)
+}
+
+/// A size in words: in decimal units, as the Python face writes them.
+#[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+fn size_text(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    if bytes < 1e9 { format!("{:.0} MB", bytes / 1e6) } else { format!("{:.1} GB", bytes / 1e9) }
+}

@@ -1,0 +1,137 @@
+//! The machine's own memory: how much there is for a run, and when the kernel killed for want of it.
+//!
+//! Read from `/proc` and from the control groups (version 2) that this process is in; where these are
+//! not to be read, nothing is known, and nothing is limited by it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What a new run may take, bytes: what is available now, or what its control groups still allow.
+pub(crate) fn available_bytes() -> Option<u64> {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text));
+    let groups = control_groups();
+    let allowed = groups.iter().filter_map(|group| allowed_by(group));
+    allowed.chain(machine).min()
+}
+
+/// Counts the processes that the kernel killed for want of memory, to tell which of those that died
+/// were.
+#[derive(Debug)]
+pub(crate) struct OomKills {
+    sources: Vec<PathBuf>,
+    /// Kills that are accounted for.
+    seen: u64,
+}
+
+impl OomKills {
+    /// Counts from now on.
+    pub(crate) fn from_now() -> Self {
+        let groups = control_groups();
+        let events = groups.iter().map(|group| group.join("memory.events"));
+        let sources = events.chain([PathBuf::from("/proc/vmstat")]).collect();
+        Self::reading(sources)
+    }
+
+    fn reading(sources: Vec<PathBuf>) -> Self {
+        let mut kills = Self { sources, seen: 0 };
+        kills.seen = kills.count();
+        kills
+    }
+
+    /// Whether there was a kill that no death is accounted to; it is accounted to one now.
+    pub(crate) fn take_one(&mut self) -> bool {
+        let is_new = self.count() > self.seen;
+        self.seen += u64::from(is_new);
+        is_new
+    }
+
+    /// A gang starts: what was killed before it was none of its.
+    pub(crate) fn forget(&mut self) {
+        self.seen = self.count();
+    }
+
+    /// The kernel counts a kill for the machine and for each control group above the process: the
+    /// largest count has them all.
+    fn count(&self) -> u64 {
+        let texts = self.sources.iter().filter_map(|source| fs::read_to_string(source).ok());
+        texts.filter_map(|text| value_of(&text, "oom_kill")).max().unwrap_or(0)
+    }
+}
+
+/// The control groups of this process, the innermost first.
+fn control_groups() -> Vec<PathBuf> {
+    let Ok(text) = fs::read_to_string("/proc/self/cgroup") else { return Vec::new() };
+    let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::/")) else {
+        return Vec::new();
+    };
+    let root = Path::new("/sys/fs/cgroup");
+    Path::new(path).ancestors().map(|group| root.join(group)).collect()
+}
+
+/// What a control group leaves, bytes; `None` where it limits nothing. Pages of files that it holds
+/// can be dropped, and don't count.
+fn allowed_by(group: &Path) -> Option<u64> {
+    let number = |name: &str| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
+    let limit = number("memory.max")?;
+    let used = number("memory.current").unwrap_or(0);
+    let files = fs::read_to_string(group.join("memory.stat")).ok();
+    let files = files.and_then(|text| value_of(&text, "file")).unwrap_or(0);
+    Some(limit.saturating_sub(used.saturating_sub(files)))
+}
+
+fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The number after a name at the beginning of a line.
+fn value_of(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn what_is_available_is_read_as_the_kernel_writes_it() {
+        let text = "MemTotal:       24576000 kB\nMemAvailable:   20480000 kB\nBuffers: 1 kB\n";
+        assert_eq!(available(text), Some(20_480_000 * 1024));
+        assert_eq!(available("MemTotal: 1 kB\n"), None);
+        assert!(available_bytes().is_some_and(|bytes| bytes > 1 << 20));
+    }
+
+    #[test]
+    fn a_control_group_leaves_its_limit_less_what_cannot_be_dropped() {
+        let group = TempDir::new().unwrap();
+        assert_eq!(allowed_by(group.path()), None);
+        fs::write(group.path().join("memory.max"), "max\n").unwrap();
+        assert_eq!(allowed_by(group.path()), None);
+        fs::write(group.path().join("memory.max"), "1000\n").unwrap();
+        fs::write(group.path().join("memory.current"), "700\n").unwrap();
+        fs::write(group.path().join("memory.stat"), "anon 300\nfile 400\nfile_mapped 7\n").unwrap();
+        assert_eq!(allowed_by(group.path()), Some(700));
+    }
+
+    #[test]
+    fn each_kill_is_accounted_to_one_death() {
+        let directory = TempDir::new().unwrap();
+        let (group, machine) = (directory.path().join("events"), directory.path().join("vmstat"));
+        let write = |in_group: u32, in_all: u32| {
+            fs::write(&group, format!("oom 9\noom_kill {in_group}\noom_group_kill 0\n")).unwrap();
+            fs::write(&machine, format!("pgfault 3\noom_kill {in_all}\n")).unwrap();
+        };
+        write(0, 4);
+        let mut kills = OomKills::reading(vec![group.clone(), machine.clone()]);
+        assert!(!kills.take_one(), "those were before");
+        write(2, 6);
+        assert!(kills.take_one() && kills.take_one());
+        assert!(!kills.take_one());
+        write(3, 7);
+        kills.forget();
+        assert!(!kills.take_one());
+        assert!(!OomKills::reading(vec![directory.path().join("none")]).take_one());
+    }
+}
