@@ -27,6 +27,7 @@ sys.path[:0] = [
     str(REPOSITORY / "benches" / "techniques"),
 ]
 
+import cloudpickle  # type: ignore[import-untyped]  # noqa: E402
 import switch  # noqa: E402
 import torch  # noqa: E402
 from harness import Runtime, Warm, runtime  # noqa: E402
@@ -34,6 +35,9 @@ from saturn.definition import TaskDefinition  # noqa: E402
 from saturn.training import saved_build  # noqa: E402
 from saturn.training.saved_build import Built  # noqa: E402
 from saturn.training.stepper import build_model  # noqa: E402
+
+# Workers don't find it by its name.
+cloudpickle.register_pickle_by_value(switch)
 
 RANKS = (1, 2, 4)
 WIDTH = 2048
@@ -188,6 +192,7 @@ def main() -> None:
     options = parser.parse_args()
     begun, load = time.perf_counter(), os.getloadavg()[0]
     memory = [host_memory(options.parameters, maps) for maps in (True, False)]
+    print(f"host memory over model size: {memory}", file=sys.stderr)
     seconds = [first_steps(options.repetitions, maps) for maps in (True, False)]
     in_memory = [
         (str(ranks), f"{one:.2f}", f"{other:.2f}")
