@@ -212,6 +212,7 @@ impl Bug {
                             timed_steps,
                             relative_error,
                             warmup_s,
+                            variation,
                             batches_per_epoch,
                         },
                 },
@@ -224,6 +225,7 @@ impl Bug {
                     timed_steps,
                     relative_error,
                     warmup_s,
+                    variation,
                     batches_per_epoch,
                 };
                 RankReport::Trial { knobs, outcome }

@@ -56,6 +56,9 @@ class Timing:
     num_timed: int
     #: Seconds that a launch's first steps take beyond what later ones do; None without warm-up.
     warmup_s: float | None
+    #: Standard deviation of the task's steps from one another, as a part of `step`; None where only
+    #: so many steps were to be timed.
+    variation: float | None
 
 
 class StepTimer:
@@ -85,14 +88,20 @@ class StepTimer:
             self._step(pieces, self._warmup)
         for _ in range(limits.least):
             self._step(pieces, timed)
-        mean_size = self._mean_size(pieces) if limits.most > limits.least else None
+        sizes = self._look(pieces) if limits.most > limits.least else None
+        mean_size = None if sizes is None else fmean(sizes)
         while (
             timed.at(mean_size).relative_error > KNOWN_TO
             and len(timed.seconds) < limits.most
             and timed.total_s < _BUDGET_S
         ):
             self._step(pieces, timed)
-        return Timing(timed.at(mean_size), len(timed.seconds), self._warmup_s())
+        return Timing(
+            timed.at(mean_size),
+            len(timed.seconds),
+            self._warmup_s(),
+            None if sizes is None else timed.variation(sizes),
+        )
 
     def _step(self, pieces: Iterator[Sequence[Slice]], into: StepTimes) -> None:
         """One step; to fetch its batches is part of it."""
@@ -108,8 +117,8 @@ class StepTimer:
         agreed_s, size = self._gang.sum([own_s, size_of(of_step)])
         into.add(agreed_s, size)
 
-    def _mean_size(self, pieces: Iterator[Sequence[Slice]]) -> float:
-        """Mean size of the task's steps, by all that differ or as many as can be fetched soon."""
+    def _look(self, pieces: Iterator[Sequence[Slice]]) -> list[float]:
+        """Sizes of the task's steps: of all that differ, or as many as can be fetched soon."""
         sizes = [*self._warmup.sizes, *self._timed.sizes]
         different = self._stepper.different_steps
         most = _LOOKED_AT_STEPS if different is None else min(_LOOKED_AT_STEPS, different)
@@ -124,7 +133,7 @@ class StepTimer:
         unseen = [math.nan] * (_LOOKED_AT_STEPS - len(own))
         sizes += takewhile(math.isfinite, self._gang.sum([*own, *unseen]))
         # What was stepped through twice counts once.
-        return fmean(sizes[:most])
+        return sizes[:most]
 
     def _warmup_s(self) -> float | None:
         if not self._warmup.seconds:
