@@ -1,13 +1,14 @@
 """What two tasks that train side by side on a CPU core each cost each other; prints markdown.
 
-usage: neighbours.py [--seconds S] [--rounds N]
+usage: neighbours.py [--seconds S] [--rounds N] [--clock wall|cpu]
 
 Each process is pinned to one core and computes with one thread, as a CPU slot does. In every round
 a model trains alone and then beside each neighbour, so that what else the machine does hits both
 alike; a figure is the median over rounds of the slow-down within a round. Neighbours share memory
 bandwidth and the last cache; one of them does nothing but write checkpoints to the disk. Read it on
 a machine that does nothing else: the last column says how much a round without any neighbour
-differs from itself.
+differs from itself. Where others use the machine too, `--clock cpu` counts processor time alone:
+what memory costs is in it, waiting for a core or a disk is not.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def saving() -> Callable[[], None]:
     return step
 
 
-def serve(kind: str, core: int) -> None:
+def serve(kind: str, core: int, clock: Callable[[], float]) -> None:
     """For each number of seconds on standard input: step so long, and print the median step."""
     os.sched_setaffinity(0, {core})
     if kind == SAVES:
@@ -92,17 +93,17 @@ def serve(kind: str, core: int) -> None:
         seconds: list[float] = []
         until = time.perf_counter() + float(line)
         while time.perf_counter() < until or not seconds:
-            began = time.perf_counter()
+            began = clock()
             step()
-            seconds.append(time.perf_counter() - began)
+            seconds.append(clock() - began)
         print(statistics.median(seconds), flush=True)
 
 
 class Trainer:
     """A process that trains on one core whenever it is told to."""
 
-    def __init__(self, kind: str, core: int) -> None:
-        command = [sys.executable, __file__, "--serve", kind, str(core)]
+    def __init__(self, kind: str, core: int, clock: str) -> None:
+        command = [sys.executable, __file__, "--serve", kind, str(core), "--clock", clock]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -160,10 +161,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is repeated")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="what is counted")
     parser.add_argument("--serve", nargs=2, metavar=("KIND", "CORE"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve is not None:
-        serve(args.serve[0], int(args.serve[1]))
+        clock = time.perf_counter if args.clock == "wall" else time.process_time
+        serve(args.serve[0], int(args.serve[1]), clock)
         return
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
@@ -171,14 +174,14 @@ def main() -> None:
     print("## What neighbours cost each other\n")
     print(
         f"What a step takes beside a neighbour on another core, over what it takes alone: median "
-        f"(least … most) of {args.rounds} rounds of {args.seconds:g} s each. `saves` writes and "
-        f"syncs {SAVED_BYTES // 10**6} MB over and over.\n"
+        f"(least … most) of {args.rounds} rounds of {args.seconds:g} s each, {args.clock} time. "
+        f"`saves` writes and syncs {SAVED_BYTES // 10**6} MB over and over.\n"
     )
     for kind, what in MODELS.items():
         print(f"- `{kind}`: {what}")
     # Whoever is not told to train waits, and takes nothing.
-    own = {kind: Trainer(kind, cores[0]) for kind in MODELS}
-    neighbours = {kind: Trainer(kind, cores[1]) for kind in [*MODELS, SAVES]}
+    own = {kind: Trainer(kind, cores[0], args.clock) for kind in MODELS}
+    neighbours = {kind: Trainer(kind, cores[1], args.clock) for kind in [*MODELS, SAVES]}
     names = " | ".join(f"beside `{name}`" for name in neighbours)
     print(f"\n| model | {names} | alone again |")
     print("|---" * (len(neighbours) + 2) + "|", flush=True)

@@ -77,6 +77,16 @@ def test_what_was_timed_at_one_size_says_little_of_another() -> None:
     assert 1.0 < twice.step_s < 2.0 and twice.relative_error > 0.1
 
 
+def test_steps_vary_by_chance_and_by_size_but_not_by_what_stands_out() -> None:
+    rng = random.Random(4)
+    steady = times_of([(rng.gauss(1.0, 0.05), 50) for _ in range(25)])
+    assert steady.variation([50.0] * 9) == pytest.approx(0.05, rel=0.4)
+    sizes = [20.0, 40.0, 60.0, 80.0]
+    padded = times_of([(0.5 + 0.01 * size, size) for size in sizes] + [(30.0, 50)])
+    expected = 0.01 * statistics.pstdev(sizes) / 1.0
+    assert padded.variation(sizes) == pytest.approx(expected, rel=0.05)
+
+
 def test_cost_never_falls_with_size() -> None:
     times = times_of([(1.0, 10), (0.9, 20), (0.8, 30)])
     assert times.at(200).step_s == pytest.approx(0.9)

@@ -80,6 +80,10 @@ pub enum TrialOutcome {
         /// compilation), where that was measured: no part of `setup_s`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         warmup_s: Option<f64>,
+        /// Standard deviation of the task's steps from one another, as a part of `step_s`, where that
+        /// is known: by it so and so many steps of training tell more or less.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        variation: Option<f64>,
         /// Batches in one pass over the task's loader, where it has a length.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         batches_per_epoch: Option<u64>,
@@ -192,6 +196,7 @@ impl Profile {
                 timed_steps,
                 relative_error,
                 warmup_s,
+                variation,
                 ..
             } = trial.outcome
             {
@@ -200,6 +205,7 @@ impl Profile {
                 number::check_cost(|| at("checkpoint_s"), checkpoint_s.unwrap_or(0.0))?;
                 number::check_cost(|| at("relative_error"), relative_error.unwrap_or(0.0))?;
                 number::check_cost(|| at("warmup_s"), warmup_s.unwrap_or(0.0))?;
+                number::check_cost(|| at("variation"), variation.unwrap_or(0.0))?;
                 if timed_steps == 0 {
                     return Err(ProblemError::Value {
                         at: at("timed_steps"),
@@ -261,6 +267,7 @@ struct TrialFile {
     timed_steps: Option<u32>,
     relative_error: Option<f64>,
     warmup_s: Option<f64>,
+    variation: Option<f64>,
     batches_per_epoch: Option<u64>,
     reason: Option<String>,
     detail: Option<String>,
@@ -302,6 +309,7 @@ impl TrialFile {
             ("timed_steps", OutcomeFile::Measured, self.timed_steps.is_some()),
             ("relative_error", OutcomeFile::Measured, self.relative_error.is_some()),
             ("warmup_s", OutcomeFile::Measured, self.warmup_s.is_some()),
+            ("variation", OutcomeFile::Measured, self.variation.is_some()),
             ("batches_per_epoch", OutcomeFile::Measured, self.batches_per_epoch.is_some()),
             ("reason", OutcomeFile::NotApplicable, self.reason.is_some()),
             ("detail", OutcomeFile::OutOfMemory, self.detail.is_some()),
@@ -333,6 +341,7 @@ impl TrialFile {
                 timed_steps: self.timed_steps.ok_or_else(|| missing("timed_steps"))?,
                 relative_error: self.relative_error,
                 warmup_s: self.warmup_s,
+                variation: self.variation,
                 batches_per_epoch: self.batches_per_epoch,
             },
             OutcomeFile::NotApplicable => TrialOutcome::NotApplicable {

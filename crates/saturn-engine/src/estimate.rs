@@ -21,6 +21,10 @@ const AT_END: f64 = 1e-7;
 /// An attempt shorter than this says too little about its speed, steps.
 pub(crate) const MIN_STEPS_TO_CORRECT: u64 = 10;
 
+/// What training is off by from what was known of a strategy before, beside that one's own error:
+/// standard deviation, as a part.
+const DEPARTURE_SD: f64 = 0.1;
+
 /// A strategy that a task may run under, on one type of device.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice<'a> {
@@ -72,7 +76,7 @@ impl State {
             Some((
                 attempt.strategy.as_ref(),
                 self.gang_type(&attempt.gang),
-                attempt.observed_step_s()?,
+                self.observed_step_s(attempt)?,
             ))
         });
         Pace {
@@ -174,10 +178,17 @@ impl State {
     /// Seconds a step that a running attempt is expected to go on with.
     fn expected_step_s(&self, attempt: &Attempt) -> f64 {
         let gpu_type = self.gang_type(&attempt.gang);
-        attempt
-            .observed_step_s()
+        self.observed_step_s(attempt)
             .or_else(|| self.step_s(attempt.task, &attempt.strategy, gpu_type))
             .unwrap_or(0.0)
+    }
+
+    /// Seconds a step of an attempt that has trained for long enough.
+    pub(crate) fn observed_step_s(&self, attempt: &Attempt) -> Option<f64> {
+        let (steps, taken_s) = attempt.clocked()?;
+        let gpu_type = self.gang_type(&attempt.gang);
+        let trial = self.trial_of(attempt.task, &attempt.strategy, gpu_type);
+        Some(trial.map_or(taken_s / steps, |trial| trial.clocked_step_s(steps, taken_s)))
     }
 
     fn load_left_s(&self, attempt: &Attempt, now_s: f64) -> f64 {
@@ -202,14 +213,8 @@ fn steps_begun(steps: f64) -> u64 {
 }
 
 impl Attempt {
-    /// Seconds a step of a live attempt that has trained for long enough: up to its last step, not up
-    /// to now, since between two words nothing is known.
-    pub fn observed_step_s(&self) -> Option<f64> {
-        self.clocked().map(|(trained, taken_s)| taken_s / trained)
-    }
-
     /// Steps that were clocked, and the seconds that they took; `None` where those are too few to
-    /// tell.
+    /// tell. Up to its last step, not up to now, since between two words nothing is known.
     pub(crate) fn clocked(&self) -> Option<(f64, f64)> {
         let Warm { step, at_s, blocked_s } = self.warm?;
         let trained = self.step.saturating_sub(step);
@@ -318,6 +323,23 @@ impl TrialState {
     /// a trial would be.
     pub fn is_known(&self) -> bool {
         self.known_step_s().is_some() || self.outcome.is_none() && self.trained_step_s.is_some()
+    }
+
+    /// Seconds a step, where so many steps of training were clocked: theirs, but where steps differ so
+    /// much from one another (batches padded to different lengths) that these few may be unlike the
+    /// others, partly what was known before.
+    pub(crate) fn clocked_step_s(&self, steps: f64, taken_s: f64) -> f64 {
+        let clocked_s = taken_s / steps;
+        let (Some(TrialOutcome::Measured { step_s, variation: Some(variation), .. }), true) =
+            (&self.outcome, clocked_s > 0.0)
+        else {
+            return clocked_s;
+        };
+        let before_s = self.trained_step_s.unwrap_or(*step_s);
+        // Both are taken as Normal in the logarithm, and weighed by how sure they are.
+        let before = self.relative_error().powi(2) + DEPARTURE_SD.powi(2);
+        let weight = before / (before + variation.powi(2) / steps);
+        before_s * (clocked_s / before_s).powf(weight)
     }
 
     /// Seconds a step that plans may count on.

@@ -32,7 +32,7 @@ impl Engine {
         if attempt.purpose != Purpose::Train || !self.state.chooses_trials() {
             return false;
         }
-        let Some(step_s) = attempt.observed_step_s() else { return false };
+        let Some(step_s) = self.state.observed_step_s(attempt) else { return false };
         let gpu_type = self.state.gang_type(&attempt.gang);
         let trial = self.state.trial_of(attempt.task, &attempt.strategy, gpu_type);
         let is_new = |trial: &TrialState| trial.outcome.is_none() && trial.trained_step_s.is_none();
@@ -73,7 +73,7 @@ impl State {
         let departure = |((group, key), sum): ((usize, Arc<TrialKey>), Clocked)| {
             let group = &self.groups[group];
             let trial: &TrialState = group.trials.get(&*key)?;
-            let step_s = sum.taken_s / sum.steps;
+            let step_s = trial.clocked_step_s(sum.steps, sum.taken_s);
             let counted_s = trial.trained_step_s.or_else(|| trial.known_step_s());
             let is_news = |counted_s: f64| (step_s / counted_s - 1.0).abs() > LEAST_NEWS;
             counted_s.is_none_or(is_news).then(|| Record::Observed {

@@ -106,7 +106,7 @@ impl Engine {
         let Some(attempt) = self.state.attempts.get(&id).cloned() else { return };
         let task = attempt.task;
         let saved_step = self.state.task(task).checkpoint_step;
-        let step_s = Self::trained_step_s(&attempt);
+        let step_s = self.trained_step_s(&attempt);
         let failure = match &attempt.failure {
             // A rank may fail while it tears down after the gang has done its work.
             Some(failure) if !attempt.completed => failure.clone(),
@@ -154,8 +154,8 @@ impl Engine {
     }
 
     /// Seconds a step that an attempt took, where it trained long enough to tell.
-    fn trained_step_s(attempt: &Attempt) -> Option<f64> {
-        if attempt.purpose == Purpose::Train { attempt.observed_step_s() } else { None }
+    fn trained_step_s(&self, attempt: &Attempt) -> Option<f64> {
+        if attempt.purpose == Purpose::Train { self.state.observed_step_s(attempt) } else { None }
     }
 
     /// Has a failed task tried again, as it was or otherwise, or gives it up. `counts`: whether the

@@ -195,7 +195,7 @@ fn trial_key(technique: &str, gpus: u32, gpu_type: &str) -> TrialKey {
     TrialKey { strategy, gpu_type: gpu_type.to_owned() }
 }
 
-/// Steps of a trial, warm-up included.
+/// Steps of a trial at least, warm-up included: where a step takes seconds, there are no more.
 pub(crate) fn trial_steps(policy: &Policy) -> u32 {
     policy.warmup_steps + policy.timed_steps
 }

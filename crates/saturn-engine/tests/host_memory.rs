@@ -98,6 +98,7 @@ impl Run {
             peak_memory_bytes,
             relative_error: None,
             warmup_s: None,
+            variation: None,
             batches_per_epoch: None,
             timed_steps: 2,
         };

@@ -41,6 +41,7 @@ fn submit(name: &str, setup_s: f64) -> Event {
         timed_steps: 3,
         relative_error: None,
         warmup_s: None,
+        variation: None,
         batches_per_epoch: None,
     };
     let strategy = Strategy { technique: "ddp".into(), gpus: 1, knobs: Knobs::new() };

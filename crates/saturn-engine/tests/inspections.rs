@@ -338,6 +338,7 @@ fn a_group_that_has_been_measured_survives_a_look_that_raises() {
         timed_steps: 3,
         relative_error: None,
         warmup_s: None,
+        variation: None,
         batches_per_epoch: None,
     };
     let knobs = saturn_core::Knobs::new();

@@ -22,7 +22,7 @@ const WARMUP_S: f64 = 6.0;
 /// Seconds a step by the trials, on one device.
 const TRIED: [(&str, f64); 2] = [("ddp", 1.0), ("offload", 3.0)];
 
-fn trial((technique, step_s): (&str, f64)) -> Trial {
+fn trial((technique, step_s): (&str, f64), variation: f64) -> Trial {
     Trial {
         task: "t".to_owned(),
         profile_key: None,
@@ -37,13 +37,14 @@ fn trial((technique, step_s): (&str, f64)) -> Trial {
             timed_steps: 9,
             relative_error: Some(0.03),
             warmup_s: Some(WARMUP_S),
+            variation: Some(variation),
             batches_per_epoch: None,
         },
         origin: Origin::default(),
     }
 }
 
-fn task(name: &str) -> NewTask {
+fn task(name: &str, variation: f64) -> NewTask {
     let spec = TaskSpec {
         name: name.to_owned(),
         dir: format!("tasks/{name}"),
@@ -52,7 +53,7 @@ fn task(name: &str) -> NewTask {
         batches_a_step: NonZeroU64::MIN,
         gpu_range: Some(vec![1]),
         profile_key: "k".to_owned(),
-        measured: TRIED.map(trial).to_vec(),
+        measured: TRIED.map(|one| trial(one, variation)).to_vec(),
         wishes: Wishes::default(),
         allowed: Allowed::default(),
     };
@@ -88,9 +89,9 @@ fn answer((request, order): (u64, &SolveOrder)) -> Event {
     Event::Solved { request, answer: Ok(answer) }
 }
 
-/// Two tasks of one group; the first trains on the only device, its steps `step_s` each but for the
-/// first. What the engine decides at the first interval, and the engine then.
-fn at_the_interval(step_s: f64) -> (Decision, Engine) {
+/// Two tasks of one group, whose steps differ by `variation`; the first trains on the only device,
+/// its steps `step_s` each but for the first. What the engine decides at the first interval, and the engine then.
+fn at_the_interval(step_s: f64, variation: f64) -> (Decision, Engine) {
     let technique = |name: &str| TechniqueRef {
         name: name.to_owned(),
         level: Level::Managed,
@@ -105,7 +106,7 @@ fn at_the_interval(step_s: f64) -> (Decision, Engine) {
         policy: Policy { interval_s: INTERVAL_S, ..Policy::default() },
     });
     engine.handle(Event::Begin { cluster: Cluster { nodes: vec![Node::new("n", 1, "cpu")] } }, 0.0);
-    let tasks = vec![task("a"), task("b")];
+    let tasks = vec![task("a", variation), task("b", variation)];
     let asked = engine.handle(Event::Command { command: Command::Submit { tasks } }, 0.0);
     let (request, first) = order(&asked).expect("all is measured");
     for (technique, tried_s) in TRIED {
@@ -146,7 +147,7 @@ fn strategy(technique: &str) -> Strategy {
 
 #[test]
 fn what_trains_otherwise_than_planned_is_noted_before_the_next_plan_for_all_of_its_group() {
-    let (decision, engine) = at_the_interval(1.5);
+    let (decision, engine) = at_the_interval(1.5, 0.0);
     let [(technique, step_s)] = &noted(&decision)[..] else {
         panic!("one strategy trains: {:?}", decision.records)
     };
@@ -163,7 +164,7 @@ fn what_trains_otherwise_than_planned_is_noted_before_the_next_plan_for_all_of_i
 
 #[test]
 fn what_trains_as_planned_is_no_news() {
-    let (decision, engine) = at_the_interval(1.01);
+    let (decision, engine) = at_the_interval(1.01, 0.0);
     assert_eq!(noted(&decision), []);
     let other_s = engine.state().step_s(TaskId(1), &strategy("offload"), "cpu");
     assert_eq!(other_s, Some(3.0));
@@ -171,9 +172,21 @@ fn what_trains_as_planned_is_no_news() {
 
 #[test]
 fn a_departure_within_a_trials_noise_corrects_its_own_strategy_alone() {
-    let (decision, engine) = at_the_interval(1.04);
+    let (decision, engine) = at_the_interval(1.04, 0.0);
     assert_eq!(noted(&decision).len(), 1);
     let step_s = |technique| engine.state().step_s(TaskId(1), &strategy(technique), "cpu");
     assert!((step_s("ddp").expect("measured") - 1.04).abs() < 1e-9);
     assert!((step_s("offload").expect("measured") - 3.0).abs() < 0.03);
+}
+
+#[test]
+fn few_steps_that_differ_much_from_one_another_are_believed_in_part() {
+    let step_s = |variation: f64| {
+        let (decision, _) = at_the_interval(1.5, variation);
+        noted(&decision)[0].1
+    };
+    assert!((step_s(0.0) - 1.5).abs() < 1e-9);
+    let (alike, unlike) = (step_s(0.1), step_s(1.0));
+    assert!(1.45 < alike && alike < 1.5, "{alike}");
+    assert!(1.05 < unlike && unlike < 1.2, "{unlike}");
 }

@@ -81,6 +81,7 @@ fn outcome() -> impl Strategy<Value = TrialOutcome> {
             timed_steps: 3,
             relative_error: None,
             warmup_s: None,
+            variation: None,
             batches_per_epoch: Some(10),
         }),
         Just(TrialOutcome::OutOfMemory { detail: String::new() }),

@@ -198,6 +198,7 @@ fn measured(step_s: f64) -> TrialOutcome {
         timed_steps: 3,
         relative_error: None,
         warmup_s: None,
+        variation: None,
         batches_per_epoch: None,
     }
 }

@@ -176,6 +176,7 @@ impl LocalLauncher {
             }
             Input::HungUp { attempt, rank } => self.gangs.hung_up(attempt, rank),
             Input::Reported { attempt, rank, report } => {
+                let report = *report;
                 self.news.push_back(News::Event(Event::Reported { attempt, rank, report }));
             }
             Input::Swept { attempt } => self.gangs.swept(attempt),

@@ -215,6 +215,7 @@ impl Bug {
                             timed_steps,
                             relative_error,
                             warmup_s,
+                            variation,
                             batches_per_epoch,
                         },
                     step,
@@ -228,6 +229,7 @@ impl Bug {
                     timed_steps,
                     relative_error,
                     warmup_s,
+                    variation,
                     batches_per_epoch,
                 };
                 RankReport::Trial { knobs, outcome, step }

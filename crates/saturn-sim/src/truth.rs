@@ -119,6 +119,7 @@ impl Truth {
                     timed_steps: 3,
                     relative_error: None,
                     warmup_s: None,
+                    variation: None,
                     batches_per_epoch: Some(group.batches_per_epoch),
                 }
             }

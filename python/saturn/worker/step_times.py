@@ -22,7 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from statistics import NormalDist, fmean, median
+from statistics import NormalDist, fmean, median, pstdev
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,21 @@ class StepTimes:
         if not step_s > 0:  # far below all that was timed, on few steps
             return Estimate(median(self.seconds), math.inf)
         return Estimate(step_s, math.hypot(_median_error(levels), slope_error * away) / step_s)
+
+    def variation(self, sizes: Sequence[float]) -> float:
+        """Standard deviation of steps on batches of such sizes, as a part of their mean.
+
+        Single slow steps are no part of it.
+        """
+        usual_s = self.at(fmean(sizes)).step_s
+        slope, _ = self._slope()
+        left = [
+            seconds - slope * size for seconds, size in zip(self.seconds, self.sizes, strict=True)
+        ]
+        middle = median(left)
+        # Of Normal values, 1.4826 times the median distance from the median is that deviation.
+        by_chance_s = 1.4826 * median(abs(one - middle) for one in left)
+        return math.hypot(by_chance_s, slope * pstdev(sizes)) / usual_s
 
     def _slope(self) -> tuple[float, float]:
         """Seconds for each unit of size, and their standard error."""

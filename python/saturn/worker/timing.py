@@ -62,6 +62,9 @@ class Timing:
     num_timed: int
     #: Seconds that a launch's first steps take beyond what later ones do; None without warm-up.
     warmup_s: float | None
+    #: Standard deviation of the task's steps from one another, as a part of `step`; None where only
+    #: so many steps were to be timed.
+    variation: float | None
 
 
 class StepTimer:
@@ -99,14 +102,20 @@ class StepTimer:
             self._step(self._warmup)
         for _ in range(limits.least):
             self._step(timed)
-        mean_size = self._mean_size() if limits.most > limits.least else None
+        sizes = self._look() if limits.most > limits.least else None
+        mean_size = None if sizes is None else fmean(sizes)
         while (
             timed.at(mean_size).relative_error > KNOWN_TO
             and len(timed.seconds) < limits.most
             and timed.total_s < _BUDGET_S
         ):
             self._step(timed)
-        return Timing(timed.at(mean_size), len(timed.seconds), self._warmup_s())
+        return Timing(
+            timed.at(mean_size),
+            len(timed.seconds),
+            self._warmup_s(),
+            None if sizes is None else timed.variation(sizes),
+        )
 
     def _step(self, into: StepTimes) -> None:
         """One step; to fetch its batches is part of it."""
@@ -125,8 +134,8 @@ class StepTimer:
         self.losses.append(result.loss)
         self.position = of_step[-1].after
 
-    def _mean_size(self) -> float:
-        """Mean size of the task's steps, by all that differ or as many as can be fetched soon."""
+    def _look(self) -> list[float]:
+        """Sizes of the task's steps: of all that differ, or as many as can be fetched soon."""
         sizes = [*self._warmup.sizes, *self._timed.sizes]
         different = self._stepper.different_steps
         most = _LOOKED_AT_STEPS if different is None else min(_LOOKED_AT_STEPS, different)
@@ -145,7 +154,7 @@ class StepTimer:
         unseen = [math.nan] * (_LOOKED_AT_STEPS - len(own))
         sizes += takewhile(math.isfinite, self._gang.sum([*own, *unseen]))
         # What comes again counts once.
-        return fmean(sizes[:most])
+        return sizes[:most]
 
     def _warmup_s(self) -> float | None:
         if not self._warmup.seconds:

@@ -224,6 +224,8 @@ class _Measurement:
             outcome["relative_error"] = timing.step.relative_error
         if timing.warmup_s is not None:
             outcome["warmup_s"] = timing.warmup_s
+        if timing.variation is not None:
+            outcome["variation"] = timing.variation
         if stepper.data.batches_per_epoch is not None:
             outcome["batches_per_epoch"] = stepper.data.batches_per_epoch
         if self.keeps_steps:

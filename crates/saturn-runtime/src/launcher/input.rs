@@ -25,7 +25,7 @@ pub(crate) enum Input {
     /// A rank has said hello.
     Connected { attempt: AttemptId, rank: u32, stream: UnixStream },
     /// A rank says something.
-    Reported { attempt: AttemptId, rank: u32, report: RankReport },
+    Reported { attempt: AttemptId, rank: u32, report: Box<RankReport> },
     /// A rank has closed its connection.
     HungUp { attempt: AttemptId, rank: u32 },
     /// No process of an attempt is left.

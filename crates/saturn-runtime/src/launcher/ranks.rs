@@ -100,6 +100,7 @@ fn read_rank(stream: UnixStream, inputs: &Sending) {
                 traceback: String::new(),
             }
         });
+        let report = Box::new(report);
         if inputs.send(Input::Reported { attempt, rank, report }).is_err() {
             return;
         }

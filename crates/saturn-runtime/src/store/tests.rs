@@ -24,6 +24,7 @@ fn trial(digit: char, gpus: u32, step_s: f64) -> Trial {
             timed_steps: 3,
             relative_error: None,
             warmup_s: None,
+            variation: None,
             batches_per_epoch: None,
         },
         origin: Origin { hardware: Some("a processor".to_owned()), ..Origin::default() },

@@ -253,6 +253,7 @@ impl Script {
                 timed_steps: 3,
                 relative_error: None,
                 warmup_s: None,
+                variation: None,
                 batches_per_epoch: Some(56),
             },
         };
