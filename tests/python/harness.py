@@ -422,7 +422,7 @@ class Runtime:
         with gang.changed:
             gang.messages.append((rank, message))
             gang.changed.notify_all()
-        if message["type"] == "trial" and message["step"] is not None:
+        if message["type"] == "trial" and message.get("step") is not None:
             steps = gang.goes_on_to
             gang.tell({"type": "stop"} if steps is None else {"type": "go_on", "steps": steps})
 

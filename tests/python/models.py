@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -57,3 +58,13 @@ def definition(name: str = "mlp", **changes: Any) -> TaskDefinition:
         "seed": 3,
     }
     return TaskDefinition(**{**fields, **changes})
+
+
+class Calls:
+    """Calls a function in each rank, where the task is loaded."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+
+    def __reduce__(self) -> Any:
+        return self._function, ()

@@ -16,7 +16,7 @@ import pytest
 import techniques_of_tests as techniques
 import torch
 from harness import Result, Runtime
-from models import Mlp, dataset, definition
+from models import Calls, Mlp, dataset, definition
 from saturn.checkpoint import manifest
 from saturn.checkpoint.checkpoints import Checkpoints
 from saturn.data import slices
@@ -76,16 +76,6 @@ def beat_often() -> None:
 
 def talk() -> None:
     report._ALIVE_EVERY_S = 0.0
-
-
-class Calls:
-    """Calls a function in each rank, where the task is loaded."""
-
-    def __init__(self, function: Callable[[], None]) -> None:
-        self._function = function
-
-    def __reduce__(self) -> Any:
-        return self._function, ()
 
 
 #: Makes signs of life frequent.
