@@ -308,7 +308,7 @@ def test_a_shell_sees_and_steers_a_run_of_a_script(tmp_path: Path) -> None:
     }
     _, error = follow.communicate(timeout=60)
     # Trained in two attempts, and followed from one to the other.
-    assert follow.returncode == 0 and error.count("==> attempt") == 2, error
+    assert follow.returncode == 0 and error.count("==> ") == 2, error
     run.wait()
     assert "complete" in says("runs").stdout
     refused = says("cancel", "it", "a")

@@ -12,7 +12,7 @@ import pytest
 import reference
 import torch
 from harness import Runtime, Warm
-from models import NUM_CLASSES, WIDTH, Mlp, definition, shuffled_loader
+from models import NUM_CLASSES, WIDTH, Calls, Mlp, definition, shuffled_loader
 from saturn.checkpoint import manifest
 from saturn.definition import TaskDefinition
 from saturn.techniques import Setting
@@ -253,14 +253,13 @@ def test_a_loss_that_draws_resumes_bit_equal_too(run: Runtime) -> None:
     assert chain(run, parts, [pipeline(2, step) for step in (1, 3, 4)]) == expected
 
 
-def leave_tied_gradients_apart() -> nn.Module:
+def leave_tied_gradients_apart() -> None:
     from saturn.techniques.pipeline.shared_parameters import SharedParameters
 
     SharedParameters.sum_gradients = lambda self: None  # type: ignore[method-assign]
-    return model_kinds.gpt2(n_layer=4)
 
 
-def count_tied_gradients_twice() -> nn.Module:
+def count_tied_gradients_twice() -> None:
     from saturn.techniques.pipeline import shared_parameters
 
     norm = shared_parameters.SharedParameters.gradient_norm
@@ -270,14 +269,12 @@ def count_tied_gradients_twice() -> nn.Module:
         return norm(self)
 
     shared_parameters.SharedParameters.gradient_norm = twice  # type: ignore[method-assign]
-    return model_kinds.gpt2(n_layer=4)
 
 
-def weigh_micro_batches_alike() -> nn.Module:
+def weigh_micro_batches_alike() -> None:
     from saturn.training.objective import TaskObjective
 
     TaskObjective.weight = lambda self, batch: 1.0  # type: ignore[method-assign]
-    return model_kinds.gpt2(n_layer=4)
 
 
 @pytest.mark.parametrize(
@@ -289,13 +286,14 @@ def weigh_micro_batches_alike() -> nn.Module:
     ],
 )
 def test_known_bad_variants_are_seen(
-    run: Runtime, sabotage: Callable[[], nn.Module], changes: dict[str, Any]
+    run: Runtime, sabotage: Callable[[], None], changes: dict[str, Any]
 ) -> None:
     # The comparisons above are worth something only if they fail for these.
     pytest.importorskip("transformers")
-    good = model_kinds.task_of("gpt2", get_model=partial(model_kinds.gpt2, n_layer=4), **changes)
+    changes = {"get_model": partial(model_kinds.gpt2, n_layer=4), **changes}
+    good = model_kinds.task_of("gpt2", **changes)
     expected, _ = reference.train(good, 5, loss_of=model_kinds.loss_of(good))
-    task = model_kinds.task_of("gpt2", get_model=sabotage, **changes)
+    task = model_kinds.task_of("gpt2", hints={"by": Calls(sabotage)}, **changes)
     losses = chain(run, task, [pipeline(2, 5)])
     assert reference.largest_difference(losses, expected) > 10 * TOLERANCE
 

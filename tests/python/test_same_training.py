@@ -10,7 +10,7 @@ import pytest
 import reference
 import torch
 from harness import Runtime
-from models import Mlp, definition, shuffled_loader
+from models import Calls, Mlp, definition, shuffled_loader
 from saturn.definition import TaskDefinition
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
@@ -133,7 +133,7 @@ def test_a_planned_switch_stops_at_its_step_and_trains_the_same(run: Runtime) ->
     assert reference.largest_difference(run.losses(task.name), expected) < TOLERANCE
 
 
-def forget_optimizer_state() -> Mlp:
+def forget_optimizer_state() -> None:
     from saturn.checkpoint.checkpoints import Checkpoints
 
     load = Checkpoints.load
@@ -144,10 +144,9 @@ def forget_optimizer_state() -> Mlp:
         return position
 
     Checkpoints.load = forgetful  # type: ignore[method-assign]
-    return Mlp()
 
 
-def shift_data_position() -> Mlp:
+def shift_data_position() -> None:
     from saturn.checkpoint.checkpoints import Checkpoints
     from saturn.data.slices import Position
 
@@ -158,27 +157,24 @@ def shift_data_position() -> Mlp:
         return Position(position.epoch, position.batch + 1, position.samples)
 
     Checkpoints.load = shifted  # type: ignore[method-assign]
-    return Mlp()
 
 
-def ignore_slice_sizes() -> Mlp:
+def ignore_slice_sizes() -> None:
     from saturn.training.stepper import Stepper
 
     def equal(self: Any, pieces: Any) -> tuple[list[float], float]:
         return [1.0] * len(pieces), float(len(pieces) * self.parallel.data_size)
 
     Stepper._weights = equal  # type: ignore[method-assign]
-    return Mlp()
 
 
-def forget_lr_schedule() -> Mlp:
+def forget_lr_schedule() -> None:
     from saturn.training.lr_schedule import LrSchedule
 
     LrSchedule.restore = lambda self, state: None  # type: ignore[method-assign]
-    return Mlp()
 
 
-def clip_by_the_own_shards() -> Mlp:
+def clip_by_the_own_shards() -> None:
     from saturn.techniques.data_parallel import DataParallelModel
 
     def own_norm(self: Any) -> torch.Tensor:
@@ -188,10 +184,9 @@ def clip_by_the_own_shards() -> Mlp:
         )
 
     DataParallelModel.gradient_norm = own_norm  # type: ignore[method-assign]
-    return Mlp()
 
 
-def weigh_batches_of_a_step_alike() -> Mlp:
+def weigh_batches_of_a_step_alike() -> None:
     from saturn.training.stepper import Stepper
 
     def alike(self: Any, pieces: Any) -> tuple[list[float], float]:
@@ -199,7 +194,6 @@ def weigh_batches_of_a_step_alike() -> Mlp:
         return shares, float(len(pieces))
 
     Stepper._weights = alike  # type: ignore[method-assign]
-    return Mlp()
 
 
 @pytest.mark.parametrize(
@@ -214,12 +208,13 @@ def weigh_batches_of_a_step_alike() -> Mlp:
     ],
 )
 def test_known_bad_variants_are_seen(
-    run: Runtime, sabotage: Callable[[], Mlp], changes: dict[str, Any]
+    run: Runtime, sabotage: Callable[[], None], changes: dict[str, Any]
 ) -> None:
     # The comparison above is worth something only if it fails for these.
     moves = [("ddp", 1, 4), ("fsdp", 3, 9)]
     expected, _ = reference.train(definition(**changes), 9)
-    losses = chain(run, definition(get_model=sabotage, **changes), moves)
+    bad = definition(hints={"by": Calls(sabotage)}, **changes)
+    losses = chain(run, bad, moves)
     assert reference.largest_difference(losses, expected) > 10 * TOLERANCE
     # And only because of what they do.
     losses = chain(run, definition("good", **changes), moves)
