@@ -50,9 +50,9 @@ def test_the_page_is_a_script_that_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["done"] == ["done", "done"] and found["steps"] == 18
-    one, two = sorted(found["ways"]["first"], key=lambda way: way[1])
+    # On two devices it can't run; that would save nothing, so nobody asks.
+    (one,) = found["ways"]["first"]
     assert one[:3] == ["my-loop", 1, "measured"] and one[4] == {"foreach": True}
-    assert two[:3] == ["my-loop", 2, "not_applicable"]
     one, two = sorted(found["ways"]["second"], key=lambda way: way[1])
     assert one[:4] == ["summed", 1, "not_applicable", "one device has nothing to sum"]
     assert two[:3] == ["summed", 2, "measured"] and set(two[4]) == {"flat"}
