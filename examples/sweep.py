@@ -153,7 +153,8 @@ def show(result: RunResult) -> None:
             line += f"   {accuracy(checkpoint):.1%} of unseen digits right"
         print(line)
     print(f"\nTrained in {result.makespan_s:.0f} s; planned {result.planned_makespan_s:.0f} s.")
-    print(f"By the same profile, one at a time would take {result.current_practice_s:.0f} s.")
+    if result.current_practice_s is not None:
+        print(f"By the same profile, one at a time would take {result.current_practice_s:.0f} s.")
     print(f"To see what happened, open {result.report_path}")
 
 

@@ -70,7 +70,7 @@ impl Engine {
         match (better, answer) {
             (Some((_, best)), Some(answer)) => {
                 let plan = best.into_plan(Some(answer), PlanSource::Solver, now_s);
-                self.adopt(RunPlan { instead_of_s, ..plan }, now_s);
+                self.adopt(of_all(RunPlan { instead_of_s, ..plan }, remaining), now_s);
             }
             (None, answer) if !is_complete && !standing.places.is_empty() => {
                 let is_new = self.state.plan.is_none();
@@ -80,7 +80,7 @@ impl Engine {
                     (_, reason) => PlanSource::Extended { reason },
                 };
                 let plan = standing.into_plan(answer, source, now_s);
-                self.adopt(plan, now_s);
+                self.adopt(of_all(plan, remaining), now_s);
             }
             (None, Some(_)) => {
                 let time_left_s = standing.forecast.end_s - now_s;
@@ -95,6 +95,14 @@ impl Engine {
         self.commit(Record::Planned { plan: Arc::new(plan) }, now_s);
         self.take_up_plan(now_s);
     }
+}
+
+/// The plan without what current practice would take, where tasks have come into it since that was
+/// worked out.
+fn of_all(plan: RunPlan, asked: &Remaining) -> RunPlan {
+    let known: BTreeSet<_> = asked.tasks.iter().map(|task| task.id).collect();
+    let is_of_all = plan.places.iter().all(|place| known.contains(&place.task));
+    RunPlan { current_practice_s: plan.current_practice_s.filter(|_| is_of_all), ..plan }
 }
 
 /// Places that might be followed, and what that would give.
