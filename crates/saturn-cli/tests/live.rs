@@ -115,10 +115,14 @@ impl Place {
         found["stage"].as_str().unwrap().to_owned()
     }
 
-    /// Starts a command that goes on.
+    /// Starts a command that goes on, and heeds signals: where these tests run in the background or
+    /// under `nohup`, a child would inherit that some are ignored.
     fn spawn(&self, arguments: &[&str]) -> Child {
         let piped = || Stdio::piped();
-        self.command(arguments).stdout(piped()).stderr(piped()).spawn().unwrap()
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_saturn")]);
+        command.args(arguments).current_dir(self.0.path()).env("NO_COLOR", "1");
+        command.stdout(piped()).stderr(piped()).spawn().unwrap()
     }
 }
 

@@ -12,7 +12,6 @@ A limit belongs to one process. Where nothing is limited, nothing here does anyt
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import resource
 from collections.abc import Iterator
@@ -20,20 +19,16 @@ from pathlib import Path
 
 import torch
 
+from saturn.rank import malloc
+from saturn.rank.memory import PeakMemory
 from saturn.sizes import size_text
 
-#: glibc's `mallopt`. Blocks of this size and more go back to the kernel when they are freed: a heap
-#: that keeps them would have a rank run out of memory that it doesn't use.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_MMAP_THRESHOLD_BYTES = 65_536
-#: Stack of a thread. The usual 8 MiB count whole, though hardly touched: the dozen threads that
-#: gloo and autograd start would take 100 MB of the limit.
-_STACK_BYTES = 1 << 20
 #: Let through besides the limit, for threads that start later and the heap's small change.
 #: Measured: a gang's own needs stay below 13 MiB.
 _ALLOWANCE_BYTES = 16 << 20
-#: Bytes of a `pthread_attr_t`, and more.
-_ATTR_BYTES = 256
+#: Freed memory is kept for the next step where the steps so far need at most this share of the
+#: limit (what is kept is up to half as much again), and no more once the process holds the other.
+_KEEP_BELOW, _KEEP_UNTIL = 0.6, 0.9
 
 
 class DeviceMemory:
@@ -50,8 +45,12 @@ class DeviceMemory:
         self._at_start = 0  # held when the building began, bytes
         self._apart: int | None = None  # held without counting; None while nothing is limited
         self._in_host = 0  # left behind by work in host memory
+        self._before_step: int | None = None  # held then; None where no step is to come or watch
+        self._keeps_freed = False
+        self._peak: PeakMemory | None = None
         if self._is_slot:
-            _tame_malloc()
+            malloc.have_threads_take_little()
+            malloc.give_back()
         elif limit_bytes is not None:
             _limit_gpu(device, limit_bytes)
 
@@ -68,6 +67,7 @@ class DeviceMemory:
         """A model is built from here on, in host memory; what is held now is no part of it."""
         if self._is_slot:
             lift()
+            self._give_back()
             gc.collect()
             self._apart, self._in_host = None, 0
             self._at_start = _data_bytes()
@@ -96,6 +96,35 @@ class DeviceMemory:
                     f"the model takes {size_text(counted)} of {size_text(self._limit_bytes or 0)} "
                     "a device before its first step"
                 )
+            self._before_step = held
+            self._peak = PeakMemory("cpu")
+            self._peak.restart()
+
+    def stepped(self) -> None:
+        """A step has ended: where it needs little of the limit, later ones may keep what they free.
+
+        The first step shows what one needs, but for what it leaves behind (optimizer state), which
+        comes on top of the next. A later step that needs more than is kept free has it given back.
+        """
+        if not self._is_slot or self._apart is None or self._limit_bytes is None:
+            return
+        if self._before_step is not None and self._peak is not None:
+            left = max(0, _data_bytes() - self._before_step)
+            peak = self._before_step + self._peak.peak_bytes() + left
+            self._before_step = None
+            if peak - self._apart - self._in_host <= _KEEP_BELOW * self._limit_bytes:
+                self._keeps_freed = True
+                malloc.keep(self._limit_bytes)
+        elif self._keeps_freed and (
+            _data_bytes() - self._apart - self._in_host > _KEEP_UNTIL * self._limit_bytes
+        ):
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self._keeps_freed:
+            self._keeps_freed = False
+            malloc.give_back()
+            malloc.return_freed()
 
     @contextlib.contextmanager
     def host(self) -> Iterator[None]:
@@ -166,25 +195,6 @@ def limit_gpus_when_used(limit_bytes: int) -> None:
 def _limit_gpu(device: torch.device, limit_bytes: int) -> None:
     total = int(torch.cuda.get_device_properties(device).total_memory)
     torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
-
-
-def _tame_malloc() -> None:
-    """Have what is freed leave the process, and threads take little of it (glibc alone)."""
-    libc = ctypes.CDLL(None)
-    try:
-        for option, value in (
-            (_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES),
-            (_M_TRIM_THRESHOLD, 2 * _MMAP_THRESHOLD_BYTES),
-            (_M_ARENA_MAX, 1),
-        ):
-            libc.mallopt(option, value)
-        attributes = ctypes.create_string_buffer(_ATTR_BYTES)
-        libc.pthread_attr_init(attributes)
-        libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK_BYTES))
-        libc.pthread_setattr_default_np(attributes)
-    except AttributeError:
-        # Another C library: the limit holds, but counts more than the model.
-        return
 
 
 def _data_bytes() -> int:

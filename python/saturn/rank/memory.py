@@ -8,7 +8,6 @@ came into use, and of what a technique keeps outside of the device.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import resource
 from pathlib import Path
 
@@ -60,13 +59,6 @@ def available_host_bytes() -> int:
     except OSError:
         pass  # no /proc on this system
     return 0
-
-
-def return_freed() -> None:
-    """Have memory that was freed leave the process: glibc keeps much of it for later."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)
 
 
 def _cuda_devices() -> range:

@@ -30,7 +30,7 @@ from torch.utils.hooks import RemovableHandle
 
 from saturn.data.seeds import RandomState, seed_all
 from saturn.definition import TaskDefinition
-from saturn.rank.memory import return_freed
+from saturn.rank.malloc import return_freed
 from saturn.training import mapped_pickle
 from saturn.training.process_changes import ProcessChanges, loaded_modules
 from saturn.training.stepper import build_model

@@ -125,6 +125,7 @@ class Stepper:
         ]
         value, count = (sum(column) for column in zip(*counted, strict=True)) if counted else (0, 0)
         value, count, stops, saves = self._gang.sum([value, count, stop, save])
+        self._gang.device_memory.stepped()
         return StepResult(loss=value / count, stop=stops > 0, save=saves > 0)
 
     def _forward_backward(self, piece: Slice, share: float, *, is_last: bool) -> Tensor | None:
