@@ -1,21 +1,29 @@
-"""A sweep of twelve models on one machine: six language models and six image classifiers.
+"""A sweep of twelve models on one machine: language models, image classifiers, and wide readers.
 
 Saturn measures each kind of model for a few steps, plans which runs where, with which technique
-and on how many devices, then trains them all. No downloads: the text is Python's own standard
-library, byte by byte, and the images are scikit-learn's handwritten digits. A second run measures
-nothing: what the first has found is kept in SATURN_HOME (see `saturn profile list`).
+and on how many devices, then trains them all. A device holds 270 MB here, as if it were small: the
+readers don't fit, and must be split over devices or streamed through one. No downloads: the text
+is Python's own standard library, and the images are scikit-learn's handwritten digits. A second run
+measures nothing: what the first has found is kept in SATURN_HOME (see `saturn profile list`).
 
     python examples/sweep.py [--short] [--devices N] [--device-memory SIZE] [--name NAME]
 """
 
 import argparse
+import re
 import sys
 import sysconfig
 import warnings
+import zlib
 from functools import partial
 from pathlib import Path
 
 from saturn import HParams, RunInterrupted, RunResult, SaturnError, Task, orchestrate
+
+#: What a device may hold, unless the command line says otherwise.
+DEVICE_MEMORY = "270MB"
+#: Symbols that a reader looks at to tell the next.
+CONTEXT = 16
 
 # The functions below run in Saturn's workers, on the devices that the plan gives them. Each imports
 # what it needs, so this script itself starts at once.
@@ -30,6 +38,12 @@ def language_model(layers: int):
     )
 
 
+def source_text(most_files: int | None = None) -> bytes:
+    """The standard library's modules, one after the other."""
+    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    return b"".join(file.read_bytes() for file in files[:most_files])
+
+
 def corpus(batch_size: int):
     """Nine tenths of the standard library's source text, in windows of 128 bytes.
 
@@ -38,8 +52,7 @@ def corpus(batch_size: int):
     import torch
     from torch.utils.data import DataLoader
 
-    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
-    text = bytearray(b"".join(file.read_bytes() for file in files))
+    text = bytearray(source_text())
     train = torch.frombuffer(text, dtype=torch.uint8)[: len(text) * 9 // 10]
     windows = train[: len(train) // 128 * 128].view(-1, 128)
 
@@ -96,35 +109,124 @@ def classification_loss(outputs, labels):
     return cross_entropy(outputs.logits, labels)
 
 
+def reader(vocabulary: int, layers: int):
+    """A wide network that tells the next symbol from the last few: many parameters, little work.
+
+    A log-bilinear model (Mnih and Hinton, 2007) with residual layers on top.
+    """
+    import torch
+    from torch import nn
+
+    class Layer(nn.Sequential):
+        def forward(self, hidden):
+            return hidden + super().forward(hidden)
+
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(vocabulary, 512)
+            self.places = nn.Parameter(torch.randn(CONTEXT, 512) / CONTEXT**0.5)
+            self.layers = nn.ModuleList(
+                Layer(nn.LayerNorm(512), nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512))
+                for _ in range(layers)
+            )
+            self.head = nn.Linear(512, vocabulary)
+
+        def forward(self, symbols):
+            hidden = (self.embedding(symbols) * self.places).sum(dim=1)
+            for layer in self.layers:
+                hidden = layer(hidden)
+            return self.head(hidden)
+
+    return Reader()
+
+
+def excerpts(vocabulary: int, batch_size: int):
+    """Batches of (symbols, the next symbol): bytes, or words where the vocabulary is large."""
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    text = source_text(most_files=40)
+    if vocabulary > 256:
+        words = re.findall(rb"\w+|[^\w ]", text)
+        symbols = torch.tensor([zlib.crc32(word) % vocabulary for word in words])
+    else:
+        symbols = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+    rows = symbols[: len(symbols) // (CONTEXT + 1) * (CONTEXT + 1)].view(-1, CONTEXT + 1)
+    data = TensorDataset(rows[:, :-1], rows[:, -1])
+    return DataLoader(data, batch_size=batch_size, shuffle=True)
+
+
+def next_symbol_loss(logits, symbols):
+    """Mean cross entropy."""
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(logits, symbols)
+
+
+def plain_descent(parameters, lr: float):
+    """An optimizer that keeps nothing beside the parameters."""
+    from torch.optim import SGD
+
+    return SGD(parameters, lr=lr)
+
+
 def sweep(*, short: bool) -> list[Task]:
-    """Both families over a grid of batch sizes and learning rates.
+    """Three families over grids of batch sizes, vocabularies and learning rates.
 
     Tasks that differ in nothing but the learning rate take the same time: Saturn measures one.
     """
+    share = 0.2 if short else 1.0
     tasks = []
-    for batch_size in (8, 16):
-        for lr in (2e-4, 4e-4, 8e-4):
+    for batch_size, batches in ((4, 800), (8, 400)):
+        for lr in (2e-4, 8e-4):
             tasks.append(
                 Task(
                     language_model,
                     partial(corpus, batch_size),
                     None,  # the model computes its own loss
                     # Keywords that HParams doesn't know go to the function that makes the model.
-                    HParams(lr=lr, batch_count=60 if short else 300, layers=4),
+                    HParams(lr=lr, batch_count=round(share * batches), layers=4),
                     name=f"gpt2-b{batch_size}-lr{lr:g}",
                 )
             )
-    for batch_size in (32, 64):
-        for lr in (3e-4, 1e-3, 2e-3):
+    for batch_size, batches in ((16, 2000), (32, 1500)):
+        for lr in (5e-4, 2e-3):
             tasks.append(
                 Task(
                     image_classifier,
                     partial(digit_batches, batch_size),
                     classification_loss,
-                    HParams(lr=lr, batch_count=150 if short else 900, layers=3),
+                    HParams(lr=lr, batch_count=round(share * batches), layers=3),
                     name=f"vit-b{batch_size}-lr{lr:g}",
                 )
             )
+    for lr in (3e-4, 1e-3):
+        tasks.append(
+            Task(
+                reader,
+                partial(excerpts, 256, 64),
+                next_symbol_loss,
+                HParams(lr=lr, batch_count=round(share * 200), vocabulary=256, layers=8),
+                name=f"bytes-lr{lr:g}",
+            )
+        )
+    for lr in (0.3, 1.0):
+        tasks.append(
+            Task(
+                reader,
+                partial(excerpts, 32768, 64),
+                next_symbol_loss,
+                HParams(
+                    lr=lr,
+                    batch_count=round(share * 60),
+                    optimizer_cls=plain_descent,
+                    vocabulary=32768,
+                    layers=2,
+                ),
+                name=f"words-lr{lr:g}",
+            )
+        )
     return tasks
 
 
@@ -166,7 +268,9 @@ def main() -> None:
     parser.add_argument(
         "--device-memory",
         metavar="SIZE",
-        help="what each may hold, such as 600MB or 2GiB; enforced (default: all it has)",
+        default=DEVICE_MEMORY,
+        help="what each may hold, such as 600MB or 2GiB, enforced; none: all it has "
+        "(default: %(default)s)",
     )
     parser.add_argument("--name", help="name of the run directory in saturn_runs/")
     args = parser.parse_args()
@@ -174,7 +278,7 @@ def main() -> None:
         sweep(short=args.short),
         interval=60,
         devices=args.devices,
-        device_memory=args.device_memory,
+        device_memory=None if args.device_memory == "none" else args.device_memory,
         name=args.name,
     )
     show(result)

@@ -325,6 +325,24 @@ def test_stages_are_balanced_by_what_their_work_passes_over() -> None:
     assert split(nn.Sequential(*(nn.Linear(4, 4) for _ in range(8))), 4).bounds == (0, 2, 4, 6, 8)
 
 
+def test_layers_are_not_taken_apart_for_the_sake_of_balance() -> None:
+    class Layer(nn.Sequential):  # its parts alone are no chain: what goes around them is added
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            return hidden + super().forward(hidden)
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(
+                Layer(nn.LayerNorm(8), nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+                for _ in range(2)
+            )
+            self.head = nn.Linear(8, 500)  # most of the model
+
+    cut = split(Model(), 2)
+    assert [name for name, _ in cut.layers] == ["layers.0", "layers.1"]
+
+
 def test_a_stage_of_frozen_layers_has_something_to_optimize() -> None:
     model = frozen()
     cut = split(model, 3)

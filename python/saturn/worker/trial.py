@@ -85,12 +85,13 @@ def trial(
                 if best is None or outcome["step_s"] < best[1]["step_s"]:
                     best = (knobs, outcome)
                 continue
-            failed = failed or (knobs, outcome)
-            out_of_memory |= outcome["outcome"] == "out_of_memory"
             if outcome["outcome"] == "failed":
                 again = technique.retry_knobs(knobs, outcome["error"])
                 if again is not None:
-                    pending.insert(0, again)
+                    pending.insert(0, again)  # whose outcome stands for both
+                    continue
+            failed = failed or (knobs, outcome)
+            out_of_memory |= outcome["outcome"] == "out_of_memory"
         if best is not None or not out_of_memory:
             break
     if best is not None:

@@ -47,6 +47,7 @@ def split(module: nn.Module, num_stages: int, *, everywhere: Collection[str] = (
     best: tuple[tuple[bool, int], Split] | None = None
     most: tuple[int, str] = (0, "")
     total = _cost(module.modules())
+    chains: list[tuple[set[int], int]] = []  # what their layers hold, and cost
     for name, container in module.named_modules():
         if not isinstance(container, nn.ModuleList | nn.Sequential):
             continue
@@ -59,9 +60,13 @@ def split(module: nn.Module, num_stages: int, *, everywhere: Collection[str] = (
             continue
         before, after = _costs_outside(module, [layer for _, layer in layers])
         costs = [_cost(layer.modules()) for _, layer in layers]
+        # A list within a layer of a chain is the better chain only where it is most of that chain.
+        if any(id(container) in inside and 3 * sum(costs) < 2 * cost for inside, cost in chains):
+            continue
+        chains.append(({id(part) for _, layer in layers for part in layer.modules()}, sum(costs)))
         bounds, largest = _balanced(costs, num_stages, before=before, after=after)
-        # A chain that is the bulk of the model before a list within one of its layers; then the
-        # best balance; then the first, since modules come from the outside in.
+        # A chain that is the bulk of the model; then the best balance; then the first, since
+        # modules come from the outside in.
         merit = (2 * sum(costs) < total, largest)
         if best is None or merit < best[0]:
             holders = _holders(module, layers, bounds, everywhere)
