@@ -1,7 +1,7 @@
 """A sweep of twelve models on one machine: language models, image classifiers, and wide readers.
 
 Saturn measures each kind of model for a few steps, plans which runs where, with which technique
-and on how many devices, then trains them all. A device holds 270 MB here, as if it were small: the
+and on how many devices, then trains them all. A device holds 200 MB here, as if it were small: the
 readers don't fit, and must be split over devices or streamed through one. No downloads: the text
 is Python's own standard library, and the images are scikit-learn's handwritten digits. A second run
 measures nothing: what the first has found is kept in SATURN_HOME (see `saturn profile list`).
@@ -21,7 +21,7 @@ from pathlib import Path
 from saturn import HParams, RunInterrupted, RunResult, SaturnError, Task, orchestrate
 
 #: What a device may hold, unless the command line says otherwise.
-DEVICE_MEMORY = "270MB"
+DEVICE_MEMORY = "200MB"
 #: Symbols that a reader looks at to tell the next.
 CONTEXT = 16
 
@@ -178,7 +178,7 @@ def sweep(*, short: bool) -> list[Task]:
     """
     share = 0.2 if short else 1.0
     tasks = []
-    for batch_size, batches in ((4, 800), (8, 400)):
+    for batch_size, batches in ((2, 1200), (4, 800)):
         for lr in (2e-4, 8e-4):
             tasks.append(
                 Task(
@@ -207,21 +207,21 @@ def sweep(*, short: bool) -> list[Task]:
                 reader,
                 partial(excerpts, 256, 64),
                 next_symbol_loss,
-                HParams(lr=lr, batch_count=round(share * 200), vocabulary=256, layers=8),
+                HParams(lr=lr, batch_count=round(share * 200), vocabulary=256, layers=6),
                 name=f"bytes-lr{lr:g}",
             )
         )
-    for lr in (0.3, 1.0):
+    for lr in (0.1, 0.3):
         tasks.append(
             Task(
                 reader,
-                partial(excerpts, 32768, 64),
+                partial(excerpts, 24576, 64),
                 next_symbol_loss,
                 HParams(
                     lr=lr,
-                    batch_count=round(share * 60),
+                    batch_count=round(share * 80),
                     optimizer_cls=plain_descent,
-                    vocabulary=32768,
+                    vocabulary=24576,
                     layers=2,
                 ),
                 name=f"words-lr{lr:g}",

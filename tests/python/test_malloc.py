@@ -1,4 +1,4 @@
-"""What is freed under a device's limit: kept where there is room, given back where there is none."""
+"""What is freed under a device's limit: kept where there is room, else given back."""
 
 from __future__ import annotations
 

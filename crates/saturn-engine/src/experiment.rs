@@ -201,14 +201,26 @@ impl State {
         telling
     }
 
-    /// Device-seconds that a trial is expected to take.
+    /// Device-seconds that a trial is expected to take. Its first knob set is timed until it is
+    /// known, the others until they are seen to be slower.
     fn trial_cost_s(&self, group: usize, key: &TrialKey) -> f64 {
-        let trial = &self.groups[group].trials[key];
-        let num_steps = f64::from(trial_steps(&self.config.policy));
-        let of_trial = |one: crate::knowledge::Estimate| one.setup_s + num_steps * one.step_s;
-        f64::from(key.strategy.gpus) * trial.estimate.map_or(0.0, of_trial)
+        let Some(expected) = self.groups[group].trials[key].estimate else { return 0.0 };
+        let found = self.groups[group].inspection.found.as_ref();
+        let TrialKey { strategy, gpu_type } = key;
+        let others = found.map_or(0, |found| {
+            found.knob_sets_of(&strategy.technique, strategy.gpus, gpu_type) - 1
+        });
+        let policy = &self.config.policy;
+        let least_s = f64::from(trial_steps(policy)) * expected.step_s;
+        let most_s = f64::from(policy.warmup_steps + policy.max_timed_steps) * expected.step_s;
+        let first_s = expected.setup_s + least_s.max(most_s.min(TIMED_S));
+        let other_s = expected.setup_s + f64::from(policy.warmup_steps + 1) * expected.step_s;
+        f64::from(strategy.gpus) * (first_s + f64::from(others) * other_s)
     }
 }
+
+/// Seconds that a worker spends at most on timing steps, beyond the least number of them.
+const TIMED_S: f64 = 2.0;
 
 impl Engine {
     /// Asks for the trials that may improve the plan by more than they cost.

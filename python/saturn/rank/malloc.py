@@ -1,4 +1,4 @@
-"""How glibc's malloc treats what is freed: given back to the kernel at once, or kept for the next step.
+"""How glibc treats what is freed: given back to the kernel at once, or kept for the next step.
 
 Giving back keeps a process as small as what it uses, and costs page faults: steps of the demo's
 small models take up to twice as long. Keeping holds up to half as much again as is in use

@@ -51,6 +51,9 @@ class Limits:
     #: Timed steps, at least and at most. Where both are the same, their plain median is reported.
     least: int
     most: int
+    #: Seconds a step from which on nobody wants to know more: where the fastest timed step took
+    #: longer, timing ends.
+    enough_s: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -102,12 +105,16 @@ class StepTimer:
             self._step(self._warmup)
         for _ in range(limits.least):
             self._step(timed)
-        sizes = self._look() if limits.most > limits.least else None
+            if self._is_too_slow():
+                break
+        looks = limits.most > limits.least and not self._is_too_slow()
+        sizes = self._look() if looks else None
         mean_size = None if sizes is None else fmean(sizes)
         while (
             timed.at(mean_size).relative_error > KNOWN_TO
             and len(timed.seconds) < limits.most
             and timed.total_s < _BUDGET_S
+            and not self._is_too_slow()
         ):
             self._step(timed)
         return Timing(
@@ -116,6 +123,9 @@ class StepTimer:
             self._warmup_s(),
             None if sizes is None else timed.variation(sizes),
         )
+
+    def _is_too_slow(self) -> bool:
+        return min(self._timed.seconds) > self._limits.enough_s
 
     def _step(self, into: StepTimes) -> None:
         """One step; to fetch its batches is part of it."""

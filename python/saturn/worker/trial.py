@@ -39,6 +39,9 @@ from saturn.worker.timing import Limits, StepTimer
 
 Outcome = dict[str, Any]
 
+#: A knob set whose steps take so many times as long as the best one's is timed no further.
+_HOPELESS = 1.15
+
 
 def trial(
     spec: Spec, definition: TaskDefinition, technique: Technique, gang: Gang, reporter: Reporter
@@ -84,6 +87,7 @@ def trial(
             if outcome["outcome"] == "measured":
                 if best is None or outcome["step_s"] < best[1]["step_s"]:
                     best = (knobs, outcome)
+                    measurement.enough_s = _HOPELESS * outcome["step_s"]
                 continue
             if outcome["outcome"] == "failed":
                 again = technique.retry_knobs(knobs, outcome["error"])
@@ -142,6 +146,8 @@ class _Measurement:
     numbers: Iterator[int] = field(default_factory=itertools.count)
     #: Whether what is built and trained stays, for the task to go on from.
     keeps_steps: bool = False
+    #: Seconds a step that are too many to be worth knowing.
+    enough_s: float = math.inf
     taken: Taken | None = None
 
     def agreed_outcome_of(self, knobs: Knobs) -> Outcome:
@@ -203,7 +209,8 @@ class _Measurement:
         # What an attempt with these knobs needs before its first step.
         setup_s = before_s + time.monotonic() - began
         least = max(2, self.spec.timed_steps)
-        limits = Limits(self.spec.warmup_steps, least, max(least, self.spec.max_timed_steps))
+        most = max(least, self.spec.max_timed_steps)
+        limits = Limits(self.spec.warmup_steps, least, most, self.enough_s)
         timer = StepTimer(stepper, self.gang, limits, alive=self.reporter.alive)
         timing = timer.time(ready)
         if not self.keeps_steps:
