@@ -1,6 +1,6 @@
 """Runs a program, with all that it starts, on fake GPUs.
 
-    PYTHONPATH=tests python -m fake_gpu [--devices 4] [--bytes 1073741824] -- COMMAND …
+PYTHONPATH=tests python -m fake_gpu [--devices 4] [--bytes 1073741824] -- COMMAND …
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from fake_gpu.libraries import CUDA, libraries
@@ -14,11 +15,17 @@ _ENTRY_POINT = "[torch.backends]\nfake_gpu = fake_gpu.kernels:install\n"
 
 
 def environment(
-    *, devices: int = 4, device_bytes: int = 1 << 30, log: Path | None = None
+    *,
+    devices: int = 4,
+    device_bytes: int = 1 << 30,
+    names: Sequence[str] = ("Fake GPU",),
+    capability: str = "9.0",
+    log: Path | None = None,
 ) -> dict[str, str]:
     """Variables for a machine of so many GPUs, each of so many bytes.
 
-    `log` is told who initialises CUDA, and who uses it after a fork.
+    The last of `names` is that of all further GPUs. `log` is told who initialises CUDA, and who
+    uses it after a fork.
     """
     made = libraries()
     site = made.directory / "site"
@@ -32,6 +39,8 @@ def environment(
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "FAKE_GPU_DEVICES": str(devices),
         "FAKE_GPU_BYTES": str(device_bytes),
+        "FAKE_GPU_NAMES": ",".join(names),
+        "FAKE_GPU_CAPABILITY": capability,
     }
     return found if log is None else {**found, "FAKE_GPU_LOG": str(log)}
 

@@ -1,6 +1,6 @@
 """torch's CUDA kernels, done by the CPU's on the same memory.
 
-A fake device's memory is the host's, so a CPU tensor can be laid over a CUDA tensor's storage. Every
+A fake device's memory is the host's, so a CPU tensor can be laid over a CUDA tensor's storage. Each
 operation that torch has a CUDA kernel for gets one that lowers its arguments so, calls the same
 operation, and puts what is new on the device. What only allocates, or looks, stays torch's own.
 
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+
 from fake_gpu.environment import is_here
 
 #: Work on the fake runtime as they are: allocation, metadata, memcpy.
@@ -145,9 +146,9 @@ class _Kernel:
         may_mix = self._name in _MOVES or self._name in _INDEXES
         for tensor in _tensors(list(given.values())):
             # A CPU tensor without dimensions may stand for a number.
-            if tensor.is_cuda or (tensor.dim() and not may_mix):
-                if tensor.device not in devices:
-                    devices.append(tensor.device)
+            counts = tensor.is_cuda or (tensor.dim() and not may_mix)
+            if counts and tensor.device not in devices:
+                devices.append(tensor.device)
         for value in given.values():
             if isinstance(value, torch.device) and value.type == "cuda":
                 asked = value
@@ -221,9 +222,7 @@ def on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout != torch.strided:
         raise NotImplementedError(f"the fake GPU has no {tensor.layout} tensors")
     storage = tensor.untyped_storage()
-    bare = torch._C._construct_storage_from_data_pointer(
-        storage.data_ptr(), _CPU, storage.nbytes()
-    )
+    bare = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), _CPU, storage.nbytes())
     found = torch.empty(0, dtype=tensor.dtype)
     found.set_(bare, tensor.storage_offset(), tensor.size(), tensor.stride())
     if tensor.is_conj():

@@ -1,4 +1,4 @@
-"""Compiles the two libraries: the CUDA runtime with NCCL in it, and NVML. Once a machine: a second."""
+"""Compiles the two libraries, once a machine: the CUDA runtime with NCCL in it, and NVML."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def _make(libraries: Libraries) -> None:
     scratch = Libraries(Path(tempfile.mkdtemp(prefix="saturn-fake-gpu-")))
     includes = [f"-I{directory}" for directory in (SOURCES / "include", *include_directories())]
     cuda = [path for path in sorted(SOURCES.glob("*.c")) if path.name != "nvml.c"]
-    _compile(scratch.cuda, cuda, ["-Wl,-soname,libcuda.so.1", "-lpthread", "-ldl", "-lrt"], includes)
+    _compile(
+        scratch.cuda, cuda, ["-Wl,-soname,libcuda.so.1", "-lpthread", "-ldl", "-lrt"], includes
+    )
     _compile(scratch.nvml, [SOURCES / name for name in _NVML_SOURCES], [f"-Wl,-soname,{NVML}"], [])
     try:
         scratch.directory.rename(libraries.directory)

@@ -37,7 +37,8 @@ GRACE_S = 15.0
 def worker_env(gpus: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment that the runtime gives to its workers; `gpus` is that of fake GPUs."""
     gpus = gpus or {}
-    path = [str(PYTHON_DIR), str(Path(__file__).parent), gpus.get("PYTHONPATH", "")]
+    tests = Path(__file__).parent
+    path = [str(PYTHON_DIR), str(tests), str(tests.parent), gpus.get("PYTHONPATH", "")]
     return {
         **os.environ,
         **gpus,

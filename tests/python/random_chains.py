@@ -88,7 +88,7 @@ class Chain:
 
 
 def draw(seed: int, device_kinds: Sequence[str] = ("cpu",)) -> Chain:
-    """The chain of a seed: kinds in turn, the rest by chance. Each move is on any kind of device."""
+    """The chain of a seed: kinds in turn, the rest by chance; each move on any kind of device."""
     rng = random.Random(seed)
     turn, kind_number = divmod(seed, len(KINDS))
     kind = KINDS[kind_number]
@@ -196,9 +196,7 @@ def _knob_sets(
 ) -> Iterator[Knobs]:
     # Some techniques are for devices that are too small.
     for memory in (None, 1):
-        setting = Setting(
-            gpus=ranks, device_kind=device_kind, hints={}, device_memory_bytes=memory
-        )
+        setting = Setting(gpus=ranks, device_kind=device_kind, hints={}, device_memory_bytes=memory)
         if technique.not_applicable(module, setting) is None:
             yield from technique.knob_sets(module, setting)
             for rung in technique.thriftier_knob_sets(module, setting):

@@ -62,10 +62,13 @@ def seed_fetch(seed: int) -> None:
 
 
 def seed_batch(seed: int, device: torch.device) -> None:
-    """Seed what a forward may draw from."""
+    """Seed what a forward on `device` may draw from: without a number, on all of its kind."""
     seed_fetch(seed)
     if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
+        seed_devices = (
+            torch.cuda.manual_seed_all if device.index is None else torch.cuda.manual_seed
+        )
+        seed_devices(seed)
 
 
 def _seed_python(seed: int) -> None:

@@ -31,6 +31,18 @@ def device_of(device_kind: str, rank: int) -> torch.device:
     return device
 
 
+def now_when_idle() -> float:
+    """The monotonic clock, once all that this process has given to its devices is done, seconds.
+
+    Devices that it has not used so far stay untouched.
+    """
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None and torch.get_device_module(accelerator).is_initialized():
+        for index in range(torch.accelerator.device_count()):
+            torch.accelerator.synchronize(index)
+    return time.monotonic()
+
+
 def seconds_alive() -> float:
     """Seconds since this process was forked or started, to about 10 ms."""
     # The name in parentheses may hold spaces; the fields after it are numbered from 3.

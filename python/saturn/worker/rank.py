@@ -64,6 +64,9 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
     settle(cores, num_devices=len(held))
     if is_black_box:
         _limit_black_box(spec)
+        # It is no rank of several, and those that it may start must not take this for theirs:
+        # torch's NCCL chooses a rank's device by it.
+        os.environ.pop("LOCAL_RANK", None)
         black_box.run(spec, definition, reporter)
         return
     gang = Gang(

@@ -22,6 +22,21 @@ void fake_device_uuid(char *text, int device) {
   snprintf(text, FAKE_UUID_LENGTH, "GPU-fa6e0000-0000-4000-8000-%012x", device + 1);
 }
 
+void fake_device_name(char *text, int device) {
+  const char *names = getenv("FAKE_GPU_NAMES");
+  if (!names) names = "Fake GPU";
+  for (const char *comma; device > 0 && (comma = strchr(names, ',')); device--) names = comma + 1;
+  snprintf(text, FAKE_NAME_LENGTH, "%.*s", (int)strcspn(names, ","), names);
+}
+
+void fake_capability(int *major, int *minor) {
+  const char *text = getenv("FAKE_GPU_CAPABILITY");
+  if (!text || sscanf(text, "%d.%d", major, minor) != 2) {
+    *major = 9;
+    *minor = 0;
+  }
+}
+
 // The device that an entry of CUDA_VISIBLE_DEVICES names; -1 for none.
 static int named(const char *entry, size_t length) {
   char *end;

@@ -68,7 +68,9 @@ API nvmlDeviceGetUUID(void *handle, char *to, unsigned length) {
   return put(to, length, uuid);
 }
 API nvmlDeviceGetName(void *handle, char *to, unsigned length) {
-  return put(to, length, "Fake GPU");
+  char name[FAKE_NAME_LENGTH];
+  fake_device_name(name, (int)(unsigned long)handle - 1);
+  return put(to, length, name);
 }
 API nvmlDeviceGetMemoryInfo(void *handle, struct memory *memory) {
   memory->total = memory->free = fake_device_bytes();

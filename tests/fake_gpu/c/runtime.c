@@ -96,9 +96,9 @@ API cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
   NEEDS_DEVICE;
   if (device < 0 || device >= count()) return fake_fail(cudaErrorInvalidDevice);
   memset(p, 0, sizeof *p);
-  snprintf(p->name, sizeof p->name, "Fake GPU");
+  fake_device_name(p->name, visible[device]);
+  fake_capability(&p->major, &p->minor);
   p->totalGlobalMem = fake_device_bytes();
-  p->major = 9;
   p->multiProcessorCount = 132;
   p->warpSize = 32;
   p->maxThreadsPerBlock = p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024;
@@ -117,9 +117,12 @@ API cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
   OK;
 }
 API cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9
-           : attribute == cudaDevAttrWarpSize             ? 32
-                                                          : 0;
+  int major, minor;
+  fake_capability(&major, &minor);
+  *value = attribute == cudaDevAttrComputeCapabilityMajor   ? major
+           : attribute == cudaDevAttrComputeCapabilityMinor ? minor
+           : attribute == cudaDevAttrWarpSize               ? 32
+                                                            : 0;
   OK;
 }
 API cudaDeviceGetPCIBusId(char *text, int length, int device) {
