@@ -14,6 +14,10 @@
 struct memory {
   unsigned long long total, free, used;
 };
+struct memory_v2 {
+  unsigned version;
+  unsigned long long total, reserved, free, used;
+};
 
 static int put(char *to, unsigned length, const char *text) {
   if (strlen(text) >= length) return INSUFFICIENT_SIZE;
@@ -75,6 +79,12 @@ API nvmlDeviceGetName(void *handle, char *to, unsigned length) {
 API nvmlDeviceGetMemoryInfo(void *handle, struct memory *memory) {
   memory->total = memory->free = fake_device_bytes();
   memory->used = 0;
+  return 0;
+}
+
+API nvmlDeviceGetMemoryInfo_v2(void *handle, struct memory_v2 *memory) {
+  memory->total = memory->free = fake_device_bytes();
+  memory->reserved = memory->used = 0;
   return 0;
 }
 
