@@ -22,6 +22,15 @@ def settle(cores: Sequence[int], *, num_devices: int) -> None:
     torch.set_num_threads(len(cores) or num_devices)
 
 
+def renew_threads_after_fork() -> None:
+    """Have processes that this one forks begin with threads of their own.
+
+    torch makes them anew on first use. With two GPUs in sight autograd's threads, one a device, do
+    so at once, and one of them finds none ("Invalid thread pool!"), which ends the process.
+    """
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(torch.get_num_threads()))
+
+
 def device_of(device_kind: str, rank: int) -> torch.device:
     """The device of a rank: the one that it sees, or of several the one of its number."""
     if device_kind == "cpu":
