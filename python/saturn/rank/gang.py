@@ -65,14 +65,18 @@ class Gang:
         # Each opening has names of its own in the store: a trial opens several groups in a row.
         store = PrefixStore(f"group-{self._opened}", store)
         self._opened += 1
-        backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+        is_cpu = self.device.type == "cpu"
+        backend = "gloo"
+        if not is_cpu:
+            own = dist.get_default_backend_for_device(self.device)  # NCCL for CUDA
+            backend = f"cpu:gloo,{self.device.type}:{own}"
         dist.init_process_group(
             backend,
             store=store,
             rank=self.rank,
             world_size=self.world_size,
             timeout=_COLLECTIVE_TIMEOUT,
-            device_id=self.device if self.device.type == "cuda" else None,
+            device_id=None if is_cpu else self.device,
         )
 
     def second_group(self) -> dist.ProcessGroup | None:

@@ -35,9 +35,15 @@ def device_of(device_kind: str, rank: int) -> torch.device:
     """The device of a rank: the one that it sees, or of several the one of its number."""
     if device_kind == "cpu":
         return torch.device("cpu")
-    device = torch.device("cuda", rank if torch.cuda.device_count() > 1 else 0)
-    torch.cuda.set_device(device)
+    device = torch.device(device_kind, rank if torch.accelerator.device_count() > 1 else 0)
+    torch.accelerator.set_device_index(device)
     return device
+
+
+def accelerator_is_in_use() -> bool:
+    """Whether torch has initialised a GPU's driver in this process; asking doesn't."""
+    accelerator = torch.accelerator.current_accelerator()
+    return accelerator is not None and torch.get_device_module(accelerator).is_initialized()
 
 
 def now_when_idle() -> float:
@@ -45,8 +51,7 @@ def now_when_idle() -> float:
 
     Devices that it has not used so far stay untouched.
     """
-    accelerator = torch.accelerator.current_accelerator()
-    if accelerator is not None and torch.get_device_module(accelerator).is_initialized():
+    if accelerator_is_in_use():
         for index in range(torch.accelerator.device_count()):
             torch.accelerator.synchronize(index)
     return time.monotonic()

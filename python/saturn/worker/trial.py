@@ -82,6 +82,7 @@ def trial(
     failed: tuple[Knobs, Outcome] | None = None
     for rung in rungs:
         pending = list(rung)
+        of_rung: tuple[Knobs, Outcome] | None = None
         measurement.keeps_steps = are_fresh and len(rung) == 1
         out_of_memory = False
         while pending:
@@ -94,12 +95,15 @@ def trial(
                 if best is None or outcome["step_s"] < best[1]["step_s"]:
                     best = (knobs, outcome)
                 continue
-            failed = failed or (knobs, outcome)
+            of_rung = of_rung or (knobs, outcome)
             out_of_memory |= outcome["outcome"] == "out_of_memory"
             if outcome["outcome"] == "failed":
                 again = technique.retry_knobs(knobs, outcome["error"])
                 if again is not None:
                     pending.insert(0, again)
+        # Where nothing fits, what the thriftiest knobs have come to says most.
+        if failed is None or (of_rung is not None and of_rung[1]["outcome"] == "out_of_memory"):
+            failed = of_rung
         if best is not None or not out_of_memory:
             break
     if best is not None:

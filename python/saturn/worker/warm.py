@@ -60,13 +60,10 @@ def reason_against_forking() -> str | None:
 
 def _holds_gpu() -> bool:
     """Whether an import has initialised a GPU's driver, through torch or without."""
-    import torch
+    from saturn.rank.process import accelerator_is_in_use
 
-    accelerator = torch.accelerator.current_accelerator()
-    if accelerator is not None:
-        module = torch.get_device_module(accelerator)
-        if getattr(module, "is_initialized", lambda: False)():
-            return True
+    if accelerator_is_in_use():
+        return True
     # The listing is itself among what it lists, and closed by the time that it is looked at.
     files = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     return any(str(path.readlink()) in DRIVER_FILES for path in files)
