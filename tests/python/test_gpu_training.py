@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from functools import partial
 
 import model_kinds
@@ -97,6 +98,24 @@ def test_what_is_offered_covers_the_widths_and_the_knobs() -> None:
     recomputed = "activation_checkpointing"
     assert knobs["fsdp"] == {recomputed, "reshard_after_forward", "cpu_offload"}
     assert knobs["tensor"] == {recomputed} and knobs["tensor+fsdp"] == {recomputed, "tensor"}
+
+
+@pytest.mark.parametrize(("technique", "ranks"), [("ddp", 2), ("fsdp", 2), ("offload", 1)])
+def test_a_save_in_the_background_holds_its_own_step(
+    gpu_run: Runtime, technique: str, ranks: int
+) -> None:
+    task = model_kinds.task_of("llama", dropout=0.2, batch_size=7, batch_count=12)
+    gpu_run.write_task(task)
+    options = {"ranks": ranks, "steps": 12, "checkpoint_every_s": 0.0001}
+    result = gpu_run.run(task.name, technique, **options)
+    assert result.codes == [0] * ranks, result.logs
+    losses = gpu_run.losses(task.name)
+    *_, before, last = gpu_run.checkpoints(task.name)
+    assert last == "step-00000012"
+    shutil.rmtree(gpu_run.task_dir(task.name) / "checkpoints" / last)
+    result = gpu_run.run(task.name, technique, **options)
+    assert result.one("started")["step"] == int(before.removeprefix("step-")) < 12
+    assert gpu_run.losses(task.name) == losses
 
 
 @pytest.mark.parametrize(
