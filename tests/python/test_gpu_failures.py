@@ -13,7 +13,7 @@ import pytest
 import techniques_of_tests as techniques
 import torch
 from harness import Result, Runtime
-from models import definition
+from models import Calls, definition
 from saturn.techniques import Knobs, ParallelModel, Setting, Technique
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.fsdp import Fsdp
@@ -171,6 +171,29 @@ def test_a_knob_set_that_fails_in_a_backward_costs_seconds_and_no_other_knobs(
     trial = result.one("trial")
     assert trial["outcome"]["outcome"] == "measured" and trial["knobs"] == {}
     assert time.monotonic() - began < 30
+
+
+def fail_when_all_is_measured() -> None:
+    """Have rank 1 fail in a trial at the very end, when its peers have measured all."""
+    from saturn.worker import trial
+
+    measure = trial.checkpoint_cost.measure
+
+    def failing(*arguments: Any) -> float:
+        measure(*arguments)
+        raise RuntimeError("too late")
+
+    if os.environ["RANK"] == "1":
+        trial.checkpoint_cost.measure = failing  # type: ignore[attr-defined]
+
+
+def test_steps_that_only_some_ranks_have_taken_are_dropped(gpu_run: Runtime) -> None:
+    gpu_run.write_task(definition(hints={"sabotage": Calls(fail_when_all_is_measured)}))
+    # With one knob set, whose steps would be the task's first.
+    result = gpu_run.run("mlp", "fsdp", kind="trial", ranks=2, knobs={}, goes_on_to=8)
+    assert result.codes == [0, 0], result.logs
+    trial = result.one("trial")
+    assert trial["outcome"]["error"] == "RuntimeError: too late" and trial["step"] is None
 
 
 class Deaf(RaisesLate):

@@ -90,12 +90,16 @@ class Gang:
             self._second_group = cast(dist.ProcessGroup, opened)  # a number for non-members
         return self._second_group
 
-    def close(self) -> None:
-        """Close the process group; peers still waiting in a collective see a lost connection."""
+    def close(self, *, is_broken: bool = False) -> None:
+        """Close the process group; peers still waiting in a collective see a lost connection.
+
+        With `is_broken`, a peer is known to have left it in its own way.
+        """
         self._second_group = None
         # Models and wrappers hold the group's connections open until they are gone.
         gc.collect()
-        if self._watch is not None and self._watch.is_broken:
+        is_broken |= self._watch is not None and self._watch.is_broken
+        if is_broken and self.device.type != "cpu":
             abort_groups()  # a shutdown waits for collectives that not all have come to
         elif dist.is_initialized():
             dist.destroy_process_group()

@@ -177,7 +177,7 @@ class _Measurement:
         agreed = _agree([json.loads(text) for text in texts])
         if agreed["outcome"] != "measured" and self.taken is not None:
             self.taken = None
-            self._let_go()
+            self._let_go(is_broken=True)
         self.keeps_steps = False  # of a second set, nothing would be a first step
         return agreed
 
@@ -191,9 +191,9 @@ class _Measurement:
                 raise
             raise Earlier(self.failure) from None
 
-    def _let_go(self) -> None:
-        """Nothing of a knob set stays."""
-        self.gang.close()
+    def _let_go(self, *, is_broken: bool = False) -> None:
+        """Nothing of a knob set stays; `is_broken` where it has failed on another rank."""
+        self.gang.close(is_broken=is_broken)
         gc.collect()
         if self.gang.device.type != "cpu":
             torch.accelerator.synchronize(self.gang.device)  # raises where the device is lost
