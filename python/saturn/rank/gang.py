@@ -49,7 +49,8 @@ class Gang:
         self._store = FileStore(str(rendezvous), world_size) if world_size > 1 else None
         #: Where this attempt may leave files: its own directory, in the run's.
         self.scratch = rendezvous.parent
-        self._opened = 0
+        #: The block of `outliving` that this is or was last in, and groups opened since it began.
+        self._block, self._opened = "", 0
         self._second_group: dist.ProcessGroup | None = None
         self._watch: PeerWatch | None = None
 
@@ -63,7 +64,7 @@ class Gang:
             self._wait_for_peers(self._watch)
         store: Store = self._store or HashStore()
         # Each opening has names of its own in the store: a trial opens several groups in a row.
-        store = PrefixStore(f"group-{self._opened}", store)
+        store = PrefixStore(f"{self._block}/group-{self._opened}", store)
         self._opened += 1
         is_cpu = self.device.type == "cpu"
         backend = "gloo"
@@ -112,6 +113,7 @@ class Gang:
         Every rank must come, with a `name` of that block's own, and `close` what it has opened
         before the block ends. None where a lost connection is enough: on CPU slots.
         """
+        self._block, self._opened = name, 0
         if self._store is None or self.device.type == "cpu":
             yield None
             return
@@ -125,7 +127,7 @@ class Gang:
     def _wait_for_peers(self, watch: PeerWatch) -> None:
         """Wait until all ranks are about to open a group: from then on, its own waits can end."""
         assert self._store is not None  # who has no peers watches none
-        name = f"opening-{self._opened}"
+        name = f"{self._block}/opening-{self._opened}"
         self._store.set(f"{name}/{self.rank}", "")
         while not self._store.check([f"{name}/{rank}" for rank in range(self.world_size)]):
             if watch.has_lost_peer:

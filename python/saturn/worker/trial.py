@@ -206,11 +206,11 @@ class _Measurement:
         except Exception as error:
             failure = describe(error)
             lift()  # what is left to do must not fail for lack of memory
-            if failure.kind in ("task", "no_space"):
-                raise  # no knob helps there
             if watch is not None and watch.has_lost_peer:
                 # Taken out of its collectives, it may have failed in any way.
                 return {"outcome": "peer_lost", "error": failure.error, "traceback": ""}
+            if failure.kind in ("task", "no_space"):
+                raise  # no knob helps there
             if watch is not None:
                 watch.fail()
             self.failure = failure
