@@ -11,12 +11,13 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-short test test-rust test-python test-nightly fuzz fuzz-readers bench \
+.PHONY: help setup demo demo-short demo-fake-gpus test test-rust test-python test-nightly fuzz fuzz-readers bench \
   bench-solver bench-techniques bench-engine bench-profile bench-build lint format clean
 
 help:
 	@echo 'make demo        measure, plan and train a sweep of 12 models; a second time nothing is measured'
 	@echo 'make demo-short  the same with fewer steps, about a minute'
+	@echo 'make demo-fake-gpus  the short demo on eight GPUs that are none (docs/fake-gpu.md), three minutes'
 	@echo 'make test        all tests'
 	@echo 'make test-nightly  what takes hours: more kills, more seeds, other vector instructions, busy cores'
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
@@ -38,6 +39,13 @@ demo: setup
 demo-short: setup
 	@$(bin)/python examples/sweep.py --short $(demo_flags)
 
+# What it measures is a CPU's time; what it says is that the whole program runs on GPUs. Nothing is
+# remembered of it for other runs.
+demo-fake-gpus: setup
+	@home=$$(mktemp -d) && trap 'rm -rf "$$home"' EXIT && \
+	  SATURN_HOME="$$home" PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 8 -- \
+	  $(bin)/python examples/sweep.py --short --name "fake-gpus-$$(date +%Y%m%d-%H%M%S)"
+
 test: test-rust test-python
 
 test-rust: setup
@@ -52,6 +60,8 @@ test-nightly: test
 	@$(MAKE) fuzz SEEDS=0..50000
 	@$(MAKE) fuzz-readers FUZZ_S=120
 	@SATURN_TEST_KILLS=100 $(bin)/python -m pytest tests/python/test_random_kills.py
+	@$(MAKE) demo-fake-gpus
+	@SATURN_GPU_CHAIN_SEEDS=100 $(bin)/python -m pytest tests/python/test_gpu_training.py
 	@ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(bin)/python -m pytest
 	@$(bin)/python scripts/busy.py env ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=4 $(bin)/python -m pytest
 

@@ -261,3 +261,84 @@ class SavesEachBatch(BaseTechnique):
 
     def search(task, gpus, task_id):  # noqa: N805
         return {}
+
+
+def _rank_of_own(rank: int, task: Any, directory: str, world_size: int) -> None:
+    """A rank of `OwnRanks`: its share of every batch on a GPU of its own."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.cuda.set_device(rank)
+    store = dist.FileStore(f"{directory}/{task.start}", world_size)
+    dist.init_process_group("nccl", store=store, rank=rank, world_size=world_size)
+    model = task.get_model().cuda()
+    wrapped = DistributedDataParallel(model, device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=task.hparams.lr)
+    for inputs, labels in task.get_iterator():
+        share = slice(rank, None, world_size)
+        outputs = wrapped(inputs[share].cuda())
+        task.loss_function(outputs, labels[share].cuda()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    if rank == 0:
+        task.save({key: value.cpu() for key, value in model.state_dict().items()})
+    dist.destroy_process_group()
+
+
+class OwnRanks(BaseTechnique):
+    """Trains on GPUs in ranks of its own."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as directory:
+            torch.multiprocessing.start_processes(
+                _rank_of_own, (task, directory, len(gpus)), nprocs=len(gpus), start_method="fork"
+            )
+
+
+class Halves(torch.nn.Module):
+    """A model in two parts, each on a GPU of its own, with dropout on both."""
+
+    def __init__(self, whole: Any) -> None:
+        super().__init__()
+        self.whole = whole
+        whole.layers[0].to("cuda:0")
+        for part in (*whole.layers[1:], whole.norm, whole.head):
+            part.to("cuda:1")
+        whole.scale = whole.scale.to("cuda:1")
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        first, *others = self.whole.layers
+        hidden = inputs.to("cuda:0")
+        hidden = (hidden + self.whole.dropout(torch.tanh(first(hidden)))).to("cuda:1")
+        for layer in others:
+            hidden = hidden + self.whole.dropout(torch.tanh(layer(hidden)))
+        return self.whole.head(self.whole.norm(hidden) * self.whole.scale)
+
+
+class TwoDevices(BaseTechnique):
+    """Trains `Halves`, with dropout on both devices."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        whole = task.get_model()
+        model = Halves(whole)
+        optimizer = torch.optim.SGD(model.parameters(), lr=task.hparams.lr)
+        for inputs, labels in task.get_iterator():
+            task.loss_function(model(inputs), labels.to("cuda:1")).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        task.save({key: value.cpu() for key, value in whole.state_dict().items()})
+
+
+class OnGpu(BaseTechnique):
+    """Trains in its one process on its first GPU; saves the optimizer's state too."""
+
+    def execute(task, gpus, task_id, batch_count):  # noqa: N805
+        model = task.get_model().cuda()
+        optimizer = task.hparams.optimizer_cls(model.parameters(), lr=task.hparams.lr)
+        for inputs, labels in task.get_iterator():
+            task.loss_function(model(inputs.cuda()), labels.cuda()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        task.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()})

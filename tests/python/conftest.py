@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from fake_gpu import requirements
+from fake_gpu.environment import environment
 from harness import Runtime, Warm, runtime
 from saturn import library
 
@@ -30,6 +32,32 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     assert parent.ready.get("ready") is True
     yield parent
     parent.close()
+
+
+@pytest.fixture(scope="session")
+def gpu_warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """A warm parent on a machine of four fake GPUs, which has transformers.
+
+    It never uses them: what uses CUDA before a fork can't after it, as on real ones.
+    """
+    if (reason := requirements.why_not()) is not None:
+        pytest.skip(reason)
+    names = ("GPT2LMHeadModel", "LlamaForCausalLM", "ViTForImageClassification")
+    parent = Warm(
+        tmp_path_factory.mktemp("gpu-warm") / "workers.lock",
+        preload=",".join(f"transformers:{name}" for name in names),
+        gpus=environment(devices=4),
+    )
+    assert parent.ready.get("ready") is True
+    yield parent
+    parent.close()
+
+
+@pytest.fixture
+def gpu_run(tmp_path: Path, gpu_warm: Warm) -> Iterator[Runtime]:
+    """A fresh run directory whose gangs are on fake GPUs."""
+    with runtime(tmp_path, gpu_warm) as opened:
+        yield opened
 
 
 @pytest.fixture

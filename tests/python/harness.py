@@ -18,11 +18,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fake_gpu.environment import device_uuid
 from saturn.definition import TaskDefinition
 from saturn.techniques import BUILT_IN
 
@@ -33,12 +34,15 @@ LIMIT_S = 90.0
 GRACE_S = 15.0
 
 
-def worker_env() -> dict[str, str]:
-    """The environment that the runtime gives to its workers."""
-    path = os.pathsep.join([str(PYTHON_DIR), str(Path(__file__).parent)])
+def worker_env(gpus: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment that the runtime gives to its workers; `gpus` is that of fake GPUs."""
+    gpus = gpus or {}
+    tests = Path(__file__).parent
+    path = [str(PYTHON_DIR), str(tests), str(tests.parent), gpus.get("PYTHONPATH", "")]
     return {
         **os.environ,
-        "PYTHONPATH": path,
+        **gpus,
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
@@ -65,13 +69,17 @@ def rank_env(rank: int, world_size: int, attempt: int) -> dict[str, str]:
 class Warm:
     """A warm parent, shared by all tests of a session."""
 
-    def __init__(self, lock: Path, preload: str = "") -> None:
+    def __init__(
+        self, lock: Path, preload: str = "", gpus: Mapping[str, str] | None = None
+    ) -> None:
+        """`gpus` is the environment of fake GPUs: its ranks train on those by default."""
+        self.gpus = gpus
         self.process = subprocess.Popen(
             [sys.executable, "-m", "saturn.worker.warm", "--workers-lock", str(lock)]
             + (["--preload", preload] if preload else []),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=worker_env(),
+            env=worker_env(gpus),
             start_new_session=True,
         )
         self.pids: dict[str, int] = {}
@@ -263,7 +271,7 @@ class Runtime:
         warmup_steps: int = 1,
         timed_steps: int = 2,
         max_timed_steps: int = 2,
-        device_kind: str = "cpu",
+        device_kind: str | None = None,
         device_memory_bytes: int | None = None,
         goes_on_to: int | None = None,
         cold: bool = False,
@@ -271,6 +279,12 @@ class Runtime:
         log: Path | None = None,
     ) -> Gang:
         attempt, directory = self._new_attempt(task)
+        has_gpus = self.warm is not None and self.warm.gpus is not None
+        device_kind = device_kind or ("cuda" if has_gpus else "cpu")
+        if has_gpus:
+            uuids = [device_uuid(number) for number in range(gpus or ranks)]
+            visible = ",".join(uuids if device_kind == "cuda" else [])
+            env = {"CUDA_VISIBLE_DEVICES": visible, **(env or {})}
         spec = {
             "version": 1,
             "kind": kind,
@@ -392,7 +406,7 @@ class Runtime:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**worker_env(), **env},
+                env={**worker_env(self.warm.gpus if self.warm else None), **env},
                 start_new_session=True,
             )
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import functools
 import importlib
 import random
+import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import model_kinds
+import reference
 import torch
 from harness import Runtime
 from saturn.checkpoint import manifest
@@ -29,6 +31,8 @@ from torch.optim import SGD, AdamW, RMSprop, lr_scheduler
 
 KINDS = ("gpt2", "llama", "vit", "residual", "sequential", "tied", "frozen")
 RANKS = (1, 2, 3, 4)
+#: Largest difference of a loss, or a weight, from plain torch's.
+TOLERANCE = 1e-5
 #: Adam and its like divide a gradient by its own size. Gradients that are nothing but rounding
 #: (those of an attention's key biases) would come out as large as any other, so eps is.
 OPTIMIZERS = {
@@ -45,10 +49,12 @@ class Strategy:
     technique: str
     ranks: int
     knobs: tuple[tuple[str, Any], ...] = ()
+    device_kind: str = "cpu"
 
     def __str__(self) -> str:
         knobs = ",".join(f"{key}={value}" for key, value in self.knobs)
-        return f"{self.technique}x{self.ranks}" + (f"({knobs})" if knobs else "")
+        where = "" if self.device_kind == "cpu" else f" on {self.device_kind}"
+        return f"{self.technique}x{self.ranks}" + (f"({knobs})" if knobs else "") + where
 
 
 @dataclass(frozen=True)
@@ -81,8 +87,8 @@ class Chain:
         return f"seed {self.seed}: {self.kind} batch={self.batch_size} {options}: {moves}{stop}"
 
 
-def draw(seed: int) -> Chain:
-    """The chain of a seed: kinds in turn, the rest by chance."""
+def draw(seed: int, device_kinds: Sequence[str] = ("cpu",)) -> Chain:
+    """The chain of a seed: kinds in turn, the rest by chance; each move on any kind of device."""
     rng = random.Random(seed)
     turn, kind_number = divmod(seed, len(KINDS))
     kind = KINDS[kind_number]
@@ -110,11 +116,12 @@ def draw(seed: int) -> Chain:
         "accumulate": together,
         "clip": norm,
     }
-    offered = strategies(kind)
     moves: list[Move] = []
     techniques = _techniques(kind, turn, rng, num_moves=rng.randint(3, min(6, steps)))
     ends = [*sorted(rng.sample(range(1, steps), len(techniques) - 1)), steps]
     for technique, end in zip(techniques, ends, strict=True):
+        device_kind = device_kinds[0] if len(device_kinds) == 1 else rng.choice(device_kinds)
+        offered = strategies(kind, device_kind=device_kind)
         fresh = [each for each in offered[technique] if not moves or moves[-1].strategy != each]
         others = [each for name in offered for each in offered[name]]
         moves.append(Move(rng.choice(fresh or others), end))
@@ -158,16 +165,24 @@ def warm_up(optimizer: torch.optim.Optimizer) -> lr_scheduler.LRScheduler:
 
 
 @functools.cache
-def strategies(kind: str, dropout: float = 0.0) -> dict[str, list[Strategy]]:
-    """By technique, those that the library offers for a kind of model on up to four slots."""
-    offered: dict[str, list[Strategy]] = {}
+def strategies(
+    kind: str, dropout: float = 0.0, device_kind: str = "cpu"
+) -> dict[str, list[Strategy]]:
+    """By technique, those that the library offers for a kind of model on up to four devices."""
     module = model_kinds.BUILD[kind](dropout)
-    for name in BUILT_IN:
-        for ranks in RANKS:
-            for knobs in _knob_sets(technique_of(name), module, ranks):
-                found = Strategy(name, ranks, tuple(sorted(knobs.items())))
-                offered.setdefault(name, []).append(found)
-    return offered
+    every = {name: strategies_of(name, module, device_kind, RANKS) for name in BUILT_IN}
+    return {name: offered for name, offered in every.items() if offered}
+
+
+def strategies_of(
+    technique: str, module: nn.Module, device_kind: str, widths: Sequence[int]
+) -> list[Strategy]:
+    """What a technique offers for a model on so many devices."""
+    return [
+        Strategy(technique, ranks, tuple(sorted(knobs.items())), device_kind)
+        for ranks in widths
+        for knobs in _knob_sets(technique_of(technique), module, ranks, device_kind)
+    ]
 
 
 def technique_of(name: str) -> Technique:
@@ -176,10 +191,12 @@ def technique_of(name: str) -> Technique:
     return technique
 
 
-def _knob_sets(technique: Technique, module: nn.Module, ranks: int) -> Iterator[Knobs]:
+def _knob_sets(
+    technique: Technique, module: nn.Module, ranks: int, device_kind: str
+) -> Iterator[Knobs]:
     # Some techniques are for devices that are too small.
     for memory in (None, 1):
-        setting = Setting(gpus=ranks, device_kind="cpu", hints={}, device_memory_bytes=memory)
+        setting = Setting(gpus=ranks, device_kind=device_kind, hints={}, device_memory_bytes=memory)
         if technique.not_applicable(module, setting) is None:
             yield from technique.knob_sets(module, setting)
             for rung in technique.thriftier_knob_sets(module, setting):
@@ -196,6 +213,7 @@ def play(run: Runtime, chain: Chain, *moves: Move) -> dict[int, float]:
             strategy.technique,
             ranks=strategy.ranks,
             knobs=dict(strategy.knobs),
+            device_kind=strategy.device_kind,
             steps=move.until,
         )
         assert result.codes == [0] * strategy.ranks, f"{chain}\nat {move}\n{result.logs}"
@@ -212,3 +230,48 @@ def weights(checkpoints_dir: Path, like: nn.Module) -> tuple[int, dict[str, torc
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         load({"model": state}, storage_reader=FileSystemReader(newest[0]), no_dist=True)
     return newest[1]["step"], state
+
+
+def assert_trains_as_plain_torch_does(run: Runtime, chain: Chain) -> None:
+    """Play the chain; its losses and weights are those of plain torch on one CPU."""
+    print(chain)
+    run.write_task(chain.task)
+    for number, move in enumerate(chain.moves):
+        if chain.stop is not None and chain.stop[0] == number:
+            _stop_and_go_on(run, chain, move, chain.stop[1])
+        else:
+            play(run, chain, move)
+    loss_of = model_kinds.loss_of(chain.task)
+    expected, model = reference.train(chain.task, chain.steps, loss_of=loss_of)
+    of_losses = reference.largest_difference(run.losses(chain.task.name), expected)
+    step, state = newest(run, chain)
+    assert step == chain.steps
+    of_weights = {
+        name: (state[name] - tensor).abs().max().item()
+        for name, tensor in model.state_dict().items()
+    }
+    worst = max(of_weights, key=of_weights.__getitem__)
+    print(f"losses within {of_losses:.1e}, weights within {of_weights[worst]:.1e} ({worst})")
+    assert of_losses < TOLERANCE, chain
+    assert of_weights[worst] < TOLERANCE, f"{worst}; {chain}"
+
+
+def _stop_and_go_on(run: Runtime, chain: Chain, move: Move, step: int) -> None:
+    """Train through a move with a stop at `step`: bit for bit as without."""
+    directory = run.task_dir(chain.task.name)
+    before = directory.with_name("before")
+    shutil.copytree(directory, before)
+    expected = play(run, chain, move), newest(run, chain)
+    shutil.rmtree(directory)
+    before.rename(directory)
+    losses = play(run, chain, Move(move.strategy, step), move)
+    assert losses == expected[0], chain
+    _, state = newest(run, chain)
+    for name, tensor in expected[1][1].items():
+        assert torch.equal(state[name], tensor), f"{name}; {chain}"
+
+
+def newest(run: Runtime, chain: Chain) -> tuple[int, dict[str, torch.Tensor]]:
+    """(step, model's state) of the task's newest checkpoint."""
+    directory = run.task_dir(chain.task.name) / "checkpoints"
+    return weights(directory, chain.task.get_model())

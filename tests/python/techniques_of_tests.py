@@ -72,6 +72,18 @@ class OnlyBadKnobs(ManyKnobs):
         return [{"fail": "memory of one rank"}, {"fail": "one rank"}]
 
 
+class NothingFits(ManyKnobs):
+    """Memory runs out with the first knobs, and with thriftier ones."""
+
+    def thriftier_knob_sets(
+        self, module: torch.nn.Module, setting: Setting
+    ) -> Sequence[Sequence[Knobs]]:
+        return [[{"fail": "memory of one rank", "sleep_s": 0.001}], [{"fail": "one rank"}]]
+
+    def knob_sets(self, module: torch.nn.Module, setting: Setting) -> Sequence[Knobs]:
+        return [{"fail": "memory of one rank"}]
+
+
 class FindsOutLate(Ddp):
     """Sees only while parallelising that it can't."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -17,12 +16,22 @@ import pytest
 import reference
 import torch
 from harness import Runtime, Warm
-from random_chains import KINDS, Chain, Move, Strategy, draw, play, strategies, weights
+from random_chains import (
+    KINDS,
+    TOLERANCE,
+    Chain,
+    Move,
+    Strategy,
+    assert_trains_as_plain_torch_does,
+    draw,
+    newest,
+    play,
+    strategies,
+)
 from saturn.techniques import BUILT_IN
 from torch import nn
 
 Losses = dict[int, float]
-TOLERANCE = 1e-5
 DEFAULT_SEEDS = "14"
 
 
@@ -43,47 +52,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
 
 @pytest.mark.parametrize("seed", seeds())
 def test_a_chain_of_strategies_trains_as_plain_torch_does(run: Runtime, seed: int) -> None:
-    chain = draw(seed)
-    print(chain)
-    run.write_task(chain.task)
-    for number, move in enumerate(chain.moves):
-        if chain.stop is not None and chain.stop[0] == number:
-            stop_and_go_on(run, chain, move, chain.stop[1])
-        else:
-            play(run, chain, move)
-    loss_of = model_kinds.loss_of(chain.task)
-    expected, model = reference.train(chain.task, chain.steps, loss_of=loss_of)
-    of_losses = reference.largest_difference(run.losses(chain.task.name), expected)
-    step, state = newest(run, chain)
-    assert step == chain.steps
-    of_weights = {
-        name: (state[name] - tensor).abs().max().item()
-        for name, tensor in model.state_dict().items()
-    }
-    worst = max(of_weights, key=of_weights.__getitem__)
-    print(f"losses within {of_losses:.1e}, weights within {of_weights[worst]:.1e} ({worst})")
-    assert of_losses < TOLERANCE, chain
-    assert of_weights[worst] < TOLERANCE, f"{worst}; {chain}"
-
-
-def stop_and_go_on(run: Runtime, chain: Chain, move: Move, step: int) -> None:
-    """Train through a move with a stop at `step`: bit for bit as without."""
-    directory = run.task_dir(chain.task.name)
-    before = directory.with_name("before")
-    shutil.copytree(directory, before)
-    expected = play(run, chain, move), newest(run, chain)
-    shutil.rmtree(directory)
-    before.rename(directory)
-    losses = play(run, chain, Move(move.strategy, step), move)
-    assert losses == expected[0], chain
-    _, state = newest(run, chain)
-    for name, tensor in expected[1][1].items():
-        assert torch.equal(state[name], tensor), f"{name}; {chain}"
-
-
-def newest(run: Runtime, chain: Chain) -> tuple[int, dict[str, torch.Tensor]]:
-    directory = run.task_dir(chain.task.name) / "checkpoints"
-    return weights(directory, model_kinds.BUILD[chain.kind](0.0))
+    assert_trains_as_plain_torch_does(run, draw(seed))
 
 
 def test_the_default_seeds_draw_everything_there_is() -> None:

@@ -154,6 +154,12 @@ def test_where_no_knobs_work_the_first_failure_is_told(run: Runtime) -> None:
     assert "no room" in trial["outcome"]["detail"]
 
 
+def test_where_nothing_fits_what_the_thriftiest_knobs_came_to_is_told(run: Runtime) -> None:
+    trial = outcome(run, techniques.spec_of(techniques.NothingFits), 2)
+    assert trial["outcome"]["outcome"] == "out_of_memory"
+    assert trial["knobs"] == {"fail": "memory of one rank", "sleep_s": 0.001}
+
+
 @pytest.mark.parametrize(
     ("technique", "ranks", "reason"),
     [

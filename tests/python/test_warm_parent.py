@@ -17,6 +17,7 @@ import pytest
 from harness import Runtime, Warm, runtime
 from models import Mlp, definition, shuffled_loader
 from saturn.core.executors.Technique import BaseTechnique
+from saturn.worker import warm
 from saturn.worker.warm import WarmParent
 from techniques_of_tests import spec_of
 from torch.utils.data import DataLoader
@@ -109,8 +110,19 @@ def noisy_model() -> Mlp:
 
 
 def test_ready_says_that_forking_is_safe(own_warm: Warm) -> None:
-    assert own_warm.ready["ready"] is True and own_warm.ready["threads"] == 1
+    assert own_warm.ready["ready"] is True and own_warm.ready["cannot_fork"] is None
     assert 0 < own_warm.ready["import_s"] < 120
+
+
+def test_a_driver_that_an_import_has_opened_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "nvidia-uvm"
+    file.touch()
+    monkeypatch.setattr(warm, "DRIVER_FILES", {str(file)})
+    assert not warm._holds_gpu()
+    with file.open():
+        assert warm._holds_gpu()
 
 
 def test_output_goes_to_the_log_and_the_environment_is_set(run: Runtime) -> None:

@@ -150,8 +150,8 @@ impl LocalLauncher {
 
     fn take_in(&mut self, input: Input) {
         match input {
-            Input::Ready { parent, threads } => {
-                let notes = self.parents.ready(parent, threads);
+            Input::Ready { parent, cannot_fork } => {
+                let notes = self.parents.ready(parent, cannot_fork);
                 self.tell_notes(notes);
                 self.launch_waiting();
             }

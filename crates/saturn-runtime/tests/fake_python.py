@@ -59,7 +59,8 @@ def parent():
         time.sleep(1000)
     if is_warm and Path("stillborn").exists():
         sys.exit("an import killed it")
-    say({"ready": True, "import_s": 0.0, "threads": 2 if Path("threads").exists() else 1})
+    cannot_fork = "has two threads" if is_warm and Path("threads").exists() else None
+    say({"ready": True, "import_s": 0.0, "cannot_fork": cannot_fork})
     threading.Thread(target=reap, args=(children,), daemon=True).start()
     for line in sys.stdin:
         launch = json.loads(line)["launch"]

@@ -71,8 +71,8 @@ class BackgroundSave:
 
     def _run(self) -> None:
         try:
-            if self._device.type == "cuda":
-                torch.cuda.set_device(self._device)  # each thread has a device of its own
+            if self._device.type != "cpu":
+                torch.accelerator.set_device_index(self._device)  # each thread has one of its own
             self._write(self._staged.set)
         except BaseException as error:
             self._failure = describe(error)

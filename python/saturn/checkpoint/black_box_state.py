@@ -77,15 +77,18 @@ def commit_pending(checkpoints_dir: Path, about: Mapping[str, Any]) -> Path:
     return directory
 
 
-def read_whole(directory: Path, device: torch.device) -> Any:
-    """All that was saved; the directory must have been verified."""
+def read_whole(directory: Path, *, mapped: bool = False) -> Any:
+    """All that was saved, in host memory; the directory must have been verified.
+
+    With `mapped`, tensors are read from the file as they are used, and not to be written to.
+    """
     # A pickle, but one that this run's own worker wrote, as its digest says.
-    return torch.load(directory / FILE, map_location=device, weights_only=False)
+    return torch.load(directory / FILE, map_location="cpu", weights_only=False, mmap=mapped)
 
 
-def saved_model(directory: Path, device: torch.device) -> dict[str, Any]:
-    """The model's state in what was saved, under unwrapped names."""
-    whole = read_whole(directory, device)
+def saved_model(directory: Path) -> dict[str, Any]:
+    """The model's state in what was saved, under unwrapped names; mapped: the rest isn't read."""
+    whole = read_whole(directory, mapped=True)
     state = whole["model"] if isinstance(whole.get("model"), Mapping) else whole
     if state and all(key.startswith(_WRAPPER_PREFIX) for key in state):
         return {key.removeprefix(_WRAPPER_PREFIX): value for key, value in state.items()}
@@ -95,7 +98,7 @@ def saved_model(directory: Path, device: torch.device) -> dict[str, Any]:
 def read_into(directory: Path, content: Mapping[str, Any], module: nn.Module) -> None:
     """Load the model's state of a verified checkpoint of either kind into `module`."""
     if content["format"] == "torch":
-        module.load_state_dict(saved_model(directory, torch.device("cpu")))
+        module.load_state_dict(saved_model(directory))
         return
     state = module.state_dict()
     with warnings.catch_warnings():

@@ -235,7 +235,7 @@ class Checkpoints:
             # Saved by a black-box technique: the model alone.
             set_model_state_dict(
                 module,
-                saved_model(directory, self._gang.device),
+                saved_model(directory),
                 options=StateDictOptions(full_state_dict=True),
             )
             self._lr_schedule.skip(content["step"])

@@ -62,10 +62,11 @@ def seed_fetch(seed: int) -> None:
 
 
 def seed_batch(seed: int, device: torch.device) -> None:
-    """Seed what a forward may draw from."""
+    """Seed what a forward on `device` may draw from: without a number, on all of its kind."""
     seed_fetch(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
+    if device.type != "cpu":
+        module = torch.get_device_module(device)
+        (module.manual_seed_all if device.index is None else module.manual_seed)(seed)
 
 
 def _seed_python(seed: int) -> None:
@@ -85,7 +86,7 @@ class RandomState:
 
     device: torch.device
     _torch: torch.Tensor
-    _cuda: torch.Tensor | None
+    _of_device: torch.Tensor | None
     _python: Any
     _numpy: Any
 
@@ -96,7 +97,7 @@ class RandomState:
         return cls(
             device,
             torch.default_generator.get_state(),
-            torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            None if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device),
             random.getstate(),
             None if numpy is None else numpy.random.get_state(),
         )
@@ -104,8 +105,8 @@ class RandomState:
     def set(self) -> None:
         """Put the generators back to where they stood."""
         torch.default_generator.set_state(self._torch)
-        if self._cuda is not None:
-            torch.cuda.set_rng_state(self._cuda, self.device)
+        if self._of_device is not None:
+            torch.get_device_module(self.device).set_rng_state(self._of_device, self.device)
         random.setstate(self._python)
         if self._numpy is not None:
             sys.modules["numpy"].random.set_state(self._numpy)
@@ -114,8 +115,8 @@ class RandomState:
         """Whether any of the generators stands elsewhere by now: something has drawn, or seeded."""
         now = RandomState.now(self.device)
         same = torch.equal(self._torch, now._torch)
-        if self._cuda is not None and now._cuda is not None:
-            same = same and torch.equal(self._cuda, now._cuda)
+        if self._of_device is not None and now._of_device is not None:
+            same = same and torch.equal(self._of_device, now._of_device)
         if same and self._numpy is not None:
             same = all(map(_equal, self._numpy, now._numpy))
         return not same or self._python != now._python

@@ -1,4 +1,4 @@
-"""What is raised on purpose in a rank: the task's own doing, and a technique's refusal.
+"""What is raised on purpose in a rank: the task's own doing, a technique's refusal, a peer's loss.
 
 Without torch: the face imports the interface of techniques, which has the refusal from here.
 """
@@ -12,3 +12,7 @@ class TaskError(Exception):
 
 class NotApplicable(Exception):
     """The technique can't run this task; the message says why, in words."""
+
+
+class PeerLost(Exception):
+    """Another rank of the gang has failed: an echo of its failure, never the cause."""

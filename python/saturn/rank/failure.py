@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from saturn.rank.device_memory import is_limited
-from saturn.rank.exceptions import NotApplicable, TaskError
+from saturn.rank.exceptions import NotApplicable, PeerLost, TaskError
 
 #: Where the frames lie that tell a user nothing: in Saturn, but for the techniques. Ranks write
 #: whole tracebacks to their logs.
@@ -75,6 +75,14 @@ class Failure:
         }
 
 
+class Earlier(Exception):
+    """A failure that was described before, and is the cause of what happens now."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.error)
+        self.failure = failure
+
+
 @contextlib.contextmanager
 def task_function(name: str) -> Iterator[None]:
     """Run a function of the task: what it raises becomes a `TaskError` that names it."""
@@ -88,6 +96,8 @@ def task_function(name: str) -> Iterator[None]:
 
 def describe(error: BaseException) -> Failure:
     """Classify `error`, looking through what caused it."""
+    if isinstance(error, Earlier):
+        return error.failure
     chain = list(_chain(error))
     for kind, is_kind in (
         ("out_of_memory", _is_out_of_memory),
@@ -98,6 +108,14 @@ def describe(error: BaseException) -> Failure:
             if is_kind(link):
                 return Failure(kind=kind, error=_one_line(link), traceback=_format(link))
     for link in chain:
+        if _is_failed_assertion(link):
+            return Failure(
+                kind="task",
+                error="the model or loss_function indexes out of range on the GPU, such as an "
+                "embedding's rows or the classes of a loss (where, is seen with "
+                f"CUDA_LAUNCH_BLOCKING=1): {_one_line(link)}",
+                traceback=_format(link),
+            )
         if isinstance(link, NotApplicable):
             return Failure(kind="not_applicable", error=str(link), traceback="")
         if isinstance(link, TaskError):
@@ -139,7 +157,7 @@ def _is_no_space(error: BaseException) -> bool:
 
 
 def _is_peer_lost(error: BaseException) -> bool:
-    if isinstance(error, dist.DistNetworkError | dist.DistBackendError):
+    if isinstance(error, PeerLost | dist.DistNetworkError | dist.DistBackendError):
         return True
     text = str(error).lower()
     # Only while in a group: a loader that reads from a network may lose its own connection.
@@ -148,6 +166,11 @@ def _is_peer_lost(error: BaseException) -> bool:
         and dist.is_initialized()
         and any(part in text for part in _PEER_LOST_TEXTS)
     )
+
+
+def _is_failed_assertion(error: BaseException) -> bool:
+    """Whether a kernel found what it was given out of range: told some time after it has run."""
+    return isinstance(error, torch.AcceleratorError) and "device-side assert" in str(error)
 
 
 def _one_line(error: BaseException) -> str:

@@ -6,9 +6,10 @@ so no port is ever raced for. A gang of one never opens one unless its technique
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +20,8 @@ from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from saturn.rank.device_memory import DeviceMemory
+from saturn.rank.exceptions import PeerLost
+from saturn.rank.peer_watch import PeerWatch, abort_groups
 
 #: How long a rank waits for a peer in one collective. Long, because the runtime notices a dead
 #: rank at once and ends the gang; this only bounds a hang nobody else sees.
@@ -46,25 +49,35 @@ class Gang:
         self._store = FileStore(str(rendezvous), world_size) if world_size > 1 else None
         #: Where this attempt may leave files: its own directory, in the run's.
         self.scratch = rendezvous.parent
-        self._opened = 0
+        #: The block of `outliving` that this is or was last in, and groups opened since it began.
+        self._block, self._opened = "", 0
         self._second_group: dist.ProcessGroup | None = None
+        self._watch: PeerWatch | None = None
 
     def open(self) -> None:
         """Open the process group, where it isn't open yet. Every rank must call it."""
+        if self._watch is not None and self._watch.has_lost_peer:
+            raise PeerLost("another rank has failed")
         if dist.is_initialized():
             return
+        if self._watch is not None:
+            self._wait_for_peers(self._watch)
         store: Store = self._store or HashStore()
         # Each opening has names of its own in the store: a trial opens several groups in a row.
-        store = PrefixStore(f"group-{self._opened}", store)
+        store = PrefixStore(f"{self._block}/group-{self._opened}", store)
         self._opened += 1
-        backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+        is_cpu = self.device.type == "cpu"
+        backend = "gloo"
+        if not is_cpu:
+            own = dist.get_default_backend_for_device(self.device)  # NCCL for CUDA
+            backend = f"cpu:gloo,{self.device.type}:{own}"
         dist.init_process_group(
             backend,
             store=store,
             rank=self.rank,
             world_size=self.world_size,
             timeout=_COLLECTIVE_TIMEOUT,
-            device_id=self.device if self.device.type == "cuda" else None,
+            device_id=None if is_cpu else self.device,
         )
 
     def second_group(self) -> dist.ProcessGroup | None:
@@ -78,14 +91,48 @@ class Gang:
             self._second_group = cast(dist.ProcessGroup, opened)  # a number for non-members
         return self._second_group
 
-    def close(self) -> None:
-        """Close the process group; peers still waiting in a collective see a lost connection."""
+    def close(self, *, is_broken: bool = False) -> None:
+        """Close the process group; peers still waiting in a collective see a lost connection.
+
+        With `is_broken`, a peer is known to have left it in its own way.
+        """
         self._second_group = None
         # Models and wrappers hold the group's connections open until they are gone.
         gc.collect()
-        if dist.is_initialized():
+        is_broken |= self._watch is not None and self._watch.is_broken
+        if is_broken and self.device.type != "cpu":
+            abort_groups()  # a shutdown waits for collectives that not all have come to
+        elif dist.is_initialized():
             dist.destroy_process_group()
         gc.collect()
+
+    @contextlib.contextmanager
+    def outliving(self, name: str) -> Iterator[PeerWatch | None]:
+        """Within the block no rank waits for one that has failed (`PeerWatch.fail`).
+
+        Every rank must come, with a `name` of that block's own, and `close` what it has opened
+        before the block ends. None where a lost connection is enough: on CPU slots.
+        """
+        self._block, self._opened = name, 0
+        if self._store is None or self.device.type == "cpu":
+            yield None
+            return
+        self._watch = PeerWatch(self.scratch / f"{name}-failed")
+        try:
+            yield self._watch
+        finally:
+            self._watch.end()
+            self._watch = None
+
+    def _wait_for_peers(self, watch: PeerWatch) -> None:
+        """Wait until all ranks are about to open a group: from then on, its own waits can end."""
+        assert self._store is not None  # who has no peers watches none
+        name = f"{self._block}/opening-{self._opened}"
+        self._store.set(f"{name}/{self.rank}", "")
+        while not self._store.check([f"{name}/{rank}" for rank in range(self.world_size)]):
+            if watch.has_lost_peer:
+                raise PeerLost("another rank has failed")
+            time.sleep(_LOOK_AGAIN_S)
 
     def mesh(self, shape: Sequence[int], *, names: Sequence[str]) -> DeviceMesh:
         """A device mesh of `shape` over all ranks, opening the process group."""
@@ -125,12 +172,20 @@ class Gang:
             time.sleep(_LOOK_AGAIN_S)
         return self._store.get(key).decode()
 
-    def exchange(self, key: str, text: str) -> list[str]:
+    def exchange(self, key: str, text: str, *, within_s: float | None = None) -> list[str]:
         """Every rank's `text`, in rank order, through the store alone.
 
-        Works where some ranks have lost their process group; blocks until every rank has come.
+        Works where some ranks have lost their process group; blocks until every rank has come, or
+        raises `PeerLost` where one has not within so many seconds.
         """
         if self._store is None:
             return [text]
         self._store.set(f"{key}/{self.rank}", text)
-        return [self._store.get(f"{key}/{rank}").decode() for rank in range(self.world_size)]
+        keys = [f"{key}/{rank}" for rank in range(self.world_size)]
+        until = None if within_s is None else time.monotonic() + within_s
+        # The store's own waiting gives up after minutes.
+        while not self._store.check(keys):
+            if until is not None and time.monotonic() > until:
+                raise PeerLost(f"another rank has not come within {within_s:.0f} s")
+            time.sleep(_LOOK_AGAIN_S)
+        return [self._store.get(each).decode() for each in keys]

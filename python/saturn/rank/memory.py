@@ -13,19 +13,21 @@ from pathlib import Path
 
 import torch
 
+from saturn.rank.process import accelerator_is_in_use
+
 
 class PeakMemory:
     """Counts from the moment it is made; `restart` forgets the peak so far."""
 
     def __init__(self, device_kind: str) -> None:
-        self._is_cuda = device_kind == "cuda"
-        self._at_start = 0 if self._is_cuda else _status_bytes("VmRSS") - _file_bytes()
+        self._is_slot = device_kind == "cpu"
+        self._at_start = _status_bytes("VmRSS") - _file_bytes() if self._is_slot else 0
 
     def restart(self) -> None:
         """Forget the peak so far."""
-        if self._is_cuda:
-            for device in _cuda_devices():
-                torch.cuda.reset_peak_memory_stats(device)
+        if not self._is_slot:
+            for device in _devices_in_use():
+                torch.accelerator.reset_peak_memory_stats(device)
         else:
             # "5" resets the high-water mark. Where the kernel won't, the mark only ever grows,
             # and later measurements in the same process are upper bounds.
@@ -37,15 +39,14 @@ class PeakMemory:
 
         A GPU's peak has none of it, but what moving the model there took.
         """
-        if not self._is_cuda:
+        if self._is_slot:
             self.restart()
 
     def peak_bytes(self) -> int:
         """The peak since the rank began, or since `restart`."""
-        if self._is_cuda:
-            return max(
-                (int(torch.cuda.max_memory_allocated(d)) for d in _cuda_devices()), default=0
-            )
+        if not self._is_slot:
+            peaks = (torch.accelerator.max_memory_allocated(d) for d in _devices_in_use())
+            return max(map(int, peaks), default=0)
         return max(0, _status_bytes("VmHWM") - _file_bytes() - self._at_start)
 
 
@@ -61,10 +62,9 @@ def available_host_bytes() -> int:
     return 0
 
 
-def _cuda_devices() -> range:
-    """The devices in use. None before CUDA is: asking must not be what initialises it."""
-    is_initialized = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-    return range(torch.cuda.device_count() if is_initialized else 0)
+def _devices_in_use() -> range:
+    """The devices in use. None before the first is: asking must not be what initialises them."""
+    return range(torch.accelerator.device_count() if accelerator_is_in_use() else 0)
 
 
 def _file_bytes() -> int:

@@ -22,13 +22,39 @@ def settle(cores: Sequence[int], *, num_devices: int) -> None:
     torch.set_num_threads(len(cores) or num_devices)
 
 
+def renew_threads_after_fork() -> None:
+    """Have processes that this one forks begin with threads of their own.
+
+    torch makes them anew on first use. With two GPUs in sight autograd's threads, one a device, do
+    so at once, and one of them finds none ("Invalid thread pool!"), which ends the process.
+    """
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(torch.get_num_threads()))
+
+
 def device_of(device_kind: str, rank: int) -> torch.device:
     """The device of a rank: the one that it sees, or of several the one of its number."""
     if device_kind == "cpu":
         return torch.device("cpu")
-    device = torch.device("cuda", rank if torch.cuda.device_count() > 1 else 0)
-    torch.cuda.set_device(device)
+    device = torch.device(device_kind, rank if torch.accelerator.device_count() > 1 else 0)
+    torch.accelerator.set_device_index(device)
     return device
+
+
+def accelerator_is_in_use() -> bool:
+    """Whether torch has initialised a GPU's driver in this process; asking doesn't."""
+    accelerator = torch.accelerator.current_accelerator()
+    return accelerator is not None and torch.get_device_module(accelerator).is_initialized()
+
+
+def now_when_idle() -> float:
+    """The monotonic clock, once all that this process has given to its devices is done, seconds.
+
+    Devices that it has not used so far stay untouched.
+    """
+    if accelerator_is_in_use():
+        for index in range(torch.accelerator.device_count()):
+            torch.accelerator.synchronize(index)
+    return time.monotonic()
 
 
 def seconds_alive() -> float:

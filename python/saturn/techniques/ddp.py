@@ -114,6 +114,7 @@ class _Rehearsed(nn.Module):
     def rehearse(self, wrapper: DistributedDataParallel) -> None:
         """Run that backward; the next forward of `wrapper` lays out its buckets for good."""
         self._rehearsing = True
-        torch.autograd.backward(wrapper())
+        # With an argument: on a GPU torch takes the first of those that it has moved there.
+        torch.autograd.backward(wrapper(torch.empty(0)))
         wrapper.zero_grad(set_to_none=True)
         self._rehearsing = False

@@ -13,13 +13,22 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from saturn.rank.exceptions import NotApplicable
+
 
 class Precision:
     """What the forward and the loss of one task are computed in: "float32" or "bf16"."""
 
     def __init__(self, name: str, device: torch.device) -> None:
+        """Raises `NotApplicable` where the device has no such arithmetic."""
         self._is_bf16 = name == "bf16"
         self._device = device
+        if self._is_bf16 and device.type == "cuda" and not _computes_bf16(device):
+            major, minor = torch.cuda.get_device_capability(device)
+            raise NotApplicable(
+                f"precision 'bf16': {torch.cuda.get_device_name(device)} does not compute in it "
+                f"(compute capability {major}.{minor}; 8.0 and later do)"
+            )
 
     def context(self) -> AbstractContextManager[Any]:
         """Entered around whatever computes in this precision."""
@@ -54,6 +63,11 @@ class Precision:
                 return function(self, *args, **kwargs)
 
         module.forward = MethodType(run, module)
+
+
+def _computes_bf16(device: torch.device) -> bool:
+    with torch.cuda.device(device):
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 FLOAT32 = Precision("float32", torch.device("cpu"))

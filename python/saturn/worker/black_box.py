@@ -18,7 +18,7 @@ from saturn.checkpoint import manifest
 from saturn.definition import TaskDefinition
 from saturn.rank.failure import describe
 from saturn.rank.memory import PeakMemory
-from saturn.rank.process import seconds_alive
+from saturn.rank.process import now_when_idle, seconds_alive
 from saturn.strategy import Strategy, wrap_parameters
 from saturn.techniques.black_box import BaseTechnique, bound_function
 from saturn.techniques.interface import NotApplicable
@@ -217,11 +217,11 @@ def _time_execute(
         return statistics.median(seconds[spec.warmup_steps :]), task.times[0]
     # It reads the loader by itself, so only the whole call can be timed. What it costs besides
     # batches is found by calling it once more with fewer of them.
-    longer_s = time.monotonic() - began
+    longer_s = now_when_idle() - began
     task = _task(spec, definition, knobs, scratch / "execute-once", reporter, limit=1)
     again = time.monotonic()
     execute(task, gpus, spec.attempt, 1)
-    shorter_s = time.monotonic() - again
+    shorter_s = now_when_idle() - again
     batch_s = (longer_s - shorter_s) / (count - 1)
     return (batch_s if batch_s > 0 else longer_s / count), began
 
@@ -260,4 +260,5 @@ def _task(
         each_iterator_an_epoch=each_iterator_an_epoch,
         stop_requested=lambda: is_training and reporter.stop_requested,
         report=report if is_training else lambda message: None,
+        now=time.monotonic if is_training else now_when_idle,
     )

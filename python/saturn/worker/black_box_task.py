@@ -61,7 +61,10 @@ class BlackBoxTask:
         each_iterator_an_epoch: bool = False,
         stop_requested: Callable[[], bool],
         report: Callable[[dict[str, Any]], None],
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`now` says when a batch is asked for; it may wait until the one before it is done."""
+        self._now = now
         self.name = definition.name
         self.loss_function = self._watched(definition.loss_function)
         self.hints = dict(definition.hints)
@@ -130,7 +133,7 @@ class BlackBoxTask:
         if self._each_iterator_an_epoch:
             end = self.given + (self.batches_per_epoch or self._limit)
         while True:
-            self.times.append(time.monotonic())
+            self.times.append(self._now())
             if self.given >= end or (self._stop_requested() and self._between_steps()):
                 return
             piece = next(slices)
@@ -167,7 +170,7 @@ class BlackBoxTask:
         """What was last saved, whole; None where nothing was, or a managed technique saved it."""
         if self._saved is None or self._saved[1]["format"] != "torch":
             return None
-        return read_whole(self._saved[0], torch.device("cpu"))
+        return read_whole(self._saved[0])
 
     def save(self, state_dict: Mapping[str, Any]) -> None:
         """Save the model's state, at the position where the iterator stands.
@@ -233,7 +236,8 @@ class BlackBoxTask:
     def __getstate__(self) -> dict[str, Any]:
         """For processes that a function starts itself: all but the lines to the runtime."""
         state = {**self.__dict__, "_definition": self._definition.dumps(), "_data": None}
-        state.update(_report=_unheard, _stop_requested=_never, loss_function=None, hparams=None)
+        state.update(_report=_unheard, _stop_requested=_never, _now=time.monotonic)
+        state.update(loss_function=None, hparams=None)
         state["_loss"] = None
         return state
 

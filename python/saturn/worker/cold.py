@@ -34,7 +34,7 @@ def main() -> None:
     arguments = parser.parse_args()
     requests, answers = claim_pipes()
     hold_workers_lock(arguments.workers_lock)
-    ready = {"ready": True, "import_s": 0.0, "threads": 1}
+    ready = {"ready": True, "import_s": 0.0, "cannot_fork": None}
     ColdParent(requests, answers, arguments.workers_lock).serve(ready)
 
 

@@ -24,7 +24,7 @@ from saturn.rank import device_memory
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import describe
 from saturn.rank.gang import Gang
-from saturn.rank.process import device_of, settle
+from saturn.rank.process import device_of, renew_threads_after_fork, settle
 from saturn.worker import black_box, load_technique, output
 from saturn.worker import spec as specs
 from saturn.worker.inspect import inspect
@@ -64,6 +64,10 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
     settle(cores, num_devices=len(held))
     if is_black_box:
         _limit_black_box(spec)
+        # It is no rank of several, and those that it may start must not take this for theirs:
+        # torch's NCCL chooses a rank's device by it.
+        os.environ.pop("LOCAL_RANK", None)
+        renew_threads_after_fork()
         black_box.run(spec, definition, reporter)
         return
     gang = Gang(

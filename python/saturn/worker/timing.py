@@ -133,8 +133,8 @@ class StepTimer:
         began = self._clock()
         of_step = next(self.ahead)
         result = self._stepper.step(of_step, stop=False, save=False)
-        if self._gang.device.type == "cuda":
-            torch.cuda.synchronize(self._gang.device)
+        if self._gang.device.type != "cpu":
+            torch.accelerator.synchronize(self._gang.device)
         fetched_s = self._fetched_s.popleft() if self._fetched_s else 0.0
         seconds = fetched_s + self._clock() - began
         # One rank's seconds count, so that the sum is those seconds to the last bit.

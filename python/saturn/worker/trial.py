@@ -1,12 +1,16 @@
 """Measure a managed task under one technique on one gang: the fastest of its knob sets.
 
 A knob set that fails on some rank must not hang the others: each set runs in a process group of
-its own, and the ranks compare outcomes through the rendezvous file, which outlives it. The task's
-checkpoints and metrics are never touched.
+its own, and the ranks compare outcomes through the rendezvous file, which outlives it. On GPUs the
+peers of a failed rank are taken out of their collectives (`rank.peer_watch`); where one doesn't
+come all the same, or the device is of no further use, the failed rank says so and the runtime ends
+the gang: the cause is told, and only thriftier knobs go untried. The task's checkpoints and metrics
+are never touched.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import json
@@ -23,9 +27,11 @@ from saturn.checkpoint import cost as checkpoint_cost
 from saturn.data.slices import Position
 from saturn.definition import TaskDefinition
 from saturn.rank.device_memory import lift
-from saturn.rank.failure import describe
+from saturn.rank.exceptions import PeerLost
+from saturn.rank.failure import Earlier, Failure, describe
 from saturn.rank.gang import Gang
 from saturn.rank.memory import PeakMemory
+from saturn.rank.peer_watch import PeerWatch
 from saturn.rank.process import seconds_alive
 from saturn.techniques.interface import Knobs, Setting, Technique
 from saturn.training.saved_build import Built
@@ -41,6 +47,8 @@ Outcome = dict[str, Any]
 
 #: A knob set whose steps take so many times as long as the best one's is timed no further.
 _HOPELESS = 1.15
+#: How long a failed rank waits for its peers to have heard of it: longer than a step takes.
+_PEERS_S = 60.0
 
 
 def trial(
@@ -76,6 +84,7 @@ def trial(
     failed: tuple[Knobs, Outcome] | None = None
     for rung in rungs:
         pending = list(rung)
+        of_rung: tuple[Knobs, Outcome] | None = None
         measurement.keeps_steps = are_fresh and len(rung) == 1
         out_of_memory = False
         while pending:
@@ -94,8 +103,11 @@ def trial(
                 if again is not None:
                     pending.insert(0, again)  # whose outcome stands for both
                     continue
-            failed = failed or (knobs, outcome)
+            of_rung = of_rung or (knobs, outcome)
             out_of_memory |= outcome["outcome"] == "out_of_memory"
+        # Where nothing fits, what the thriftiest knobs have come to says most.
+        if failed is None or (of_rung is not None and of_rung[1]["outcome"] == "out_of_memory"):
+            failed = of_rung
         if best is not None or not out_of_memory:
             break
     if best is not None:
@@ -149,38 +161,65 @@ class _Measurement:
     #: Seconds a step that are too many to be worth knowing.
     enough_s: float = math.inf
     taken: Taken | None = None
+    #: What this rank has failed with, in the knob set at hand. Not the exception, which would hold
+    #: the model, and with it its group's connections.
+    failure: Failure | None = None
 
     def agreed_outcome_of(self, knobs: Knobs) -> Outcome:
         """The gang's outcome of one knob set; every rank calls it."""
         self.memory.restart()
-        own = self._outcome_of(knobs)
-        if self.taken is None:
-            self._let_go()
-        texts = self.gang.exchange(f"trial-{next(self.numbers)}", json.dumps(own))
+        self.failure = None
+        name = f"trial-{next(self.numbers)}"
+        with self.gang.outliving(name) as watch:
+            own = self._outcome_of(knobs, watch)
+            if self.taken is None:
+                # Where the device answers nothing any more, no other knobs can be tried here.
+                with self._cause_of(torch.AcceleratorError):
+                    self._let_go()
+        within_s = None if self.failure is None or watch is None else _PEERS_S
+        with self._cause_of(PeerLost):
+            texts = self.gang.exchange(name, json.dumps(own), within_s=within_s)
         self.reporter.alive()
         agreed = _agree([json.loads(text) for text in texts])
         if agreed["outcome"] != "measured" and self.taken is not None:
             self.taken = None
-            self._let_go()
+            self._let_go(is_broken=True)
         self.keeps_steps = False  # of a second set, nothing would be a first step
         return agreed
 
-    def _let_go(self) -> None:
-        """Nothing of a knob set stays."""
-        self.gang.close()
-        gc.collect()
-        if self.gang.device.type == "cuda":
-            torch.cuda.empty_cache()
+    @contextlib.contextmanager
+    def _cause_of(self, consequence: type[Exception]) -> Iterator[None]:
+        """Raise what this rank has failed with in place of what only follows from that."""
+        try:
+            yield
+        except consequence:
+            if self.failure is None:
+                raise
+            raise Earlier(self.failure) from None
 
-    def _outcome_of(self, knobs: Knobs) -> Outcome:
+    def _let_go(self, *, is_broken: bool = False) -> None:
+        """Nothing of a knob set stays; `is_broken` where it has failed on another rank."""
+        self.gang.close(is_broken=is_broken)
+        gc.collect()
+        if self.gang.device.type != "cpu":
+            torch.accelerator.synchronize(self.gang.device)  # raises where the device is lost
+            torch.accelerator.empty_cache()
+
+    def _outcome_of(self, knobs: Knobs, watch: PeerWatch | None) -> Outcome:
         """This rank's outcome; what it leaves behind is the caller's to let go."""
         try:
             return self._run_steps(knobs)
         except Exception as error:
             failure = describe(error)
             lift()  # what is left to do must not fail for lack of memory
+            if watch is not None and watch.has_lost_peer:
+                # Taken out of its collectives, it may have failed in any way.
+                return {"outcome": "peer_lost", "error": failure.error, "traceback": ""}
             if failure.kind in ("task", "no_space"):
                 raise  # no knob helps there
+            if watch is not None:
+                watch.fail()
+            self.failure = failure
             if failure.kind == "not_applicable":
                 return {"outcome": "not_applicable", "reason": failure.error}
             if failure.kind == "out_of_memory":

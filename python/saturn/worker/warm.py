@@ -1,8 +1,8 @@
 """The warm parent: imports torch once, then forks ranks in a hundredth of the time.
 
-Forking is safe only while this process has one thread and has never computed: it imports, reports
-how many threads it has, and from then on only forks and waits (`parent`). It touches no tensor and
-no GPU.
+Forking is safe only while this process has one thread, and no driver of a device, and has never
+computed: it imports, says whether an import has left anything of that behind, and from then on only
+forks and waits (`parent`). It touches no tensor and no GPU.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from saturn.worker.parent import Parent, claim_pipes
 #: What ranks come to import sooner or later. Optimizers import torch's compiler, half a second and
 #: 100 MB in each rank where the warm parent hasn't.
 _ALWAYS = ("torch._dynamo", *(path.partition(":")[0] for path in BUILT_IN.values()))
+
+#: Open in a process that has initialised CUDA or ROCm. Counting devices opens neither.
+DRIVER_FILES = {"/dev/nvidia-uvm", "/dev/kfd"}
 
 
 class WarmParent(Parent):
@@ -45,6 +48,27 @@ def _preload(entries: list[str]) -> None:
             sys.stderr.write(f"preload of {entry} failed: {error!r}\n")
 
 
+def reason_against_forking() -> str | None:
+    """What the imports have left behind that a fork doesn't survive, in words; None for nothing."""
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    if threads > 1:
+        return f"has {threads} threads after its imports"
+    if _holds_gpu():
+        return "has a GPU in use after its imports"
+    return None
+
+
+def _holds_gpu() -> bool:
+    """Whether an import has initialised a GPU's driver, through torch or without."""
+    from saturn.rank.process import accelerator_is_in_use
+
+    if accelerator_is_in_use():
+        return True
+    # The listing is itself among what it lists, and closed by the time that it is looked at.
+    files = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return any(str(path.readlink()) in DRIVER_FILES for path in files)
+
+
 def main() -> None:
     """The program: `python -m saturn.worker.warm --workers-lock PATH --preload a,b`."""
     parser = argparse.ArgumentParser(prog="python -m saturn.worker.warm")
@@ -63,8 +87,11 @@ def main() -> None:
     # (0.15 s each time) nor a private copy of its pages.
     gc.collect()
     gc.freeze()
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    ready = {"ready": True, "import_s": time.monotonic() - began, "threads": threads}
+    ready = {
+        "ready": True,
+        "import_s": time.monotonic() - began,
+        "cannot_fork": reason_against_forking(),
+    }
     WarmParent(requests, answers).serve(ready)
 
 

@@ -15,7 +15,7 @@ pub(crate) const MAX_WAITING: usize = 4096;
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A parent has imported everything.
-    Ready { parent: u64, threads: u32 },
+    Ready { parent: u64, cannot_fork: Option<String> },
     /// A parent has ended, and every rank of its with it.
     ParentGone { parent: u64 },
     /// A rank has a process.

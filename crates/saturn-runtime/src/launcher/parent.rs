@@ -137,7 +137,7 @@ fn read_lines(stdout: ChildStdout, parent: u64, inputs: &Sending) {
         // A line that isn't ours: something that a preloaded module printed.
         let Ok(line) = serde_json::from_str(&line) else { continue };
         let input = match line {
-            FromParent::Ready { threads, .. } => Some(Input::Ready { parent, threads }),
+            FromParent::Ready { cannot_fork, .. } => Some(Input::Ready { parent, cannot_fork }),
             FromParent::Launched { launched } => {
                 parse_rank_key(&launched.key).map(|key| Input::Started { key, pid: launched.pid })
             }

@@ -77,17 +77,16 @@ impl Parents {
     }
 
     /// A parent is ready. What to tell people comes back.
-    pub(crate) fn ready(&mut self, id: u64, threads: u32) -> Vec<String> {
+    pub(crate) fn ready(&mut self, id: u64, cannot_fork: Option<String>) -> Vec<String> {
         match std::mem::replace(&mut self.state, State::None) {
             State::Starting(parent) if parent.id == id => {
-                if self.kind == Kind::Warm && threads > 1 {
+                if let Some(why) = cannot_fork {
                     // Ended by being dropped.
                     drop(parent);
-                    let why = format!(
-                        "the warm parent has {threads} threads after its imports, so it can't \
-                         fork safely; ranks start cold, which takes seconds each"
-                    );
-                    return self.go_cold(why);
+                    return self.go_cold(format!(
+                        "the warm parent {why}, so it can't fork safely; ranks start cold, which \
+                         takes seconds each"
+                    ));
                 }
                 self.num_stillborn = 0;
                 self.state = State::Ready(parent);

@@ -34,8 +34,9 @@ pub(crate) enum FromParent {
     Ready {
         #[serde(rename = "ready")]
         _ready: bool,
-        /// Threads that it has: forking is safe only with one.
-        threads: u32,
+        /// Why it must not fork, in words that follow its name: its imports have left something
+        /// behind that a fork doesn't survive.
+        cannot_fork: Option<String>,
     },
     /// A rank was started.
     Launched { launched: LaunchedRank },

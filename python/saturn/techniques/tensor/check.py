@@ -217,7 +217,7 @@ def _relative_difference(expected: Tensor, found: Tensor) -> float:
 def _tolerance(values: Sequence[Tensor]) -> float:
     """As the least precise of the values allows: it is somewhere before the others."""
     for value in values:
-        is_tf32 = value.is_cuda and torch.backends.cuda.matmul.allow_tf32
+        is_tf32 = value.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
         if is_tf32 or value.dtype.itemsize < torch.float32.itemsize:
             return _COARSE_TOLERANCE
     return _TOLERANCE

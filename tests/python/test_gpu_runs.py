@@ -1,0 +1,161 @@
+"""Whole runs on GPUs, which are fake (`fake_gpu`): found, planned, trained on, killed, resumed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import models
+import pytest
+import reference
+from fake_gpu import requirements
+from fake_gpu.environment import device_uuid, environment
+from gpu_runs import SATURN, GpuRun
+from harness import LIMIT_S
+
+pytestmark = pytest.mark.skipif(
+    requirements.why_not() is not None, reason=str(requirements.why_not())
+)
+
+TWO_TYPES = """
+import os
+import models, torch, saturn
+from saturn import HParams, Task
+
+def loss(outputs, labels):
+    return torch.nn.functional.cross_entropy(outputs, labels)
+
+def cursed(outputs, labels):  # late enough that it is in training, not in the trial
+    cursed.calls = getattr(cursed, "calls", 0) + 1
+    if cursed.calls > 45 and os.environ["RANK"] == "1":
+        raise ValueError("the batch is cursed")
+    return loss(outputs, labels)
+
+def task(name, loss, width):
+    hparams = HParams(lr=0.01, batch_count=60)
+    made = Task(models.Mlp, models.shuffled_loader, loss, hparams,
+                name=name, seed=3, save_dir="trained")
+    made.gpu_range = [width]
+    return made
+
+tasks = [task("narrow", loss, 1), task("wide", loss, 2), task("cursed", cursed, 2)]
+saturn.orchestrate(tasks, techniques=["ddp"], name="run", checkpoint_every_s=0.05)
+"""
+
+
+def expected_losses(steps: int) -> dict[int, float]:
+    return reference.train(models.definition(), steps)[0]
+
+
+def test_a_run_finds_gpus_by_type_trains_on_them_and_survives_a_rank_that_raises(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log"
+    names = ("Fake A", "Fake A", "Fake B")
+    run = GpuRun(tmp_path, TWO_TYPES, environment(devices=3, names=names, log=log))
+    run.run()
+    report = run.report()
+    assert report["device_kind"] == "cuda"
+    assert [device["gpu_type"] for device in report["devices"]] == list(names)
+    # In the first attempt; the next one begins at a checkpoint, and does not come so far.
+    [failed] = [attempt for attempt in report["attempts"] if attempt["how"] == "failed"]
+    assert "loss_function raised ValueError: the batch is cursed" in failed["error"]
+    for name in ("narrow", "wide", "cursed"):
+        assert reference.largest_difference(run.losses(name), expected_losses(60)) < 1e-5
+        assert (tmp_path / "trained" / name / "step-00000060").is_dir()
+    # Ranks see their gang's devices and no other, by UUID; who only looks or forks sees none.
+    seen = set(re.findall(r"CUDA_VISIBLE_DEVICES=(\S*)", log.read_text()))
+    a, b, c = map(device_uuid, range(3))
+    assert seen <= {a, b, c, f"{a},{b}"} and f"{a},{b}" in seen
+    assert "FORKED" not in log.read_text()
+
+
+KILLED = """
+import models, torch, saturn
+from saturn import HParams, Task
+
+def loss(outputs, labels):
+    return torch.nn.functional.cross_entropy(outputs, labels)
+
+task = Task(models.Mlp, models.shuffled_loader, loss, HParams(lr=0.01, batch_count=500), name="mlp",
+            seed=3)
+task.gpu_range = [2]
+saturn.orchestrate([task], techniques=["ddp"], name="run", checkpoint_every_s=0.2)
+"""
+
+
+def wait_for_step(run: GpuRun, step: int) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while len(run.losses("mlp")) < step:
+        assert time.monotonic() < deadline, f"no step {step}"
+        time.sleep(0.02)
+
+
+def test_a_killed_rank_and_an_interrupt_change_no_step(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    run = GpuRun(tmp_path, KILLED, environment(devices=2, log=log))
+    process = run.start()
+    wait_for_step(run, 60)
+    rank = int(re.findall(r"(\d+) \(child of", log.read_text())[-1])
+    os.kill(rank, signal.SIGKILL)
+    wait_for_step(run, 200)
+    process.send_signal(signal.SIGINT)
+    assert run.wait(process) == 130, run.shown
+    assert "killed" in run.shown
+    stopped_at = len(run.losses("mlp"))
+    assert stopped_at < 500
+    run.run(SATURN, "resume", run.path)
+    losses = run.losses("mlp")
+    assert reference.largest_difference(losses, expected_losses(500)) < 1e-5
+    ends = [attempt["how"] for attempt in run.report()["attempts"]]
+    assert ends.count("failed") == 1, ends
+    assert "FORKED" not in log.read_text()
+
+
+SMALL = """
+import memory_models, torch, saturn
+from saturn import HParams, Task
+
+task = Task(memory_models.Deep, memory_models.batches, torch.nn.functional.cross_entropy,
+            HParams(lr=0.001, batch_count=3, depth=10), name="deep")
+saturn.orchestrate([task], techniques=["ddp", "fsdp"], device_memory="125MB", name="run")
+"""
+
+
+def test_what_does_not_fit_a_gpu_is_split_over_two(tmp_path: Path) -> None:
+    run = GpuRun(tmp_path, SMALL, environment(devices=2))
+    run.run()
+    assert "on 2 GPUs of 125 MB each" in run.shown
+    [task] = run.report()["tasks"]
+    assert task["status"] == "done"
+    assert task["technique"] == "fsdp"
+
+
+PRELOADED = """
+import models, torch, saturn
+from saturn import HParams, Task
+
+def loss(outputs, labels):
+    import uses_a_gpu
+    return torch.nn.functional.cross_entropy(outputs, labels)
+
+task = Task(models.Mlp, models.shuffled_loader, loss, HParams(lr=0.01, batch_count=6), name="mlp",
+            seed=3)
+saturn.orchestrate([task], techniques=["ddp"], name="run", devices=1)
+"""
+
+
+def test_an_import_that_uses_a_gpu_has_ranks_start_cold(tmp_path: Path) -> None:
+    package = tmp_path / "site-packages" / "uses_a_gpu"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("import torch\ntorch.zeros(1, device='cuda')\n")
+    log = tmp_path / "log"
+    gpus = environment(devices=2, log=log)
+    run = GpuRun(tmp_path, PRELOADED, gpus, PYTHONPATH=str(package.parent))
+    run.run()
+    assert "the warm parent has a GPU in use after its imports, so it can't fork" in run.shown
+    assert reference.largest_difference(run.losses("mlp"), expected_losses(6)) < 1e-5
+    assert "FORKED" not in log.read_text()
