@@ -54,6 +54,9 @@ class TensorParallel(Technique):
             return str(reason)
         return plan.indivisible(setting.gpus)
 
+    def cuts_batches(self, setting: Setting, knobs: Knobs) -> bool:
+        return False
+
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         return attention.with_back_ends([{}], module, setting)
 
