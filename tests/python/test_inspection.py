@@ -78,7 +78,9 @@ class Picky(Ddp):
 def test_a_look_tells_sizes_and_verdicts_without_weights(run: Runtime) -> None:
     run.write_task(definition(get_model=ToldWhere))
     # What was found of its slices is there: that takes weights.
-    (run.task_dir("mlp") / "slices.json").write_text(json.dumps(Slicing().as_json()))
+    known = run.task_dir("mlp") / "build" / "slices.json"
+    known.parent.mkdir()
+    known.write_text(json.dumps(Slicing().as_json()))
     result = run.inspect("mlp", ["ddp", "fsdp", "pipeline"], gpus=[1, 2, 8])
     inspection = found(result)
     assert "built on meta" in result.logs and "built on cpu" not in result.logs

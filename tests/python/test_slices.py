@@ -160,7 +160,7 @@ def test_labels_that_differ_later_are_seen_then(run: Runtime) -> None:
 def test_what_was_found_once_holds_for_all_attempts(run: Runtime) -> None:
     task = definition()
     chain(run, task, [("ddp", 2, 2)])
-    found = run.task_dir(task.name) / "slices.json"
+    found = run.task_dir(task.name) / "build" / "slices.json"
     before = found.stat().st_mtime_ns
     chain(run, task, [("ddp", 2, 4), ("fsdp", 2, 5)])
     assert found.stat().st_mtime_ns == before
@@ -194,9 +194,9 @@ def test_an_inspection_rules_out_what_would_cut(run: Runtime) -> None:
     for technique in ("ddp", "fsdp", "pipeline"):
         assert "can't be cut" in said[technique, 2]["not_applicable"]["reason"]
     # What it has found, a gang need not.
-    before = (run.task_dir("mlp") / "slices.json").stat().st_mtime_ns
+    before = (run.task_dir("mlp") / "build" / "slices.json").stat().st_mtime_ns
     run.run("mlp", "ddp", ranks=2, kind="trial")
-    assert (run.task_dir("mlp") / "slices.json").stat().st_mtime_ns == before
+    assert (run.task_dir("mlp") / "build" / "slices.json").stat().st_mtime_ns == before
 
 
 def test_a_contrastive_sweep_is_planned_on_one_device_each(

@@ -76,8 +76,11 @@ class CheckpointWriter(FileSystemWriter):
         scratch: Path,
         commit: Callable[[dict[str, Digest]], None],
         staged: Callable[[], None] | None = None,
+        join: Callable[[Metadata], list[WriteResult]] = lambda metadata: [],
     ) -> None:
+        """`join` enters into rank 0's index what is in the directory besides."""
         super().__init__(scratch, sync_files=True)
+        self._join = join
         self._commit = commit
         self._staged = staged  # told that the state may change, where a `StagingPlanner` plans
         self.fs = self._files = _DigestedFiles()
@@ -94,7 +97,8 @@ class CheckpointWriter(FileSystemWriter):
         return sent
 
     def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
-        super().finish(metadata, [written for _, *written in results])
+        others = self._join(metadata)
+        super().finish(metadata, [*(written for _, *written in results), others])
         files = {name: digest for digests, *_ in results for name, digest in digests.items()}
         # The index was written under another name, and renamed.
         self._commit({**files, ".metadata": self._files.digests[".metadata.tmp"]})

@@ -97,7 +97,7 @@ def _sizes(module: nn.Module, ratio: float) -> dict[str, Any]:
         "parameter_bytes": sizes.parameters,
         "trainable_bytes": sizes.trainable,
         "layers": len(repeated_layers(module)) or None,
-        "checkpoint_bytes": sizes.parameters + buffers + int(sizes.trainable * ratio),
+        "checkpoint_bytes": sizes.trainable + buffers + int(sizes.trainable * ratio),
         "optimizer_state_ratio": ratio,
     }
 

@@ -100,5 +100,5 @@ def _found(definition: TaskDefinition, device: torch.device, builds: Builds) -> 
 
 def _file(spec: Spec | InspectionSpec, definition: TaskDefinition) -> Path:
     if definition.group is None:
-        return spec.task_dir / "slices.json"
+        return spec.task_dir / "build" / "slices.json"
     return spec.run_dir / "slices" / f"{definition.group}.json"
