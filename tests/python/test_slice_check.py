@@ -12,8 +12,9 @@ import torch
 from models import Mlp, definition, shuffled_loader
 from saturn.data.slices import Data
 from saturn.definition import TaskDefinition
-from saturn.training.slice_check import TooSlowError, check
+from saturn.training.slice_check import check
 from saturn.training.slicing import GIVEN, LABELS, SAMPLES, SUMS, WHOLE, LabelsDifferError, Slicing
+from saturn.training.steady import TooSlowError
 from saturn.training.stepper import build_model
 from torch import nn
 from torch.utils.data import DataLoader, Dataset

@@ -17,9 +17,8 @@ Nothing is said of later batches, but for how many labels they have (see `slicin
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,48 +26,17 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils import _pytree as pytree
 
 from saturn.data import nested, seeds
 from saturn.data.slices import Data
 from saturn.definition import TaskDefinition
 from saturn.rank.exceptions import TaskError
-from saturn.training.objective import TaskObjective
+from saturn.rank.failure import describe
 from saturn.training.slicing import GIVEN, IGNORED, LABELS, SAMPLES, SUMS, WHOLE, Slicing
-from saturn.training.steady import Steady
+from saturn.training.steady import WAYS, SteadyModel, TooSlowError
 
 #: Samples that are compared at most.
 _MOST_SAMPLES = 4
-#: What losses that are the same may differ by, as a part of the largest, in float64 and float32.
-#: Code that computes in float32 whatever it is given is why the first isn't less.
-_TOLERANCES = {torch.float64: 1e-6, torch.float32: 5e-6}
-
-
-@dataclass(frozen=True)
-class _Way:
-    """How a model is computed."""
-
-    dtype: torch.dtype
-    #: With weights beside those that it was built with. Fresh ones hide things: a last layer of
-    #: zeros gives all samples the same loss, and a router that has learned nothing is in balance.
-    is_shaken: bool = True
-    is_training: bool = True
-
-
-#: From the sharpest on; a later one is for models that can't be computed in an earlier.
-_WAYS = (
-    _Way(torch.float64),
-    _Way(torch.float32),
-    _Way(torch.float32, is_shaken=False),
-    # A model that draws numbers in a way of its own is not the same twice but in this mode.
-    _Way(torch.float32, is_training=False),
-    _Way(torch.float32, is_shaken=False, is_training=False),
-)
-
-
-class TooSlowError(Exception):
-    """It would have taken longer than it may."""
 
 
 @dataclass(frozen=True)
@@ -121,21 +89,25 @@ def check(
         if not parts:  # of one sample: nothing to be cut
             return Slicing(GIVEN if definition.loss_weight is not None else SAMPLES)
         reason = ""
-        for way in _WAYS:
-            found = _found(definition, _Model(definition, build(), device, way, until), parts)
+        for way in WAYS:
+            found = _found(definition, SteadyModel(definition, build(), device, way, until), parts)
             if isinstance(found, Slicing):
                 return found
             reason = reason or found
+            gc.collect()  # the model, before another is built
         return _unchecked(definition, reason)
 
 
-def _found(definition: TaskDefinition, model: _Model, parts: Sequence[Any]) -> Slicing | str:
+def _found(definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any]) -> Slicing | str:
     """What is so, or why it can't be told in this way."""
     try:
         whole = model.loss(parts[0])
     except TooSlowError:
         raise
     except Exception as error:  # anything at all: it is a stranger's code, put to another use
+        if describe(error).kind == "out_of_memory" and not model.is_largest:
+            # Nor would it fit in any other way.
+            return _unchecked(definition, f"the model does not fit its device: {_in_words(error)}")
         return _in_words(error)
     if not math.isfinite(whole):
         return f"the loss of the first samples is {whole}"
@@ -155,17 +127,24 @@ def _same(one: float, other: float, tolerance: float) -> bool:
     return abs(one - other) <= tolerance
 
 
+def _compared(
+    model: SteadyModel, whole: float, parts: Sequence[Any], *, has_odd_labels: bool = False
+) -> _Compared:
+    losses = [model.loss(part, has_odd_labels=has_odd_labels) for part in parts]
+    return _Compared(whole, parts, losses, model.tolerance)
+
+
 def _unchecked(definition: TaskDefinition, reason: str) -> Slicing:
     kind = SAMPLES if definition.loss_weight is None else GIVEN
     return Slicing(kind, unchecked=reason)
 
 
 def _judged(
-    definition: TaskDefinition, model: _Model, whole: float, parts: Sequence[Any]
+    definition: TaskDefinition, model: SteadyModel, whole: float, parts: Sequence[Any]
 ) -> Slicing:
     sizes = [nested.num_samples(part) or 0 for part in parts[1:]]
     try:
-        first = model.compared(whole, parts[1:])
+        first = _compared(model, whole, parts[1:])
     except TooSlowError:
         raise
     except Exception as error:
@@ -176,9 +155,13 @@ def _judged(
         )
     cases = [first]
     for masked in _with_ignored_labels(definition, model, parts):
-        # A loss that knows nothing of such labels may raise, or have no value.
-        with contextlib.suppress(Exception):
-            cases.append(model.compared(model.loss(masked[0]), masked[1:]))
+        try:
+            whole = model.loss(masked[0], has_odd_labels=True)
+            cases.append(_compared(model, whole, masked[1:], has_odd_labels=True))
+        except TooSlowError:
+            raise
+        except Exception:  # a loss that knows nothing of such labels: it will never meet any
+            continue
     cases = [case for case in cases if math.isfinite(case.whole)]
     for candidate in _candidates(definition, parts[0]):
         weigh = candidate.weigher(definition) or _num_samples
@@ -222,10 +205,10 @@ def _labels_of(batch: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _with_ignored_labels(
-    definition: TaskDefinition, model: _Model, parts: Sequence[Any]
+    definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any]
 ) -> Iterator[list[Any]]:
     """The same samples, with some labels of the last one ignored."""
-    if definition.loss_weight is not None or not model.may_ignore_labels:
+    if definition.loss_weight is not None or not model.takes_odd_labels:
         return  # what a weight of the task's own says of such, only its own data shows
     for name, labels in _labels_of(parts[0]):
         of_last = dict(nested.arrays(parts[-1])).get(name)
@@ -283,105 +266,3 @@ def _reason(definition: TaskDefinition, case: _Compared, sizes: Sequence[int]) -
 
 def _texts(sizes: Sequence[int]) -> str:
     return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
-
-
-class _Model:
-    """The task's model and loss, such that nothing but the batch decides what it gives."""
-
-    def __init__(
-        self,
-        definition: TaskDefinition,
-        module: nn.Module,
-        device: torch.device,
-        way: _Way,
-        until: float | None,
-    ) -> None:
-        self._seed = definition.seed
-        self._device, self._dtype = device, way.dtype
-        self.tolerance = _TOLERANCES[way.dtype]
-        self._objective = TaskObjective(definition.loss_function)
-        #: Where the loss function runs; on the CPU a label that it can't take does no harm.
-        self._loss_device = torch.device("cpu") if definition.loss_function is not None else device
-        self._module = module
-        self._way = way
-        self._is_ready = False
-        self._until = until
-
-    def _prepare(self) -> None:
-        module, way = self._module, self._way
-        module.to(self._device, way.dtype)
-        for part in module.modules():
-            if isinstance(part, _BatchNorm) and part.training:
-                part.forward = _as_it_is  # type: ignore[method-assign,assignment]
-        if not way.is_training:
-            module.eval()
-        if way.is_shaken:
-            _shake(module, seeds.derive(self._seed, "shaken"))
-        self._buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
-        self._is_ready = True
-
-    @property
-    def may_ignore_labels(self) -> bool:
-        """Whether it is safe to ask for the loss of labels that the task's batch may not have.
-
-        On a GPU a label out of bounds ends the process's use of it. The losses of transformers
-        know of them.
-        """
-        return self._loss_device.type == "cpu" or _is_of_transformers(self._module)
-
-    def loss(self, batch: Any, *, seed: int = 0) -> float:
-        """The mean loss of `batch`, in a model as it was built."""
-        if not self._is_ready:
-            self._prepare()
-        for buffer, value in self._buffers:
-            buffer.copy_(value)
-        seeds.seed_batch(seeds.derive(self._seed, "slices", seed), self._device)
-        batch = nested.with_floats(batch, self._dtype)
-        on_device = nested.to_device(batch, self._device)
-        watch = nn.modules.module.register_module_forward_pre_hook(self._in_time)
-        try:
-            with torch.no_grad(), Steady():  # type: ignore[no-untyped-call]
-                args, kwargs = self._objective.inputs(on_device)
-                outputs = self._module(*args, **kwargs)
-                if self._loss_device != self._device:
-                    outputs = pytree.tree_map(self._where_the_loss_is, outputs)
-                    on_device = batch
-                return float(self._objective.loss(outputs, on_device))
-        finally:
-            watch.remove()
-
-    def compared(self, whole: float, parts: Sequence[Any]) -> _Compared:
-        """The loss of a whole beside those of its parts."""
-        losses = [self.loss(part) for part in parts]
-        return _Compared(whole, parts, losses, self.tolerance)
-
-    def _where_the_loss_is(self, value: Any) -> Any:
-        return value.to(self._loss_device) if isinstance(value, torch.Tensor) else value
-
-    def _in_time(self, module: nn.Module, args: Any) -> None:
-        if self._until is not None and time.monotonic() > self._until:
-            raise TooSlowError
-
-
-def _shake(module: nn.Module, seed: int) -> None:
-    """Add as much to each weight as leaves a layer's outputs of the size of its inputs."""
-    for number, parameter in enumerate(module.parameters()):
-        if not parameter.is_floating_point():
-            continue
-        inputs = parameter.numel() // max(1, parameter.shape[0]) if parameter.dim() > 1 else 100
-        generator = torch.Generator(parameter.device).manual_seed(seeds.derive(seed, number))
-        noise = torch.randn(
-            parameter.shape, dtype=parameter.dtype, device=parameter.device, generator=generator
-        )
-        parameter.data.add_(noise, alpha=max(1, inputs) ** -0.5)
-
-
-def _as_it_is(inputs: torch.Tensor) -> torch.Tensor:
-    return inputs
-
-
-def _is_of_transformers(module: nn.Module) -> bool:
-    models = sys.modules.get("transformers.modeling_utils")
-    return models is not None and any(
-        isinstance(part, models.PreTrainedModel) for part in module.modules()
-    )

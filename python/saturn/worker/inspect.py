@@ -27,8 +27,9 @@ from saturn.rank.memory import available_host_bytes
 from saturn.techniques import memory_bounds
 from saturn.techniques.interface import Setting, Technique
 from saturn.techniques.model.layers import repeated_layers
-from saturn.training.slice_check import TooSlowError, check
+from saturn.training.slice_check import check
 from saturn.training.slicing import UNKNOWN, Slicing
+from saturn.training.steady import TooSlowError
 from saturn.training.stepper import build_data, build_model
 from saturn.worker import load_technique
 from saturn.worker import slicing as slicings

@@ -9,6 +9,7 @@ every later attempt, so a task's slices count the same from its first step to it
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 from pathlib import Path
@@ -95,7 +96,11 @@ def uncut(
 
 def _found(definition: TaskDefinition, device: torch.device, builds: Builds) -> Slicing:
     data = Data(definition.get_dataloader, seed=definition.seed)
-    return check(definition, lambda: builds.fresh().module, data, device=device)
+    slicing = check(definition, lambda: builds.fresh().module, data, device=device)
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return slicing
 
 
 def _file(spec: Spec | InspectionSpec, definition: TaskDefinition) -> Path:
