@@ -160,6 +160,34 @@ def test_what_the_tasks_functions_raise_is_told(
     assert result.codes == [1] and not result.of("inspected")
 
 
+class HalfPrecision(Mlp):
+    """Some of it in a type that is too coarse to be trained in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers.to(torch.bfloat16)
+        self.head.to(torch.float16).requires_grad_(False)
+
+
+@pytest.mark.parametrize("model", [HalfPrecision, Mlp])
+def test_trained_weights_of_low_precision_are_pointed_out(run: Runtime, model: Any) -> None:
+    run.write_task(definition(get_model=model))
+    result = run.inspect("mlp")
+    assert result.codes == [0], result.logs
+    told = [one["text"] for one in result.of("note") if "weights" in one["text"]]
+    if model is Mlp:
+        assert told == []
+        return
+    [text] = told
+    for part in (
+        "95% of the trained weights",
+        "are bfloat16",
+        "1/256",
+        "build the model in float32",
+    ):
+        assert part in text
+
+
 # End to end.
 
 

@@ -112,7 +112,6 @@ class KeptWriter(CheckpointWriter):
 
     def __init__(self, scratch: Path, done: Callable[[Kept], None]) -> None:
         super().__init__(scratch, lambda files: None)
-        self._scratch = scratch
         self._done = done
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:

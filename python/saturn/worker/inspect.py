@@ -39,6 +39,8 @@ from saturn.worker.spec import InspectionSpec, TechniqueRef
 
 #: Optimizer state is looked at on stand-ins, here.
 _CPU = torch.device("cpu")
+#: Types of weights that small updates don't change, with the relative size of those that are lost.
+_COARSE = {torch.bfloat16: 256, torch.float16: 2048}
 #: Comparing a batch with its slices takes the model as it is built and once more in float64; where
 #: that is more than this, or than this share of the host's free memory, a gang does it.
 _COPIES, _MOST_BYTES, _HOST_SHARE = 3, 6 << 30, 0.25
@@ -53,6 +55,7 @@ def inspect(spec: InspectionSpec, definition: TaskDefinition, reporter: Reporter
         module = model.module
         ratio = optimizer_state_ratio(definition, module, _CPU)
         found = _sizes(module, ratio)
+        _point_out_low_precision(definition, module, reporter)
         found["batches_per_epoch"] = _look_at_data(definition, reporter)
         slicing = _look_at_slices(spec, definition, found["parameter_bytes"])
         found["verdicts"] = list(_verdicts(spec, definition, model, ratio, slicing))
@@ -101,6 +104,26 @@ def _sizes(module: nn.Module, ratio: float) -> dict[str, Any]:
         "checkpoint_bytes": sizes.trainable + buffers + int(sizes.trainable * ratio),
         "optimizer_state_ratio": ratio,
     }
+
+
+def _point_out_low_precision(
+    definition: TaskDefinition, module: nn.Module, reporter: Reporter
+) -> None:
+    """Tell of weights that are trained in a type too coarse for small steps."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    coarse = [parameter for parameter in trained if parameter.dtype in _COARSE]
+    if not coarse:
+        return
+    share = sum(p.numel() for p in coarse) / sum(p.numel() for p in trained)
+    kind = str(coarse[0].dtype).removeprefix("torch.")
+    steps = _COARSE[coarse[0].dtype]
+    reporter.note(
+        f"`{definition.name}`: {share:.0%} of the trained weights that get_model makes are {kind} "
+        "(as from_pretrained makes them of a checkpoint that is). An update of less than "
+        f"1/{steps} of a weight is lost, unless the optimizer keeps weights of its own; build the "
+        'model in float32 (dtype=torch.float32), and say HParams(precision="bf16") to compute in '
+        "bfloat16"
+    )
 
 
 def _look_at_data(definition: TaskDefinition, reporter: Reporter) -> int | None:
