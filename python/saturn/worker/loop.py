@@ -55,9 +55,9 @@ def train(
     """Run one attempt; returns when its steps are done or a stop was honoured."""
     with reporter.alive_while_computing():
         laps = Laps()
+        gang.device_memory.building()
         builds = Builds(spec.task_dir, definition, gang, reporter)
         slicing = slicings.agreed(spec, definition, technique, gang, builds, reporter)
-        gang.device_memory.building()
         built = builds.fresh()
         definition, module = built.definition, built.module
         del built  # the stepper's alone from here on: a technique may replace all of it

@@ -47,12 +47,12 @@ def trial(
 ) -> None:
     """Run one trial; rank 0 reports its outcome. The task's own errors are raised."""
     startup_s = seconds_alive()
+    gang.device_memory.building()
     builds = Builds(spec.task_dir, definition, gang, reporter)
     # Before memory is counted: it needs some, which is no part of what is measured.
     slicing = slicings.agreed(spec, definition, technique, gang, builds, reporter)
     memory = PeakMemory(spec.device_kind)
     began = time.monotonic()
-    gang.device_memory.building()
     built = builds.fresh()
     module = built.module
     built_s = time.monotonic() - began
