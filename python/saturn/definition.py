@@ -38,6 +38,8 @@ class TaskDefinition:
     knobs: Mapping[str, Mapping[str, list[Any]]] = field(default_factory=dict)
     seed: int
     save_dir: Path | None = None  # absolute; where a copy of the last checkpoint goes
+    #: The key of the tasks that perform alike; None where nobody has compared it with others.
+    group: str | None = None
 
     def dumps(self) -> bytes:
         """Pickle it by cloudpickle; raises whatever a part that can't be pickled raises."""

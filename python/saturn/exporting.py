@@ -17,6 +17,8 @@ def export(
 ) -> Path:
     """Write a task's model, as last saved, for `from_pretrained`: `config.json` and safetensors.
 
+    Of a model that PEFT wraps, its adapters, for `PeftModel.from_pretrained`.
+
     The task may be done, or stopped, or still train. Its `get_model` is called, so what that
     imports must be there. Tokenizers are not a task's, and not written.
 
@@ -46,11 +48,11 @@ def export(
         raise InvalidInput(f"task `{task}` has no checkpoint yet, in {task_dir / 'checkpoints'}")
     with seeds.forked():  # building draws numbers, which are the caller's
         module = huggingface.trained_model(definition, *newest)
-    if not huggingface.is_pretrained_model(module):
+    if not huggingface.can_be_written(module):
         raise InvalidInput(
             f"task `{task}` trains a {type(module).__name__}, which is no PreTrainedModel of "
-            f"transformers; its checkpoint is {newest[0]}, and docs/reference.md has the three "
-            "lines that load it in plain torch"
+            f"transformers and no PeftModel; its checkpoint is {newest[0]}, and docs/reference.md "
+            "has the three lines that load it in plain torch"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     huggingface.write(module, target)

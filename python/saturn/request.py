@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -189,9 +189,17 @@ class Packed:
 
 def pack(tasks: Sequence[Task]) -> list[Packed]:
     """Pickle the tasks; raises `NotPicklable`. Says what they carry that is very large."""
-    pickles = [dump_task(task.definition()) for task in tasks]
     buffers: dict[int, tuple[Any, bytes]] = {}
-    keys = [key_of(task, buffers) for task in tasks]
+    keys, pickles = [], []
+    for task in tasks:
+        definition = task.definition()
+        try:
+            key = key_of(task, buffers)
+        except Exception:
+            dump_task(definition)  # which says what can't travel, and where
+            raise
+        keys.append(key)
+        pickles.append(dump_task(replace(definition, group=key.text)))
     carried: dict[tuple[int, str, str], list[str]] = {}
     for task, data, key in zip(tasks, pickles, keys, strict=True):
         if len(data) >= _HEAVY:

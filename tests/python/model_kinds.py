@@ -117,6 +117,34 @@ class Tied(nn.Module):
         return self.head(hidden)
 
 
+class Scaled(nn.Module):
+    """Parameters without a dimension: one for all, one in each layer, and one that is frozen."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Gated(dropout) for _ in range(4))
+        self.head = nn.Linear(WIDTH, NUM_CLASSES)
+        self.logit_scale = nn.Parameter(torch.tensor(0.7))
+        self.fixed = nn.Parameter(torch.tensor(1.1), requires_grad=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = inputs
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return self.head(hidden) * self.logit_scale.exp() * self.fixed
+
+
+class Gated(nn.Module):
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.inner = nn.Linear(WIDTH, WIDTH)
+        self.gate = nn.Parameter(torch.tensor(0.1))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + self.gate * self.dropout(self.inner(inputs).tanh())
+
+
 def frozen(dropout: float = 0.0) -> nn.Module:
     """Two layers don't train, one of them whole and one its bias alone."""
     model = Mlp(4, dropout=dropout)
@@ -158,6 +186,7 @@ BUILD: dict[str, Callable[[float], nn.Module]] = {
     "residual": lambda dropout: Residual(),
     "tied": Tied,
     "frozen": frozen,
+    "scaled": Scaled,
 }
 
 

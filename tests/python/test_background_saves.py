@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import reference
 from harness import Runtime
-from models import Mlp, definition
+from models import Calls, Mlp, definition
 from saturn.checkpoint import checkpoints, manifest
+from saturn.definition import TaskDefinition
 
 #: Longer than many steps.
 SLOW_S = 0.4
 
 
-def in_background() -> Mlp:
+def task(sabotage: Callable[[], None], name: str = "mlp") -> TaskDefinition:
+    model = partial(Mlp, dropout=0.1)
+    return definition(name, get_model=model, hints={"by": Calls(sabotage)})
+
+
+def in_background() -> None:
     """Lets every save but the first of an attempt go to the background."""
     checkpoints._LEAST_BACKGROUND_BYTES = 0
     checkpoints._LEAST_WAITING_SHARE = -1.0
-    return Mlp(dropout=0.1)
 
 
-def slowly_in_background() -> Mlp:
+def slowly_in_background() -> None:
     commit = manifest.commit
 
     def slow(*arguments: Any) -> Any:
@@ -30,10 +37,10 @@ def slowly_in_background() -> Mlp:
         return commit(*arguments)
 
     manifest.commit = slow
-    return in_background()
+    in_background()
 
 
-def failing_once() -> Mlp:
+def failing_once() -> None:
     """The second save of an attempt, the first in the background, finds the disk full."""
     commit, calls = manifest.commit, []
 
@@ -44,19 +51,19 @@ def failing_once() -> Mlp:
         return commit(*arguments)
 
     manifest.commit = full
-    return in_background()
+    in_background()
 
 
-def failing_always() -> Mlp:
+def failing_always() -> None:
     def full(*_: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     manifest.commit = full
-    return in_background()
+    in_background()
 
 
 def test_training_goes_on_and_is_the_same(run: Runtime) -> None:
-    run.write_task(definition("slow", get_model=slowly_in_background))
+    run.write_task(task(slowly_in_background, "slow"))
     result = run.run("slow", "ddp", ranks=2, steps=300, checkpoint_every_s=0.0)
     assert result.codes == [0, 0], result.logs
     first, *others, last = result.of("checkpoint")
@@ -70,13 +77,13 @@ def test_training_goes_on_and_is_the_same(run: Runtime) -> None:
     assert steps == sorted(set(steps)) and len(steps) < 100
     assert run.checkpoints("slow") == [f"step-{step:08d}" for step in steps[-2:]]
 
-    run.write_task(definition("plain", get_model=in_background))
+    run.write_task(task(in_background, "plain"))
     assert run.run("plain", "ddp", ranks=2, steps=300).codes == [0, 0]
     assert reference.largest_difference(run.losses("slow"), run.losses("plain")) == 0.0
 
 
 def test_a_stop_waits_for_the_save_and_then_saves(run: Runtime) -> None:
-    run.write_task(definition(get_model=slowly_in_background))
+    run.write_task(task(slowly_in_background))
     gang = run.launch("mlp", "fsdp", ranks=2, steps=10**6, checkpoint_every_s=0.0)
     gang.wait_for("checkpoint", count=1)
     gang.stop()
@@ -92,7 +99,7 @@ def test_a_stop_waits_for_the_save_and_then_saves(run: Runtime) -> None:
 
 
 def test_one_that_fails_is_told_and_the_next_is_waited_for(run: Runtime) -> None:
-    run.write_task(definition(get_model=failing_once))
+    run.write_task(task(failing_once))
     result = run.run("mlp", "fsdp", ranks=2, steps=40, checkpoint_every_s=0.0)
     assert result.codes == [0, 0], result.logs
     (note,) = [note["text"] for note in result.of("note")]
@@ -105,9 +112,9 @@ def test_one_that_fails_is_told_and_the_next_is_waited_for(run: Runtime) -> None
 
 
 def test_one_that_fails_while_training_waits_fails_the_attempt(run: Runtime) -> None:
-    run.write_task(definition(get_model=in_background))
+    run.write_task(task(in_background))
     assert run.run("mlp", "ddp", ranks=2, steps=3).codes == [0, 0]
-    run.write_task(definition(get_model=failing_always))
+    run.write_task(task(failing_always))
     result = run.run("mlp", "ddp", ranks=2, steps=6)
     assert result.codes == [1, 1]
     kinds = {failed["kind"] for failed in result.of("failed")}

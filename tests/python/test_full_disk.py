@@ -16,7 +16,7 @@ import black_boxes
 import pytest
 import torch
 from harness import Runtime
-from models import Mlp, definition, shuffled_loader
+from models import Calls, Mlp, definition, shuffled_loader
 from saturn.checkpoint import manifest
 from saturn.rank.failure import describe
 from saturn.worker.metrics import Metrics
@@ -176,3 +176,25 @@ def chatty_loader() -> Any:
     sys.stdout.buffer.write(b"raw")
     torch.manual_seed(0)
     return shuffled_loader()
+
+
+def nearly_full() -> None:
+    import shutil
+
+    usage = shutil.disk_usage
+    shutil.disk_usage = lambda path: usage(path)._replace(free=1000)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_checkpoint_that_has_no_room_is_not_begun(run: Runtime, ranks: int) -> None:
+    run.write_task(definition(hints={"by": Calls(nearly_full)}))
+    result = run.run("mlp", "fsdp", ranks=ranks, steps=3)
+    assert result.codes == [1] * ranks, result.logs
+    told = {(failed["kind"], failed["error"].split("]")[-1]) for failed in result.of("failed")}
+    assert len(told) == 1
+    [(kind, error)] = told
+    assert kind == "no_space"
+    assert "would write" in error and "room for 1 kB; nothing was written" in error
+    assert run.checkpoints("mlp") == []
+    run.write_task(definition())
+    assert run.run("mlp", "fsdp", ranks=ranks, steps=3).codes == [0] * ranks

@@ -20,6 +20,7 @@ from models import Mlp, definition, shuffled_loader
 from saturn import HParams, TasksFailed
 from saturn.techniques import Knobs, Setting
 from saturn.techniques.ddp import Ddp
+from saturn.training.slicing import Slicing
 from techniques_of_tests import spec_of
 from torch import nn
 from torch.utils.data import DataLoader
@@ -76,6 +77,10 @@ class Picky(Ddp):
 
 def test_a_look_tells_sizes_and_verdicts_without_weights(run: Runtime) -> None:
     run.write_task(definition(get_model=ToldWhere))
+    # What was found of its slices is there: that takes weights.
+    known = run.task_dir("mlp") / "build" / "slices.json"
+    known.parent.mkdir()
+    known.write_text(json.dumps(Slicing().as_json()))
     result = run.inspect("mlp", ["ddp", "fsdp", "pipeline"], gpus=[1, 2, 8])
     inspection = found(result)
     assert "built on meta" in result.logs and "built on cpu" not in result.logs
@@ -105,7 +110,7 @@ def test_a_model_that_must_be_built_for_real_is(run: Runtime) -> None:
     run.write_task(definition(get_model=LooksAtValues))
     result = run.inspect("mlp")
     assert found(result)["layers"] == 3
-    assert result.logs.count("built on cpu") == 1
+    assert result.logs.count("built on cpu") == 2, "once more to compare its slices"
 
 
 def test_a_technique_that_needs_weights_gets_them_and_one_that_raises_is_left_to_trials(
@@ -115,7 +120,7 @@ def test_a_technique_that_needs_weights_gets_them_and_one_that_raises_is_left_to
     result = run.inspect("mlp", [spec_of(NeedsValues), spec_of(Broken), "ddp"])
     said = findings(found(result))
     assert said["needsvalues", 2] == {"not_applicable": {"reason": "its weights go up to True"}}
-    assert result.logs.count("built on cpu") == 1
+    assert result.logs.count("built on cpu") == 2, "once more to compare its slices"
     assert {technique for technique, _ in said} == {"needsvalues", "ddp"}
     assert "it was never tried" in result.logs
 
@@ -153,6 +158,34 @@ def test_what_the_tasks_functions_raise_is_told(
     failed = result.one("failed")
     assert failed["kind"] == "task" and error in failed["error"]
     assert result.codes == [1] and not result.of("inspected")
+
+
+class HalfPrecision(Mlp):
+    """Some of it in a type that is too coarse to be trained in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers.to(torch.bfloat16)
+        self.head.to(torch.float16).requires_grad_(False)
+
+
+@pytest.mark.parametrize("model", [HalfPrecision, Mlp])
+def test_trained_weights_of_low_precision_are_pointed_out(run: Runtime, model: Any) -> None:
+    run.write_task(definition(get_model=model))
+    result = run.inspect("mlp")
+    assert result.codes == [0], result.logs
+    told = [one["text"] for one in result.of("note") if "weights" in one["text"]]
+    if model is Mlp:
+        assert told == []
+        return
+    [text] = told
+    for part in (
+        "95% of the trained weights",
+        "are bfloat16",
+        "1/256",
+        "build the model in float32",
+    ):
+        assert part in text
 
 
 # End to end.

@@ -11,6 +11,7 @@ from typing import Any
 
 import model_kinds
 import pytest
+import sliced_models
 import torch
 from harness import Runtime
 from models import NUM_CLASSES, WIDTH, Mlp, definition
@@ -134,6 +135,22 @@ def test_models_of_transformers_are_saved(kind: str, tmp_path: Path) -> None:
         assert name == other_name and torch.equal(one, other)
     for one, other in zip(found.module.buffers(), built.buffers(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_model_that_is_read_gives_all_the_outputs_that_it_may_be_asked_for(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("transformers")
+    from transformers.utils import output_capturing
+
+    task = sliced_models.experts_task(balanced=True)
+    assert built_in(tmp_path, task).unsaved is None
+    # As in a process that has built none: what its classes record is noted by constructors.
+    output_capturing._CAN_RECORD_REGISTRY.clear()
+    found = saved_build.read(tmp_path, task.seed)
+    assert isinstance(found, Built)
+    outputs = found.module(**next(iter(task.get_dataloader())), output_hidden_states=True)
+    assert len(outputs.hidden_states) == 3 and len(outputs.router_logits) == 2
 
 
 class Large(nn.Module):

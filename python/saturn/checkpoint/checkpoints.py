@@ -4,7 +4,7 @@ State is the model's and the optimizer's tensors by unsplit parameter names, in 
 distributed checkpoint format (DCP), so any technique loads any other's. Learning rates and other
 group settings are the task's, and are rebuilt, not stored, but for those that changed since (see
 `optimizer_groups`, `lr_schedule`); random streams are seeded anew (see `seeds`). Non-persistent
-buffers stay as the model built them.
+buffers stay as the model built them. Weights that don't train are written once (see `kept`).
 
 A save may run in the background: the state is copied to host memory, training goes on, and a
 thread of each rank writes. It does on GPUs; on CPU slots only where saving mostly waits for the
@@ -28,8 +28,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -37,12 +39,14 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 
 from saturn import durable
 from saturn.checkpoint import manifest
 from saturn.checkpoint.background_save import BackgroundSave, Save
 from saturn.checkpoint.black_box_state import saved_model
+from saturn.checkpoint.kept import Kept, KeptWriter, bit_sum, frozen_names
 from saturn.checkpoint.optimizer_state import OPTIONS, OptimizerRoom, tensors_of
 from saturn.checkpoint.writer import CheckpointWriter, Digest, StagingPlanner
 from saturn.data.slices import Position
@@ -88,6 +92,10 @@ class Checkpoints:
         self._last_failed = False
         self._is_worth_it = gang.device.type == "cuda"
         self._ended: list[Save] = []
+        #: Whether weights that don't train are in a checkpoint already, and with which bits; rank
+        #: 0 knows where.
+        self._frozen_sum: int | None = None
+        self._kept: Kept | None = None
         expect_no_process_group()
 
     def save(
@@ -108,7 +116,8 @@ class Checkpoints:
         began = time.monotonic()
         self.wait()
         parallel.before_save()
-        state = state_of(parallel, optimizer)
+        state, frozen = state_of(parallel, optimizer)
+        to_write = self._to_be_written(frozen)
         content = {
             "version": manifest.VERSION,
             "format": "dcp",
@@ -133,14 +142,14 @@ class Checkpoints:
             planner = StagingPlanner(self._room)
 
             def write(staged: Callable[[], None]) -> None:
-                self._write(scratch, state, content, planner, staged, group)
+                self._write(scratch, state, to_write, content, planner, staged, group)
 
             self._running = BackgroundSave(write, step=step, began=began, device=self._gang.device)
             self._running.wait_until_staged()
             return
         self._gang.sum([0.0])
         write_began, computed_s = time.monotonic(), time.thread_time()
-        self._write(scratch, state, content)
+        self._write(scratch, state, to_write, content)
         self._last_failed = False
         ended = time.monotonic()
         taken_s = ended - began
@@ -180,10 +189,20 @@ class Checkpoints:
         cannot_total, bytes_total = self._gang.sum([not can, num_bytes])
         return cannot_total == 0 and bytes_total >= _LEAST_BACKGROUND_BYTES
 
+    def _to_be_written(self, frozen: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The weights that don't train, where they are not in the last checkpoint; all agree."""
+        now = bit_sum(frozen.values())
+        there, differing = self._gang.sum([len(frozen), now != self._frozen_sum])
+        if there == 0 or differing == 0:
+            return None
+        self._frozen_sum = now
+        return frozen
+
     def _write(
         self,
         scratch: Path,
         state: Mapping[str, Any],
+        frozen: Mapping[str, Any] | None,
         content: Mapping[str, Any],
         planner: StagingPlanner | None = None,
         staged: Callable[[], None] | None = None,
@@ -192,13 +211,30 @@ class Checkpoints:
         """Write `state` and make it the newest checkpoint; every rank, maybe in a thread."""
 
         def commit(files: dict[str, Digest]) -> None:
-            manifest.commit(scratch, self._directory, {**content, "files": files})
+            kept = self._kept
+            whole = {**content, "files": files}
+            if kept is not None:
+                kept.put_into(scratch)
+                whole |= {"files": {**files, **kept.files}, "frozen": sorted(kept.files)}
+            target = manifest.commit(scratch, self._directory, whole)
+            if kept is not None:
+                self._kept = kept.at(target)
             manifest.prune(self._directory)
 
-        writer = CheckpointWriter(scratch, commit, staged)
+        def keep(kept: Kept) -> None:
+            self._kept = kept
+
+        def join(metadata: Metadata) -> list[WriteResult]:
+            return [] if self._kept is None else self._kept.join(metadata)
+
         try:
+            if frozen is not None:
+                written = KeptWriter(scratch, keep)
+                write_state({"model": frozen}, written, self._gang, group=group)
+            writer = CheckpointWriter(scratch, commit, staged, join)
             write_state(state, writer, self._gang, planner=planner, group=group)
         except BaseException:
+            self._frozen_sum = None  # they may not be where they were
             if self._gang.rank == 0:
                 shutil.rmtree(scratch, ignore_errors=True)  # a full disk needs the room
             raise
@@ -254,6 +290,9 @@ class Checkpoints:
                 no_dist=self._gang.world_size == 1,
             )
             set_model_state_dict(module, model_state, options=OPTIONS)
+            if content.get("frozen"):
+                self._kept = Kept.of(directory, content) if self._gang.rank == 0 else None
+                self._frozen_sum = bit_sum(frozen_of(module, model_state).values())
             room.fill()
             # What the optimizer had counted while its state was made is undone here.
             self._groups.restore(content["optimizer_groups"])
@@ -263,12 +302,21 @@ class Checkpoints:
 
 def state_of(
     parallel: ParallelModel, optimizer: torch.optim.Optimizer
-) -> dict[str, dict[str, Any]]:
-    """What a checkpoint holds, as this rank holds it: the very tensors, not copies."""
-    return {
-        "model": get_model_state_dict(parallel.module, options=OPTIONS),
-        "optimizer": tensors_of(parallel.module, optimizer),
-    }
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """What a checkpoint holds, as this rank holds it: the very tensors, not copies.
+
+    First what changes as training goes on, then the weights that don't train.
+    """
+    model = get_model_state_dict(parallel.module, options=OPTIONS)
+    frozen = frozen_of(parallel.module, model)
+    changing = {name: value for name, value in model.items() if name not in frozen}
+    return {"model": changing, "optimizer": tensors_of(parallel.module, optimizer)}, frozen
+
+
+def frozen_of(module: nn.Module, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The weights of a model's state that don't train."""
+    names = frozen_names(module)
+    return {name: value for name, value in state.items() if name in names}
 
 
 def expect_no_process_group() -> None:

@@ -50,7 +50,7 @@ def measure(
     try:
         began = time.monotonic()
         parallel.before_save()
-        state = state_of(parallel, optimizer)
+        state, _ = state_of(parallel, optimizer)  # what doesn't train is written but once
         part, written, held = _part_of(state)
         all_written, all_held = gang.sum([written, held])
         gathered = time.monotonic()

@@ -1,7 +1,8 @@
 """Write a trained model as a Hugging Face directory: `config.json` and safetensors.
 
-Only for models that come from there (`transformers.PreTrainedModel`), which know how they are
-written and read. A tokenizer is no part of a task, so none is written.
+Only for models that come from there, which know how they are written and read: those of
+transformers (`PreTrainedModel`) and of PEFT (`PeftModel`), which writes the adapters alone. A
+tokenizer is no part of a task, so none is written.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from saturn.definition import TaskDefinition
 from saturn.training.stepper import build_model
 
 
-def is_pretrained_model(module: nn.Module) -> bool:
-    """Whether `module` is a model of transformers; doesn't import it where nobody has."""
+def can_be_written(module: nn.Module) -> bool:
+    """Whether `module` is a model of these libraries; doesn't import them where nobody has."""
     models = sys.modules.get("transformers.modeling_utils")
-    return models is not None and isinstance(module, models.PreTrainedModel)
+    adapters = sys.modules.get("peft.peft_model")
+    return (models is not None and isinstance(module, models.PreTrainedModel)) or (
+        adapters is not None and isinstance(module, adapters.PeftModel)
+    )
 
 
 def trained_model(
@@ -35,7 +39,7 @@ def trained_model(
 
 
 def write(module: Any, directory: Path) -> None:
-    """Write a transformers model into `directory`, which appears when it is complete."""
+    """Write a model that can be written into `directory`, which appears when it is complete."""
     scratch = directory.with_name(f".{directory.name}")
     shutil.rmtree(scratch, ignore_errors=True)
     module.save_pretrained(scratch)

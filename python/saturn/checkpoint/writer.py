@@ -5,6 +5,7 @@ On top of DCP's own writer:
 * *staging*: this rank's share of the state is copied to host memory first, and only that; from
   then on the state itself may change;
 * *digests*: every file's size and SHA-256 are counted while its bytes pass, not read back;
+* *room*: what all ranks will write is compared with what the disk has left before any of it is;
 * *early syncing*: the disk works while the file is still being written, so that the last sync has
   little left to do.
 
@@ -14,9 +15,11 @@ What makes a directory of such files a checkpoint is in `manifest`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +32,8 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
+
+from saturn.sizes import size_text
 
 #: Size and SHA-256 of a file, as the manifest holds them.
 Digest = dict[str, Any]
@@ -76,11 +81,28 @@ class CheckpointWriter(FileSystemWriter):
         scratch: Path,
         commit: Callable[[dict[str, Digest]], None],
         staged: Callable[[], None] | None = None,
+        join: Callable[[Metadata], list[WriteResult]] = lambda metadata: [],
     ) -> None:
+        """`join` enters into rank 0's index what is in the directory besides."""
         super().__init__(scratch, sync_files=True)
+        self._scratch = scratch
+        self._join = join
         self._commit = commit
         self._staged = staged  # told that the state may change, where a `StagingPlanner` plans
         self.fs = self._files = _DigestedFiles()
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Rank 0 sees here what all ranks will write; raises `OSError` where it has no room."""
+        sizes = [item.tensor_storage_size() for plan in plans for item in plan.items]
+        needed = sum(size for size in sizes if size is not None)
+        free = shutil.disk_usage(self._scratch).free
+        if needed > free:
+            raise OSError(
+                errno.ENOSPC,
+                f"a checkpoint would write {size_text(needed)}, and its disk has room for "
+                f"{size_text(free)}; nothing was written",
+            )
+        return super().prepare_global_plan(plans)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         if isinstance(planner, StagingPlanner):
@@ -94,7 +116,8 @@ class CheckpointWriter(FileSystemWriter):
         return sent
 
     def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
-        super().finish(metadata, [written for _, *written in results])
+        others = self._join(metadata)
+        super().finish(metadata, [*(written for _, *written in results), others])
         files = {name: digest for digests, *_ in results for name, digest in digests.items()}
         # The index was written under another name, and renamed.
         self._commit({**files, ".metadata": self._files.digests[".metadata.tmp"]})

@@ -8,7 +8,7 @@ be cut, and is an error where it must.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -45,6 +45,40 @@ def take(batch: Any, start: int, stop: int) -> Any:
             "tell how to cut them over devices"
         )
     return _take(batch, start, stop, size)
+
+
+def arrays(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every array in a batch, with a name that says where it is: `.1`, `.labels`, `.0.mask`."""
+    if getattr(batch, "shape", None) is not None:
+        yield name, batch
+    elif isinstance(batch, Mapping):
+        for key, inner in batch.items():
+            yield from arrays(inner, f"{name}.{key}")
+    elif isinstance(batch, tuple | list):
+        for number, inner in enumerate(batch):
+            yield from arrays(inner, f"{name}.{number}")
+
+
+def replaced(batch: Any, name: str, array: Any) -> Any:
+    """The batch with `array` where `arrays` says `name`."""
+    if not name:
+        return array
+    key, _, rest = name.removeprefix(".").partition(".")
+    rest = rest and f".{rest}"
+    if isinstance(batch, Mapping):
+        return {k: replaced(v, rest, array) if str(k) == key else v for k, v in batch.items()}
+    parts = [replaced(v, rest, array) if str(n) == key else v for n, v in enumerate(batch)]
+    return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+
+
+def with_floats(batch: Any, dtype: torch.dtype) -> Any:
+    """The batch with all its floating-point tensors in `dtype`."""
+
+    def cast(value: Any) -> Any:
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.to(dtype) if is_float else value
+
+    return _map(batch, cast)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -85,6 +86,27 @@ class Data:
         if _is_map_style(self.loader):
             return self._fetch(start, data_rank, data_size)
         return self._stream(start, data_rank, data_size)
+
+    def parts_of_first(self, most: int) -> list[Any]:
+        """The task's first samples, at most `most`, at once; and behind that in unequal parts.
+
+        Cut as slices are: those of map-style datasets are fetched and collated part by part. In
+        this process, whatever workers the loader has. Empty where there is but one sample, or
+        nothing that says how many there are.
+        """
+        loader = self.loader
+        if not _is_map_style(loader) or loader.batch_sampler is None:
+            with closing(self.slices(Position())) as slices:
+                batch = next(slices).batch
+            bounds = _parts(min(nested.num_samples(batch) or 1, most))
+            return [nested.take(batch, low, high) for low, high in bounds]
+        indices = epoch_batches(loader, self._seed, 0)[0]
+        dataset = SliceDataset(loader.dataset, loader.collate_fn, self._seed, ready_made=False)
+        with task_function("get_dataloader's dataset"):
+            return [
+                dataset[FetchKey(0, low, indices[low:high])]
+                for low, high in _parts(min(len(indices), most))
+            ]
 
     def _make_loader(self) -> Any:
         seeds.seed_all(self._seed)
@@ -264,6 +286,14 @@ def _is_map_style(loader: Any) -> bool:
         and type(loader).__iter__ is DataLoader.__iter__
         and not isinstance(loader.dataset, IterableDataset)
     )
+
+
+def _parts(size: int) -> list[tuple[int, int]]:
+    """All of `size` samples, and then the parts that they make for the fewest unequal slices."""
+    if size < 2:
+        return []
+    number = next((n for n in range(2, size) if size % n), 2)
+    return [(0, size), *(_bounds(size, part, number) for part in range(number))]
 
 
 def _bounds(size: int, data_rank: int, data_size: int) -> tuple[int, int]:

@@ -6,7 +6,8 @@ over ranks, as DDP and FSDP2 do. Techniques that sum gradients must not use it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,8 +18,10 @@ from saturn.techniques.interface import Objective, ParallelModel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.distributed.device_mesh import DeviceMesh
 
     from saturn.rank.gang import Gang
+    from saturn.techniques.model.local_copies import WholeScalars
 
 
 class DataParallelModel(ParallelModel):
@@ -45,3 +48,32 @@ class DataParallelModel(ParallelModel):
             for buffer in self.module.buffers():
                 if not isinstance(buffer, DTensor):
                     dist.broadcast(buffer, 0)
+
+
+class ShardedModel(DataParallelModel):
+    """One that FSDP2 has split over `data`, but for its scalars; without these, a plain one."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        gang: Gang,
+        scalars: WholeScalars | None,
+        data: DeviceMesh | None,
+    ) -> None:
+        super().__init__(module, module, gang)
+        self._scalars, self._data = scalars, data
+        self._last_of_step = True
+
+    def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
+        loss = super().forward_backward(batch, objective, share)
+        if self._last_of_step and self._scalars is not None and self._data is not None:
+            self._scalars.average_gradients(self._data)
+        return loss
+
+    @contextlib.contextmanager
+    def accumulating(self) -> Iterator[None]:
+        self._last_of_step = False
+        try:
+            yield
+        finally:
+            self._last_of_step = True

@@ -1,7 +1,8 @@
 """`fsdp`: parameters, gradients and optimizer state split over the devices (FSDP2).
 
 Each repeated layer is a unit of its own, gathered just before it runs and freed after; what is
-left (embeddings, head) forms the root unit. Knobs:
+left (embeddings, head) forms the root unit. Parameters without a dimension, which torch refuses to
+split, stay whole on every rank. Knobs:
 
 * `reshard_after_forward` (default true): free a layer after its forward and gather it again for
   its backward; false keeps it, which saves a gathering and costs its memory;
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
 from saturn.techniques import memory_bounds
-from saturn.techniques.data_parallel import DataParallelModel
+from saturn.techniques.data_parallel import ShardedModel
 from saturn.techniques.interface import Knobs, ParallelModel, Setting, Technique
 from saturn.techniques.model import attention, recompute
 from saturn.techniques.model.layers import repeated_layers
+from saturn.techniques.model.local_copies import WholeScalars
 from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
 
 if TYPE_CHECKING:
@@ -80,18 +82,21 @@ class Fsdp(Technique):
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         attention.set_back_end(module, knobs)
+        mesh = gang.mesh((gang.world_size,), names=("data",))
+        layers = repeated_layers(module)
+        scalars = WholeScalars(module, mesh, gang.device, units=layers)
         if knobs.get(ACTIVATION_CHECKPOINTING, False):
             recompute.checkpoint_layers(module, gang.device)
-        options: dict[str, Any] = {"mesh": gang.mesh((gang.world_size,), names=("data",))}
+        options: dict[str, Any] = {"mesh": mesh, "ignored_params": scalars.ignored}
         if knobs.get(CPU_OFFLOAD, False):
             # Pinning is what copies to a GPU want, and fails without one.
             options["offload_policy"] = CPUOffloadPolicy(pin_memory=gang.device.type == "cuda")
         # Layers first: each moves to the device already split, so the whole model never has to
         # fit there at once.
-        for layer in repeated_layers(module):
+        for layer in layers:
             fully_shard(
                 layer, reshard_after_forward=knobs.get(RESHARD_AFTER_FORWARD, True), **options
             )
         # torch keeps the root gathered between forward and backward: its backward comes first.
         fully_shard(module, **options)
-        return DataParallelModel(module, module, gang)
+        return ShardedModel(module, gang, scalars, mesh)

@@ -76,8 +76,8 @@ class Objective(Protocol):
     def weight(self, batch: Any) -> float:
         """What the mean loss of `batch` counts beside that of another part of the global batch.
 
-        Its samples, or what the task's `loss_weight` says of it. For techniques that cut their
-        slice once more.
+        Its samples or its labels, or what the task's `loss_weight` says of it. For techniques that
+        cut their slice once more. Raises `NotApplicable` for a task whose batches may not be cut.
         """
         ...
 
@@ -149,6 +149,13 @@ class Technique(ABC):
         the real one.
         """
         return None
+
+    def cuts_batches(self, setting: Setting, knobs: Knobs) -> bool:
+        """Whether the loss of a batch is computed in parts, on slices or micro-batches of it.
+
+        Where a task's loss is not made of those of such parts, a technique that cuts is not used.
+        """
+        return setting.gpus > 1
 
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         """Settings worth measuring; the fastest that fits wins. At least one."""

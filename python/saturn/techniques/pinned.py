@@ -30,6 +30,10 @@ class Pinned(Technique):
         """As the technique says."""
         return self._technique.not_applicable(module, setting)
 
+    def cuts_batches(self, setting: Setting, knobs: Knobs) -> bool:
+        """As the technique says."""
+        return self._technique.cuts_batches(setting, knobs)
+
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         """The technique's own, as far as they are allowed."""
         return self._allowed(self._technique.knob_sets(module, setting))

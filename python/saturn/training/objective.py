@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 from saturn.data import nested
-from saturn.rank.exceptions import TaskError
+from saturn.rank.exceptions import NotApplicable, TaskError
 from saturn.rank.failure import task_function
 from saturn.training.precision import FLOAT32, Precision
+from saturn.training.slicing import UNKNOWN, Slicing
 
 
 class TaskObjective:
@@ -29,10 +30,15 @@ class TaskObjective:
         loss_weight: Callable[..., Any] | None = None,
         *,
         precision: Precision = FLOAT32,
+        slicing: Slicing = UNKNOWN,
     ) -> None:
+        """`loss_weight` says what a part of a batch counts; without it, its samples do."""
         self._loss_function = loss_function
         self._loss_weight = loss_weight
         self._precision = precision
+        self._slicing = slicing
+        #: Samples of the global batch that is at work, all its slices together.
+        self.num_global: int | None = None
 
     def inputs(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if isinstance(batch, Mapping):
@@ -45,6 +51,14 @@ class TaskObjective:
         return (inputs,), {}
 
     def loss(self, outputs: Any, batch: Any) -> torch.Tensor:
+        loss = self._task_loss(outputs, batch)
+        num_samples = nested.num_samples(batch) if self._slicing.adds_up else None
+        if num_samples and self.num_global:
+            # What is summed is told as a mean, whose weights undo this: of a whole batch, nothing.
+            loss = loss * (self.num_global / num_samples)
+        return loss
+
+    def _task_loss(self, outputs: Any, batch: Any) -> torch.Tensor:
         if self._loss_function is None:
             return _scalar(_own_loss(outputs, batch), "the model's own `outputs.loss`")
         target = batch if isinstance(batch, Mapping) else _pair(batch)[1]
@@ -53,6 +67,8 @@ class TaskObjective:
         return _scalar(loss, "loss_function")
 
     def weight(self, batch: Any) -> float:
+        if self._slicing.reason is not None:
+            raise NotApplicable(self._slicing.reason)
         if self._loss_weight is None:
             return float(nested.num_samples(batch) or 0)
         with task_function("loss_weight"):
@@ -98,7 +114,7 @@ def _scalar(loss: Any, source: str) -> torch.Tensor:
             f"{source} returned a tensor of shape {tuple(loss.shape)}, not a scalar; it must "
             "return the mean loss over what it was given (reduction=`mean`, or .mean())"
         )
-    if not loss.requires_grad:
+    if torch.is_grad_enabled() and not loss.requires_grad:
         raise TaskError(
             f"{source} returned a loss that depends on no trainable parameter; is it detached, "
             "or is the whole model frozen?"

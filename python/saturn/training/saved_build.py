@@ -20,6 +20,7 @@ import json
 import os
 import platform
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,9 +86,25 @@ def read(task_dir: Path, seed: int) -> Built | Unsaved | None:
         return Unsaved(f"it can't be read again: {type(error).__name__}: {error}")
     # Hooks are numbered: those to come must not take the place of those that came along.
     RemovableHandle.next_id = max(RemovableHandle.next_id, saved["next_hook"])
+    _tell_transformers(saved["module"])
     seed_all(seed)
     saved["random_state"].set()
     return Built(saved["definition"], saved["module"])
+
+
+def _tell_transformers(module: nn.Module) -> None:
+    """Note in this process what the constructors of transformers' models note in theirs.
+
+    By it a model knows which of its parts' outputs it may be asked for: hidden states, attention
+    weights, what routers of experts say (which is part of a loss).
+    """
+    capturing = sys.modules.get("transformers.utils.output_capturing")
+    known = getattr(capturing, "_CAN_RECORD_REGISTRY", None)  # as of transformers 5
+    if known is None:
+        return
+    for part in module.modules():
+        if hasattr(part, "_can_record_outputs"):
+            known[part] = part._can_record_outputs
 
 
 def build(task_dir: Path, definition: TaskDefinition) -> Built:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from saturn.data import nested, seeds
 from saturn.data.slices import Data, Position, Slice
 from saturn.definition import TaskDefinition, call_get_model
-from saturn.rank.exceptions import TaskError
+from saturn.rank.exceptions import NotApplicable, TaskError
 from saturn.rank.failure import task_function
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import Knobs, Technique
@@ -29,6 +29,7 @@ from saturn.training.lr_schedule import LrSchedule
 from saturn.training.objective import TaskObjective
 from saturn.training.optimizer import build_optimizer, step_optimizer
 from saturn.training.precision import Precision
+from saturn.training.slicing import LABELS, UNKNOWN, Slicing
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,19 @@ class Stepper:
         knobs: Knobs,
         *,
         module: nn.Module | None = None,
+        slicing: Slicing = UNKNOWN,
         note: Callable[[str], None],
     ) -> None:
-        """Build all of it; `note` tells the person something."""
+        """Build all of it; `note` tells the person something.
+
+        Raises `NotApplicable` where batches are cut whose loss is not made of that of slices.
+        """
         self._definition = definition
         self._gang = gang
         precision = Precision(definition.precision, gang.device)
+        self._slicing, self._weigh = slicing, slicing.weigher(definition)
         self._objective = TaskObjective(
-            definition.loss_function, definition.loss_weight, precision=precision
+            definition.loss_function, self._weigh, precision=precision, slicing=slicing
         )
         memory = gang.device_memory
         if module is None:
@@ -67,6 +73,8 @@ class Stepper:
         precision.put_on(module)
         memory.spreading()
         self.parallel = technique.parallelise(module, gang, knobs)
+        if slicing.reason is not None and self.parallel.data_size > 1:
+            raise NotApplicable(slicing.reason)
         self._batch_norm = GlobalBatchNorm(
             self.parallel.module,
             data_size=self.parallel.data_size,
@@ -128,6 +136,11 @@ class Stepper:
         self._gang.device_memory.stepped()
         return StepResult(loss=value / count, stop=stops > 0, save=saves > 0)
 
+    @property
+    def _weighed(self) -> str:
+        counts_labels = self._slicing.kind == LABELS
+        return "the number of labels that are not -100" if counts_labels else "loss_weight"
+
     def _forward_backward(self, piece: Slice, share: float, *, is_last: bool) -> Tensor | None:
         device, parallel = self._gang.device, self.parallel
         batch = nested.to_device(piece.batch, device)
@@ -136,6 +149,9 @@ class Stepper:
             seeds.batch_seed(self._definition.seed, number, parallel.data_rank), device
         )
         self._batch_norm.counts = piece.num_samples > 0
+        self._objective.num_global = piece.num_global
+        if not share:
+            batch = self._slicing.with_labels(batch)
         with nullcontext() if is_last else parallel.accumulating():
             return parallel.forward_backward(batch, self._objective, share)
 
@@ -148,7 +164,10 @@ class Stepper:
 
     def _weights(self, pieces: Sequence[Slice]) -> tuple[list[float], float]:
         """What each slice counts, and what the step's global batches count together."""
-        if self._definition.loss_weight is None:
+        if self._weigh is None:
+            if len(pieces) > 1 or self._gang.world_size > 1:
+                for piece in pieces:
+                    self._slicing.expect_labels(piece.batch)
             counts = [float(piece.num_samples) for piece in pieces]
             return counts, float(sum(piece.num_global for piece in pieces))
         weights = [
@@ -167,8 +186,8 @@ class Stepper:
                 else f"batches {last - len(pieces) + 1} to {last} together"
             )
             raise TaskError(
-                f"loss_weight of {which} is {total:g}; it must be positive for a whole step (for "
-                "example the number of its tokens)"
+                f"{self._weighed} of {which} is {total:g}; it must be positive for a whole step "
+                "(for example the number of its tokens)"
             )
         return weights, total
 

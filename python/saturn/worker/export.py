@@ -55,7 +55,7 @@ def _write_huggingface(definition: TaskDefinition, checkpoint: Path, directory: 
     content = manifest.read(checkpoint)
     assert content is not None  # it was copied with the rest
     module = huggingface.trained_model(definition, checkpoint, content)
-    if huggingface.is_pretrained_model(module):
+    if huggingface.can_be_written(module):
         huggingface.write(module, directory)
 
 

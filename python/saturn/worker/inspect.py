@@ -14,25 +14,38 @@ import itertools
 import traceback
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from saturn.data.slices import Position
+from saturn.data.slices import Data, Position
 from saturn.definition import TaskDefinition
 from saturn.rank.exceptions import TaskError
+from saturn.rank.memory import available_host_bytes
 from saturn.techniques import memory_bounds
 from saturn.techniques.interface import Setting, Technique
 from saturn.techniques.model.layers import repeated_layers
+from saturn.training.slice_check import check
+from saturn.training.slicing import UNKNOWN, Slicing
+from saturn.training.steady import TooSlowError
 from saturn.training.stepper import build_data, build_model
 from saturn.worker import load_technique
+from saturn.worker import slicing as slicings
 from saturn.worker.fit import Fit, optimizer_state_ratio, rungs_of
 from saturn.worker.report import Reporter
 from saturn.worker.spec import InspectionSpec, TechniqueRef
 
 #: Optimizer state is looked at on stand-ins, here.
 _CPU = torch.device("cpu")
+#: Types of weights that small updates don't change, with the relative size of those that are lost.
+_COARSE = {torch.bfloat16: 256, torch.float16: 2048}
+#: Comparing a batch with its slices takes the model as it is built and once more in float64; where
+#: that is more than this, or than this share of the host's free memory, a gang does it.
+_COPIES, _MOST_BYTES, _HOST_SHARE = 3, 6 << 30, 0.25
+#: And it may take so long, here where it holds no device.
+_LIMIT_S = 20.0
 
 
 def inspect(spec: InspectionSpec, definition: TaskDefinition, reporter: Reporter) -> None:
@@ -42,8 +55,10 @@ def inspect(spec: InspectionSpec, definition: TaskDefinition, reporter: Reporter
         module = model.module
         ratio = optimizer_state_ratio(definition, module, _CPU)
         found = _sizes(module, ratio)
+        _point_out_low_precision(definition, module, reporter)
         found["batches_per_epoch"] = _look_at_data(definition, reporter)
-        found["verdicts"] = list(_verdicts(spec, definition, model, ratio))
+        slicing = _look_at_slices(spec, definition, found["parameter_bytes"])
+        found["verdicts"] = list(_verdicts(spec, definition, model, ratio, slicing))
     reporter.send({"type": "inspected", "inspection": found})
 
 
@@ -86,9 +101,29 @@ def _sizes(module: nn.Module, ratio: float) -> dict[str, Any]:
         "parameter_bytes": sizes.parameters,
         "trainable_bytes": sizes.trainable,
         "layers": len(repeated_layers(module)) or None,
-        "checkpoint_bytes": sizes.parameters + buffers + int(sizes.trainable * ratio),
+        "checkpoint_bytes": sizes.trainable + buffers + int(sizes.trainable * ratio),
         "optimizer_state_ratio": ratio,
     }
+
+
+def _point_out_low_precision(
+    definition: TaskDefinition, module: nn.Module, reporter: Reporter
+) -> None:
+    """Tell of weights that are trained in a type too coarse for small steps."""
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    coarse = [parameter for parameter in trained if parameter.dtype in _COARSE]
+    if not coarse:
+        return
+    share = sum(p.numel() for p in coarse) / sum(p.numel() for p in trained)
+    kind = str(coarse[0].dtype).removeprefix("torch.")
+    steps = _COARSE[coarse[0].dtype]
+    reporter.note(
+        f"`{definition.name}`: {share:.0%} of the trained weights that get_model makes are {kind} "
+        "(as from_pretrained makes them of a checkpoint that is). An update of less than "
+        f"1/{steps} of a weight is lost, unless the optimizer keeps weights of its own; build the "
+        'model in float32 (dtype=torch.float32), and say HParams(precision="bf16") to compute in '
+        "bfloat16"
+    )
 
 
 def _look_at_data(definition: TaskDefinition, reporter: Reporter) -> int | None:
@@ -99,8 +134,39 @@ def _look_at_data(definition: TaskDefinition, reporter: Reporter) -> int | None:
     return data.batches_per_epoch
 
 
+def _look_at_slices(
+    spec: InspectionSpec, definition: TaskDefinition, parameter_bytes: int
+) -> Slicing:
+    """What may be made of the task's batches; unknown where a gang is to find out.
+
+    That is where no batch would be cut, or the model is too large to compute with here.
+    """
+    has_several = any(gpus > 1 for pool in spec.pools for gpus in pool.gpus)
+    if not has_several and definition.gradient_accumulation_steps == 1:
+        return UNKNOWN
+    if (found := slicings.known(spec, definition)) is not None:
+        return found
+    copies = _COPIES * parameter_bytes
+    if copies > _MOST_BYTES or copies > _HOST_SHARE * available_host_bytes():
+        return UNKNOWN
+    data = Data(definition.get_dataloader, seed=definition.seed)
+    try:
+        found = check(
+            *(definition, partial(build_model, definition), data), device=_CPU, limit_s=_LIMIT_S
+        )
+    except TooSlowError:
+        return UNKNOWN
+    if found.unchecked is None:  # on another device it may do
+        slicings.keep(spec, definition, found)
+    return found
+
+
 def _verdicts(
-    spec: InspectionSpec, definition: TaskDefinition, model: _Model, ratio: float
+    spec: InspectionSpec,
+    definition: TaskDefinition,
+    model: _Model,
+    ratio: float,
+    slicing: Slicing,
 ) -> Iterator[dict[str, Any]]:
     for ref in spec.techniques:
         if (technique := _load(ref, definition)) is None:
@@ -115,7 +181,7 @@ def _verdicts(
                     device_memory_bytes=pool.device_memory_bytes,
                     optimizer_state_ratio=ratio,
                 )
-                finding = _finding(technique, model, setting)
+                finding = _finding(technique, model, setting, slicing)
                 if finding is not None:
                     asked = {"technique": ref.name, "gpus": gpus, "gpu_type": pool.gpu_type}
                     yield {**asked, "finding": finding}
@@ -129,14 +195,16 @@ def _load(ref: TechniqueRef, definition: TaskDefinition) -> Technique | None:
         return None
 
 
-def _finding(technique: Technique, model: _Model, setting: Setting) -> dict[str, Any] | None:
+def _finding(
+    technique: Technique, model: _Model, setting: Setting, slicing: Slicing
+) -> dict[str, Any] | None:
     """What `technique` says of the model there; None where it can't say."""
     try:
-        return _ask(technique, model.module, setting)
+        return _ask(technique, model.module, setting, slicing)
     except Exception:  # on `meta` perhaps for want of values
         traceback.print_exc()
     try:
-        return _ask(technique, model.real, setting)
+        return _ask(technique, model.real, setting, slicing)
     except TaskError:
         raise
     except Exception:
@@ -144,11 +212,16 @@ def _finding(technique: Technique, model: _Model, setting: Setting) -> dict[str,
         return None
 
 
-def _ask(technique: Technique, module: nn.Module, setting: Setting) -> dict[str, Any]:
+def _ask(
+    technique: Technique, module: nn.Module, setting: Setting, slicing: Slicing
+) -> dict[str, Any]:
     reason = technique.not_applicable(module, setting)
     if reason is not None:
         return {"not_applicable": {"reason": reason}}
-    knob_sets = list(itertools.chain(*rungs_of(technique, module, setting)))
+    rungs = slicings.uncut(technique, setting, rungs_of(technique, module, setting), slicing)
+    if not rungs:
+        return {"not_applicable": {"reason": slicing.reason}}
+    knob_sets = list(itertools.chain(*rungs))
     fit = Fit(technique, module, setting, knob_sets)
     if (detail := fit.why_none()) is not None:
         return {"out_of_memory": {"detail": detail}}

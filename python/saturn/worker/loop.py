@@ -21,6 +21,7 @@ from saturn.rank.gang import Gang
 from saturn.techniques.interface import Technique
 from saturn.training.optimizer_groups import OptimizerGroups
 from saturn.training.stepper import Stepper
+from saturn.worker import slicing as slicings
 from saturn.worker.build import Builds
 from saturn.worker.export import export
 from saturn.worker.laps import Laps
@@ -56,11 +57,15 @@ def train(
         laps = Laps()
         gang.device_memory.building()
         builds = Builds(spec.task_dir, definition, gang, reporter)
+        slicing = slicings.agreed(spec, definition, technique, gang, builds, reporter)
         built = builds.fresh()
         definition, module = built.definition, built.module
         del built  # the stepper's alone from here on: a technique may replace all of it
         stepper = Stepper(
-            *(definition, technique, gang, spec.knobs or {}), module=module, note=reporter.note
+            *(definition, technique, gang, spec.knobs or {}),
+            module=module,
+            slicing=slicing,
+            note=reporter.note,
         )
         del module
         attempt = _Attempt(spec, definition, gang, reporter, stepper, builds)

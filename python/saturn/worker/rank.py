@@ -25,7 +25,8 @@ from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import describe
 from saturn.rank.gang import Gang
 from saturn.rank.process import device_of, renew_threads_after_fork, settle
-from saturn.worker import black_box, load_technique, output
+from saturn.training.slicing import LabelsDifferError
+from saturn.worker import black_box, load_technique, output, slicing
 from saturn.worker import spec as specs
 from saturn.worker.inspect import inspect
 from saturn.worker.lock import hold_workers_lock
@@ -79,7 +80,11 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
     )
     technique = load_technique.of_task(spec.technique, definition)
     work = train if spec.kind == "train" else trial
-    work(spec, definition, technique, gang, reporter)
+    try:
+        work(spec, definition, technique, gang, reporter)
+    except LabelsDifferError:
+        slicing.keep_by_labels(spec, definition)
+        raise
     gang.close()
 
 

@@ -35,7 +35,9 @@ from saturn.rank.peer_watch import PeerWatch
 from saturn.rank.process import seconds_alive
 from saturn.techniques.interface import Knobs, Setting, Technique
 from saturn.training.saved_build import Built
+from saturn.training.slicing import Slicing
 from saturn.training.stepper import Stepper
+from saturn.worker import slicing as slicings
 from saturn.worker.build import Builds
 from saturn.worker.fit import Fit, optimizer_state_ratio, rungs_of
 from saturn.worker.loop import Taken, go_on
@@ -56,10 +58,12 @@ def trial(
 ) -> None:
     """Run one trial; rank 0 reports its outcome. The task's own errors are raised."""
     startup_s = seconds_alive()
-    memory = PeakMemory(spec.device_kind)
-    began = time.monotonic()
     gang.device_memory.building()
     builds = Builds(spec.task_dir, definition, gang, reporter)
+    # Before memory is counted: it needs some, which is no part of what is measured.
+    slicing = slicings.agreed(spec, definition, technique, gang, builds, reporter)
+    memory = PeakMemory(spec.device_kind)
+    began = time.monotonic()
     built = builds.fresh()
     module = built.module
     built_s = time.monotonic() - began
@@ -69,9 +73,13 @@ def trial(
         _report(gang, reporter, {}, {"outcome": "not_applicable", "reason": reason})
         return
     rungs = [[spec.knobs]] if spec.knobs is not None else rungs_of(technique, module, setting)
+    rungs = slicings.uncut(technique, setting, rungs, slicing)
+    if not rungs:
+        _report(gang, reporter, {}, {"outcome": "not_applicable", "reason": slicing.reason})
+        return
     fit = Fit(technique, module, setting, itertools.chain(*rungs))
     measurement = _Measurement(
-        *(spec, technique, gang, reporter, memory, builds),
+        *(spec, technique, gang, reporter, memory, builds, slicing),
         fresh=[(built, startup_s + built_s)],
         startup_s=startup_s,
     )
@@ -150,6 +158,7 @@ class _Measurement:
     reporter: Reporter
     memory: PeakMemory
     builds: Builds
+    slicing: Slicing
     #: A model that was built already, and the seconds from launch until it was; then nothing.
     #: Handed over from here: a model that is held elsewhere holds its group's connections open,
     #: and peers of a rank that failed would wait on them for ever.
@@ -239,6 +248,7 @@ class _Measurement:
             stepper = Stepper(
                 *(definition, self.technique, self.gang, knobs),
                 module=module,
+                slicing=self.slicing,
                 note=self.reporter.note,
             )
             del module

@@ -65,6 +65,9 @@ class Pipeline(Technique):
             return str(reason)
         return None
 
+    def cuts_batches(self, setting: Setting, knobs: Knobs) -> bool:
+        return int(knobs.get("microbatches", 2)) > 1
+
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         sets: list[Knobs] = [
             {"schedule": schedule, "microbatches": times * setting.gpus}
@@ -134,7 +137,7 @@ class PipelinedModel(ParallelModel):
     def forward_backward(
         self, batch: Any, objective: Objective, share: float
     ) -> torch.Tensor | None:
-        pieces = self._cut(batch, objective)
+        pieces = self._cut(batch, objective, share)
         # Where nothing counts there is nothing to report; the step's other batches count.
         loss = self._run(pieces, objective, share) if pieces else None
         if self._last_of_step:
@@ -184,7 +187,7 @@ class PipelinedModel(ParallelModel):
         seeds.seed_batch(seeds.derive(seed, "after"), self._gang.device)
         return torch.stack(losses).sum() if self._stage.is_last else None
 
-    def _cut(self, batch: Any, objective: Objective) -> list[_Microbatch]:
+    def _cut(self, batch: Any, objective: Objective, share: float) -> list[_Microbatch]:
         """The micro-batches; as many as there are samples where that is fewer."""
         size = nested.num_samples(batch) or 0
         number = max(1, min(self._num_microbatches, size))
@@ -194,7 +197,7 @@ class PipelinedModel(ParallelModel):
                 part = nested.take(batch, size * index // number, size * (index + 1) // number)
             except TaskError as error:
                 raise NotApplicable(f"batches can't be cut into micro-batches: {error}") from None
-            weight = objective.weight(part)
+            weight = objective.weight(part) if number > 1 else float(share > 0)
             if weight:  # what counts nothing may have no mean
                 args, kwargs = objective.inputs(part)
                 pieces.append(_Microbatch(part, args, kwargs, weight, _key(args, kwargs)))

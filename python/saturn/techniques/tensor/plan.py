@@ -10,6 +10,7 @@ group.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,7 +90,11 @@ class TensorPlan:
         """Raises `NotApplicable` where there is no plan, or one that can't be carried out."""
         hint = hints.get(HINT)
         entries = _from_model(module) if hint is None else _from_hint(module, hint)
-        splits = [_resolve(module, name, part, style) for name, part, style in entries]
+        splits = [
+            _resolve(module, *each)
+            for name, part, style in entries
+            for each in _within_adapter(name, part, style)
+        ]
         self._splits = _with_weights_shared_alike(module, splits)
         if not any(split.style is not None for split in self._splits):
             raise NotApplicable(f"the plan of {type(module).__name__} leaves every module whole")
@@ -145,10 +150,15 @@ def _from_hint(module: nn.Module, hint: Any) -> Iterator[_Entry]:
 
 
 def _from_model(module: nn.Module) -> Iterator[_Entry]:
-    """The plans that transformers puts on its models: this one, or those that it wraps."""
+    """The plans that transformers puts on its models: this one, or those that it wraps.
+
+    Wrapped by the user, or by PEFT, whose adapters stand in the place of single layers.
+    """
     planned: list[str] = []
     for outer, model in module.named_modules():
-        plan = getattr(model, "tp_plan", None)
+        # Its own, not one that it has of what it wraps, whose names begin further in.
+        is_own = inspect.getattr_static(model, "tp_plan", None) is not None
+        plan = getattr(model, "tp_plan", None) if is_own else None
         if not isinstance(plan, Mapping) or not plan:
             continue
         if any(outer.startswith(prefix) for prefix in planned):
@@ -167,6 +177,28 @@ def _from_model(module: nn.Module) -> Iterator[_Entry]:
             yield from ((prefix + name, part, style) for name, part in found.items())
     if not planned:
         raise NotApplicable(_no_plan(module))
+
+
+def _within_adapter(name: str, module: nn.Module, style: Any) -> Iterator[_Entry]:
+    """What a style of a layer means where PEFT's LoRA has wrapped it: of its parts, the same.
+
+    Its output is that of the layer itself, plus B(A(x)). Of a layer split by its outputs, B is
+    split alike, and A is whole; by its inputs, A is, and B is whole.
+    """
+    base = getattr(module, "base_layer", None)
+    if not isinstance(base, nn.Module):
+        yield name, module, style
+        return
+    if isinstance(style, ParallelStyle):
+        raise NotApplicable(
+            f"the plan says {style!r} of `{name}`, which an adapter wraps; only the styles that "
+            "have a name are known for that"
+        )
+    yield f"{name}.base_layer", base, style
+    # All other styles take and give whole values, as the adapter does.
+    split = {"colwise": "lora_B", "rowwise": "lora_A"}.get(style)
+    for held, part in getattr(module, split, {}).items() if split else ():
+        yield f"{name}.{split}.{held}", part, style
 
 
 def _no_plan(module: nn.Module) -> str:
@@ -208,13 +240,22 @@ def _resolve(model: nn.Module, name: str, module: nn.Module, said: Any) -> Modul
         weight.shape[style.dimension],
         "outputs" if style.dimension == 0 else "inputs",
     )
-    if not style.alone and (heads := _heads(model.get_submodule(name.rpartition(".")[0]), units)):
+    if not style.alone and (heads := _heads(_parent(model, name), units)):
         units, units_are = heads, "heads"
     return ModuleSplit(
         *(name, module, style.make(), style.dimension, style.alone),
         units=units,
         units_are=units_are,
     )
+
+
+def _parent(model: nn.Module, name: str) -> nn.Module:
+    """What the module of this name belongs to; of an adapter's parts, what the adapter does."""
+    parent = model.get_submodule(name.rpartition(".")[0])
+    while name and (isinstance(parent, nn.ModuleDict) or hasattr(parent, "base_layer")):
+        name = name.rpartition(".")[0]
+        parent = model.get_submodule(name.rpartition(".")[0])
+    return parent
 
 
 def _heads(attention: nn.Module, features: int) -> int | None:

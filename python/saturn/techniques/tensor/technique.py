@@ -20,7 +20,7 @@ from torch.distributed.fsdp import fully_shard
 
 from saturn.data import nested
 from saturn.rank.exceptions import TaskError
-from saturn.techniques.data_parallel import DataParallelModel
+from saturn.techniques.data_parallel import ShardedModel
 from saturn.techniques.interface import (
     Knobs,
     NotApplicable,
@@ -31,6 +31,7 @@ from saturn.techniques.interface import (
 )
 from saturn.techniques.model import attention, recompute
 from saturn.techniques.model.layers import repeated_layers
+from saturn.techniques.model.local_copies import WholeScalars
 from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
 from saturn.techniques.tensor.check import check_forward, check_gradients
 from saturn.techniques.tensor.layout import Styled, split_over
@@ -53,6 +54,9 @@ class TensorParallel(Technique):
         except NotApplicable as reason:
             return str(reason)
         return plan.indivisible(setting.gpus)
+
+    def cuts_batches(self, setting: Setting, knobs: Knobs) -> bool:
+        return False
 
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         return attention.with_back_ends([{}], module, setting)
@@ -103,14 +107,18 @@ class TensorFsdp(Technique):
         size = knobs[TENSOR]
         # Ranks of a tensor group are neighbours: they talk the most.
         mesh = gang.mesh((gang.world_size // size, size), names=("data", "tensor"))
+        layers = repeated_layers(module)
+        scalars = WholeScalars(module, mesh, gang.device, units=layers)
         styled = _split(module, self, knobs, mesh["tensor"], gang)
-        for layer in repeated_layers(module):
-            fully_shard(layer, mesh=mesh["data"])
-        fully_shard(module, mesh=mesh["data"])
-        return TensorParallelModel(module, gang, styled, mesh["tensor"], mesh["data"])
+        for layer in layers:
+            fully_shard(layer, mesh=mesh["data"], ignored_params=scalars.ignored)
+        fully_shard(module, mesh=mesh["data"], ignored_params=scalars.ignored)
+        return TensorParallelModel(
+            module, gang, styled, mesh["tensor"], data=mesh["data"], scalars=scalars
+        )
 
 
-class TensorParallelModel(DataParallelModel):
+class TensorParallelModel(ShardedModel):
     """A module split over tensor groups; the first rank of each reports its loss."""
 
     def __init__(
@@ -119,9 +127,11 @@ class TensorParallelModel(DataParallelModel):
         gang: Gang,
         styled: Sequence[Styled],
         group: DeviceMesh,
+        *,
         data: DeviceMesh | None = None,
+        scalars: WholeScalars | None = None,
     ) -> None:
-        super().__init__(module, module, gang)
+        super().__init__(module, gang, scalars, data)
         self.data_rank = 0 if data is None else data.get_local_rank()
         self.data_size = 1 if data is None else data.size()
         self._device = gang.device

@@ -1,0 +1,127 @@
+"""What does not change from one checkpoint to the next: the weights that don't train.
+
+They are written once, into files of their own. Every later checkpoint has the same files by hard
+links, so each is whole by itself: to load it, copy it or export it takes nothing else, on any
+machine, and the disk holds them once. (Building them again instead would rest on `get_model` giving
+the same bits everywhere, which random numbers and downloads don't.)
+
+A parameter without gradients may change all the same, as the average of another that a model keeps.
+So what a rank holds of them is summed up, bit by bit, before each save; where that differs from
+before, they are written anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.tensor import DTensor
+
+from saturn import durable
+from saturn.checkpoint.writer import CheckpointWriter, Digest
+
+#: How the names of their files begin.
+_PREFIX = "frozen"
+
+
+def frozen_names(module: nn.Module) -> set[str]:
+    """The names, in state dicts, of the parameters of `module` that don't train."""
+    return {
+        name
+        for name, value in module.state_dict(keep_vars=True).items()
+        if isinstance(value, nn.Parameter) and not value.requires_grad
+    }
+
+
+def bit_sum(tensors: Iterable[Any]) -> int:
+    """A number that is another one where a bit of what this rank holds of `tensors` is."""
+    total = 0
+    for number, tensor in enumerate(tensors, start=1):
+        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        flat = local.detach().contiguous().view(-1).view(torch.uint8)
+        whole = flat[: flat.numel() // 8 * 8].view(torch.int64).sum()
+        total += number * (int(whole) + int(flat[flat.numel() // 8 * 8 :].sum()))
+    return total
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The files of those weights, and what DCP's index says of them; rank 0 alone has it."""
+
+    directory: Path  # a checkpoint that has them, or one that is being written
+    files: Mapping[str, Digest]
+    entries: Mapping[str, Any]
+    places: Mapping[Any, Any]
+    paths: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, directory: Path, content: Mapping[str, Any]) -> Kept | None:
+        """Those of a verified checkpoint; None where it has none."""
+        files = {name: content["files"][name] for name in content.get("frozen", [])}
+        if not files:
+            return None
+        index = FileSystemReader(directory).read_metadata()
+        stored = index.storage_data or {}
+        places = {key: place for key, place in stored.items() if place.relative_path in files}
+        names = {key.fqn for key in places}
+        return cls(
+            directory,
+            files,
+            {name: index.state_dict_metadata[name] for name in names},
+            places,
+            {name: path for name, path in (index.planner_data or {}).items() if name in names},
+        )
+
+    def put_into(self, scratch: Path) -> None:
+        """Have the files in `scratch` too. Where the file system has no links, as copies."""
+        for name in self.files:
+            if (scratch / name).exists():
+                continue
+            try:
+                os.link(self.directory / name, scratch / name)
+            except FileNotFoundError:
+                raise
+            except OSError:
+                shutil.copyfile(self.directory / name, scratch / name)
+                durable.sync(scratch / name)
+
+    def at(self, directory: Path) -> Kept:
+        """The same, in another checkpoint."""
+        return replace(self, directory=directory)
+
+    def join(self, metadata: Metadata) -> list[WriteResult]:
+        """Enter them into the index of a checkpoint; returns where its tensors are."""
+        metadata.state_dict_metadata.update(self.entries)
+        if isinstance(metadata.planner_data, dict):
+            metadata.planner_data.update(self.paths)
+        return [WriteResult(index, 0, place) for index, place in self.places.items()]
+
+
+class KeptWriter(CheckpointWriter):
+    """Writes those weights into `scratch`, and no index; rank 0 hands the outcome to `done`."""
+
+    def __init__(self, scratch: Path, done: Callable[[Kept], None]) -> None:
+        super().__init__(scratch, lambda files: None)
+        self._done = done
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        plans = super().prepare_global_plan(plans)
+        for plan in plans:
+            plan.storage_data.prefix = f"{_PREFIX}{plan.storage_data.prefix}"
+        return plans
+
+    def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
+        files = {name: digest for digests, *_ in results for name, digest in digests.items()}
+        places = {one.index: one.storage_data for _, *written in results for one in written}
+        paths = metadata.planner_data if isinstance(metadata.planner_data, dict) else {}
+        self._done(Kept(self._scratch, files, metadata.state_dict_metadata, places, paths))

@@ -1,0 +1,268 @@
+"""Whether the loss of a task's batch is made of the losses of its parts, found by computing both.
+
+The task's first samples go through the model as it is built, all at once and in unequal parts, cut
+as slices are. Parts may count by their samples, by those of their labels that aren't -100, or not
+at all, where losses add up; what the task's `loss_weight` says is taken at its word, and held to
+it. Where the batch has integer labels, the same is computed once more with some of them -100: what
+the loss makes of those may not show before a later batch.
+
+Random draws are the same for every sample (see `steady`), and batch norm lets everything pass:
+Saturn computes its statistics over the global batch, so it is no part of the question. Parameters
+and inputs are of float64 where the model's code allows it, so what differs differs by more than
+rounding, whatever the task's precision; and the weights are not those that the model was built
+with, which may be special.
+
+Nothing is said of later batches, but for how many labels they have (see `slicing`).
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from saturn.data import nested, seeds
+from saturn.data.slices import Data
+from saturn.definition import TaskDefinition
+from saturn.rank.exceptions import TaskError
+from saturn.rank.failure import describe
+from saturn.training.slicing import GIVEN, IGNORED, LABELS, SAMPLES, SUMS, WHOLE, Slicing
+from saturn.training.steady import WAYS, SteadyModel, TooSlowError
+
+#: Samples that are compared at most.
+_MOST_SAMPLES = 4
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A whole and its parts, with their losses."""
+
+    whole: float
+    batches: Sequence[Any]
+    losses: Sequence[float]
+    tolerance: float
+
+    def is_made_by(self, weigh: Callable[[Any], float]) -> bool:
+        """Whether the mean of the parts' losses, weighted so, is that of the whole."""
+        counted = [
+            (weight, loss)
+            for weight, loss in zip(map(weigh, self.batches), self.losses, strict=True)
+            if weight > 0  # what counts nothing may have no mean
+        ]
+        total = sum(weight for weight, _ in counted)
+        return total > 0 and self.same(sum(weight * loss for weight, loss in counted) / total)
+
+    def adds_up(self) -> bool:
+        return self.same(sum(self.losses))
+
+    def same(self, other: float) -> bool:
+        largest = max(abs(self.whole), *(abs(loss) for loss in self.losses if math.isfinite(loss)))
+        return _same(self.whole, other, self.tolerance * largest)
+
+
+def check(
+    definition: TaskDefinition,
+    build: Callable[[], nn.Module],
+    data: Data,
+    *,
+    device: torch.device,
+    limit_s: float | None = None,
+) -> Slicing:
+    """What may be made of the batches of a task.
+
+    `build` makes its model, on the CPU, as often as it is called; it is computed on `device`.
+    Raises `TooSlowError` where that would take more than `limit_s` seconds. What the task's
+    functions raise on the whole of the samples makes the finding an unchecked one.
+    """
+    until = None if limit_s is None else time.monotonic() + limit_s
+    with seeds.forked():
+        try:
+            parts = data.parts_of_first(_MOST_SAMPLES)
+        except TaskError as error:
+            return _unchecked(definition, str(error))
+        if not parts:  # of one sample: nothing to be cut
+            return Slicing(GIVEN if definition.loss_weight is not None else SAMPLES)
+        reason = ""
+        for way in WAYS:
+            found = _found(definition, SteadyModel(definition, build(), device, way, until), parts)
+            if isinstance(found, Slicing):
+                return found
+            reason = reason or found
+            gc.collect()  # the model, before another is built
+        return _unchecked(definition, reason)
+
+
+def _found(definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any]) -> Slicing | str:
+    """What is so, or why it can't be told in this way."""
+    try:
+        whole = model.loss(parts[0])
+    except TooSlowError:
+        raise
+    except Exception as error:  # anything at all: it is a stranger's code, put to another use
+        if describe(error).kind == "out_of_memory" and not model.is_largest:
+            # Nor would it fit in any other way.
+            return _unchecked(definition, f"the model does not fit its device: {_in_words(error)}")
+        return _in_words(error)
+    if not math.isfinite(whole):
+        return f"the loss of the first samples is {whole}"
+    found = _judged(definition, model, whole, parts)
+    if found.kind == WHOLE:
+        again = model.loss(parts[0], seed=1)
+        if not _same(whole, again, model.tolerance * abs(whole)):
+            return f"the loss of the same samples is {whole:.6g}, and {again:.6g} the next time"
+    return found
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _same(one: float, other: float, tolerance: float) -> bool:
+    return abs(one - other) <= tolerance
+
+
+def _compared(
+    model: SteadyModel, whole: float, parts: Sequence[Any], *, has_odd_labels: bool = False
+) -> _Compared:
+    losses = [model.loss(part, has_odd_labels=has_odd_labels) for part in parts]
+    return _Compared(whole, parts, losses, model.tolerance)
+
+
+def _unchecked(definition: TaskDefinition, reason: str) -> Slicing:
+    kind = SAMPLES if definition.loss_weight is None else GIVEN
+    return Slicing(kind, unchecked=reason)
+
+
+def _judged(
+    definition: TaskDefinition, model: SteadyModel, whole: float, parts: Sequence[Any]
+) -> Slicing:
+    sizes = [nested.num_samples(part) or 0 for part in parts[1:]]
+    try:
+        first = _compared(model, whole, parts[1:])
+    except TooSlowError:
+        raise
+    except Exception as error:
+        return Slicing(
+            WHOLE,
+            reason=f"its batches can't be cut: the loss of {_texts(sizes)} samples by themselves "
+            f"raises {_in_words(error)}",
+        )
+    cases = [first]
+    for masked in _with_ignored_labels(definition, model, parts):
+        try:
+            whole = model.loss(masked[0], has_odd_labels=True)
+            cases.append(_compared(model, whole, masked[1:], has_odd_labels=True))
+        except TooSlowError:
+            raise
+        except Exception:  # a loss that knows nothing of such labels: it will never meet any
+            continue
+    cases = [case for case in cases if math.isfinite(case.whole)]
+    for candidate in _candidates(definition, parts[0]):
+        weigh = candidate.weigher(definition) or _num_samples
+        explains = _Compared.adds_up if candidate.adds_up else lambda case: case.is_made_by(weigh)  # noqa: B023
+        if all(explains(case) for case in cases):
+            return _by_samples_if_equal(candidate, first) or candidate
+    return Slicing(WHOLE, reason=_reason(definition, first, sizes))
+
+
+def _by_samples_if_equal(found: Slicing, case: _Compared) -> Slicing | None:
+    """The same while all samples have as many labels as these: ranks needn't add them up then."""
+    if found.kind != LABELS:
+        return None
+    each = {found.counted_labels(part) / _num_samples(part) for part in case.batches}
+    number = each.pop()
+    if each or not number.is_integer():
+        return None
+    return replace(found, kind=SAMPLES, labels_each=int(number))
+
+
+def _candidates(definition: TaskDefinition, batch: Any) -> Iterator[Slicing]:
+    if definition.loss_weight is not None:
+        yield Slicing(GIVEN)
+        return
+    yield Slicing(SAMPLES)
+    for name, labels in _labels_of(batch):
+        for first_label in (0, 1) if labels.dim() > 1 else (0,):
+            yield Slicing(LABELS, labels=name, first_label=first_label)
+    yield Slicing(SUMS)
+
+
+def _labels_of(batch: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Whatever may be labels of which some are ignored: whole numbers, where labels are."""
+    is_pair = isinstance(batch, tuple | list)
+    for name, array in nested.arrays(batch):
+        if not isinstance(array, torch.Tensor) or array.dtype != torch.int64 or array.dim() == 0:
+            continue
+        says_so = name.startswith(".1") if is_pair else "label" in name or "target" in name
+        if says_so or bool((array == IGNORED).any()):
+            yield name, array
+
+
+def _with_ignored_labels(
+    definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any]
+) -> Iterator[list[Any]]:
+    """The same samples, with some labels of the last one ignored."""
+    if definition.loss_weight is not None or not model.takes_odd_labels:
+        return  # what a weight of the task's own says of such, only its own data shows
+    for name, labels in _labels_of(parts[0]):
+        of_last = dict(nested.arrays(parts[-1])).get(name)
+        if not isinstance(of_last, torch.Tensor) or not len(of_last):
+            continue
+        # Parts may be padded to another length than the whole.
+        positions = min(labels.shape[1], of_last.shape[1]) if labels.dim() > 1 else 1
+        whole, last = (
+            nested.replaced(part, name, _ignoring(its, positions))
+            for part, its in ((parts[0], labels), (parts[-1], of_last))
+        )
+        yield [whole, *parts[1:-1], last]
+
+
+def _ignoring(labels: torch.Tensor, positions: int) -> torch.Tensor:
+    """`labels` without the last sample's first, and its later half of so many."""
+    ignoring = labels.clone()
+    last = ignoring[-1] if labels.dim() > 1 else ignoring[-1:]
+    last[0] = IGNORED
+    last[(positions + 1) // 2 :] = IGNORED
+    return ignoring
+
+
+def _num_samples(batch: Any) -> float:
+    return float(nested.num_samples(batch) or 0)
+
+
+def _reason(definition: TaskDefinition, case: _Compared, sizes: Sequence[int]) -> str:
+    weigh = definition.loss_weight or _num_samples
+    total = sum(float(weigh(batch)) for batch in case.batches)
+    mean = (
+        sum(
+            float(weigh(batch)) * loss
+            for batch, loss in zip(case.batches, case.losses, strict=True)
+            if weigh(batch)
+        )
+        / total
+        if total
+        else math.nan
+    )
+    by = "`loss_weight`" if definition.loss_weight is not None else "samples"
+    advice = (
+        "correct `loss_weight`"
+        if definition.loss_weight is not None
+        else "say `loss_weight=` (what a batch counts, such as the number of its tokens)"
+    )
+    return (
+        f"its batches can't be cut: the loss of {sum(sizes)} samples together is {case.whole:.6g}, "
+        f"the mean of {_texts(sizes)} by themselves is {mean:.6g} (weighted by {by}). Where the "
+        f"loss is a mean over something else, {advice}; where it compares samples with each other, "
+        "as a contrastive loss or the balance of experts does, it takes one device, or a technique "
+        "that keeps batches whole, such as `tensor`"
+    )
+
+
+def _texts(sizes: Sequence[int]) -> str:
+    return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"

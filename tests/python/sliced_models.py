@@ -1,0 +1,178 @@
+"""Tasks whose losses are no plain mean over samples: what is made of slices shows on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import model_kinds
+import torch
+from models import WIDTH, definition
+from saturn.definition import TaskDefinition
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+def padded_rows(
+    batch_size: int = 5, *, ignored: int = -100, with_blanks: bool = False
+) -> DataLoader[Any]:
+    """Rows of 4 to 15 tokens, padded to the longest of those that are fetched together.
+
+    Of blank ones no label counts.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(1, model_kinds.VOCABULARY, (22, model_kinds.LENGTH), generator=generator)
+
+    def collate(samples: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        lengths = [4 + int(row[0]) % 12 for row in samples]
+        tokens = torch.stack(samples)[:, : max(lengths)].clone()
+        labels = tokens.clone()
+        for row, length in zip(labels, lengths, strict=True):
+            row[0 if with_blanks and length % 4 == 0 else length :] = ignored
+        return {"input_ids": tokens, "labels": labels}
+
+    return DataLoader(rows, batch_size=batch_size, shuffle=True, collate_fn=collate)
+
+
+def padded_late(batch_size: int = 5) -> DataLoader[Any]:
+    """Rows of one length; from the third batch on some of their labels don't count."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(1, model_kinds.VOCABULARY, (15, model_kinds.LENGTH), generator=generator)
+
+    def collate(samples: list[int]) -> dict[str, torch.Tensor]:
+        tokens, labels = rows[samples], rows[samples].clone()
+        for row, sample in zip(labels, samples, strict=True):
+            if sample >= 2 * batch_size:
+                row[1 + sample % 7 :] = -100
+        return {"input_ids": tokens, "labels": labels}
+
+    return DataLoader(range(15), batch_size=batch_size, collate_fn=collate)
+
+
+class Clip(nn.Module):
+    """transformers' CLIP with its own loss: each text beside all images of the batch."""
+
+    def __init__(self) -> None:
+        from transformers import CLIPConfig, CLIPModel
+
+        super().__init__()
+        size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+        size |= {"num_attention_heads": 2}
+        ends = {"bos_token_id": 0, "eos_token_id": 31, "pad_token_id": 1}
+        text = {"vocab_size": 32, "max_position_embeddings": 16, **ends}
+        image = {"image_size": 8, "patch_size": 4, "num_channels": 1}
+        self.clip = CLIPModel(
+            CLIPConfig(text_config=size | text, vision_config=size | image, projection_dim=16)
+        )
+
+    def forward(self, **batch: torch.Tensor) -> Any:
+        return self.clip(**batch, return_loss=True)
+
+
+def texts_and_images(batch_size: int = 6) -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(0)
+    texts = torch.randint(2, 31, (24, 10), generator=generator)
+    images = torch.randn(24, 1, 8, 8, generator=generator)
+
+    def collate(samples: list[int]) -> dict[str, torch.Tensor]:
+        return {"input_ids": texts[samples], "pixel_values": images[samples]}
+
+    return DataLoader(range(24), batch_size=batch_size, shuffle=True, collate_fn=collate)
+
+
+def experts(*, balanced: bool) -> nn.Module:
+    """A mixture of experts; balanced by a loss over all tokens of the batch."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    size = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_local_experts": 4}
+    return MixtralForCausalLM(MixtralConfig(**size, **heads, output_router_logits=balanced))
+
+
+def contrastive(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    outputs = nn.functional.normalize(outputs)
+    return nn.functional.cross_entropy(outputs @ outputs.T / 0.1, torch.arange(len(outputs)))
+
+
+def mean_of_squares(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return nn.functional.mse_loss(outputs[:, 0], labels.float())
+
+
+def weighted_by_class(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs, labels, weight=torch.arange(1.0, 6.0))
+
+
+def class_weight(batch: Any) -> float:
+    return float((batch[1] + 1).sum())
+
+
+class Noisy(nn.Module):
+    """Draws whatever a model may draw in its forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into = nn.Linear(WIDTH, 16)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(16, 2, 32, dropout=0.4, batch_first=True) for _ in range(2)
+        )
+        self.norm = nn.BatchNorm1d(16)
+        self.out = nn.Linear(16, 5)
+        self.drops = nn.Sequential(nn.Dropout1d(0.3), nn.AlphaDropout(0.2), nn.RReLU())
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = self.into(inputs + 0.1 * torch.randn_like(inputs))[:, None]
+        for layer in self.layers:
+            if float(torch.rand(())) > 0.1:  # a layer may be skipped
+                hidden = layer(hidden)
+        hidden = self.norm(hidden[:, 0])
+        keep = torch.bernoulli(torch.full((len(hidden), 1), 0.7))
+        noise = torch.empty_like(hidden).normal_() + torch.randint(1, 3, (len(hidden), 1))
+        return self.out(self.drops(hidden * keep + 0.01 * noise))
+
+
+class ZeroHead(nn.Module):
+    """All samples have one loss, as the model is built."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(WIDTH, 8)
+        self.head = nn.Linear(8, 5, bias=False)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.inner(inputs))
+
+
+class OnlyFloat32(nn.Linear):
+    """Insists on its type."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, 5)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if inputs.dtype != torch.float32:
+            raise TypeError(f"inputs are {inputs.dtype}")
+        return super().forward(inputs)
+
+
+def own_loss(name: str, loader: Callable[..., Any], model: Any, **changes: Any) -> TaskDefinition:
+    fields = {"get_model": model, "get_dataloader": loader, "loss_function": None}
+    return definition(name, **{**fields, **changes})
+
+
+def clip_task(**changes: Any) -> TaskDefinition:
+    return own_loss("clip", texts_and_images, Clip, **changes)
+
+
+def padded_task(name: str = "padded", **changes: Any) -> TaskDefinition:
+    return own_loss(name, padded_rows, model_kinds.gpt2, **changes)
+
+
+def sum_task(**changes: Any) -> TaskDefinition:
+    return definition("sum", loss_function=nn.CrossEntropyLoss(reduction="sum"), **changes)
+
+
+def experts_task(*, balanced: bool) -> TaskDefinition:
+    name = "balanced" if balanced else "experts"
+    return own_loss(name, model_kinds.token_rows, partial(experts, balanced=balanced))

@@ -1,0 +1,184 @@
+"""Whether a batch's loss is made of those of its slices is found out, not taken for granted."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import model_kinds
+import pytest
+import sliced_models as sliced
+import torch
+from models import Mlp, definition, shuffled_loader
+from saturn.data.slices import Data
+from saturn.definition import TaskDefinition
+from saturn.training.slice_check import check
+from saturn.training.slicing import GIVEN, LABELS, SAMPLES, SUMS, WHOLE, LabelsDifferError, Slicing
+from saturn.training.steady import TooSlowError
+from saturn.training.stepper import build_model
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+def found(task: TaskDefinition, **options: Any) -> Slicing:
+    data = Data(task.get_dataloader, seed=task.seed)
+    device = torch.device("cpu")
+    return check(task, lambda: build_model(task), data, device=device, **options)
+
+
+@pytest.mark.parametrize("kind", sorted(model_kinds.BUILD))
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_means_over_samples_are_seen_as_such_whatever_the_dropout(
+    kind: str, dropout: float
+) -> None:
+    task = model_kinds.task_of(kind, dropout=dropout)
+    slicing = found(task)
+    assert (slicing.kind, slicing.unchecked) == (SAMPLES, None)
+    # All of them predict classes, or the next token, of which all samples have as many.
+    tokens = model_kinds.LENGTH - 1 if kind in ("gpt2", "llama") else 1
+    assert (slicing.labels_each, slicing.first_label) == (tokens, int(tokens > 1))
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [
+        (definition(get_model=sliced.Noisy), SAMPLES),
+        (definition(get_model=sliced.ZeroHead), SAMPLES),
+        (definition(get_model=sliced.OnlyFloat32), SAMPLES),
+        (definition(loss_function=sliced.mean_of_squares), SAMPLES),
+        (sliced.padded_task(), LABELS),
+        (sliced.padded_task(get_model=partial(model_kinds.gpt2, 0.3)), LABELS),
+        (sliced.sum_task(), SUMS),
+        (definition(loss_weight=lambda batch: len(batch[1])), GIVEN),
+        (
+            definition(loss_function=sliced.weighted_by_class, loss_weight=sliced.class_weight),
+            GIVEN,
+        ),
+        (sliced.experts_task(balanced=False), SAMPLES),
+        (sliced.experts_task(balanced=True), WHOLE),
+        (sliced.clip_task(), WHOLE),
+        (definition(loss_function=sliced.contrastive), WHOLE),
+        (definition(loss_function=sliced.contrastive, get_model=sliced.ZeroHead), WHOLE),
+        (definition(loss_function=sliced.weighted_by_class), WHOLE),
+        (definition(loss_weight=lambda batch: float(batch[1].sum())), WHOLE),
+        (sliced.padded_task(get_dataloader=partial(sliced.padded_rows, ignored=0)), WHOLE),
+    ],
+)
+def test_what_explains_the_loss_is_found(task: TaskDefinition, kind: str) -> None:
+    pytest.importorskip("transformers")
+    slicing = found(task)
+    assert (slicing.kind, slicing.unchecked) == (kind, None)
+
+
+def test_the_reason_says_what_to_change() -> None:
+    reason = found(definition(loss_function=sliced.contrastive)).reason
+    assert reason is not None
+    for part in (
+        "4 samples together",
+        "1, 1 and 2",
+        "`tensor`",
+        "say `loss_weight=`",
+        "one device",
+    ):
+        assert part in reason
+    wrong = found(definition(loss_weight=lambda batch: float(batch[1].sum()))).reason
+    assert wrong is not None and "correct `loss_weight`" in wrong
+
+
+def of_whole_batches(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    if len(labels) != 4:
+        raise ValueError(f"{len(labels)} samples")
+    return nn.functional.cross_entropy(outputs, labels)
+
+
+def test_a_loss_that_parts_do_not_have_keeps_batches_whole() -> None:
+    slicing = found(definition(loss_function=of_whole_batches))
+    assert slicing.kind == WHOLE
+    assert slicing.reason is not None and "raises" in slicing.reason and "samples" in slicing.reason
+
+
+class OfItsOwn(nn.Module):
+    """Noise from a generator of its own, in training mode alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Mlp()
+        self.draws = 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.draws += 1
+            inputs = inputs * (1 + 0.1 * self.draws)
+        return self.inner(inputs)
+
+
+def test_what_is_not_the_same_twice_is_compared_in_evaluation_mode() -> None:
+    slicing = found(definition(get_model=OfItsOwn))
+    assert (slicing.kind, slicing.unchecked) == (SAMPLES, None)
+
+
+def test_what_can_not_be_compared_is_told() -> None:
+    def never(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("not here")
+
+    slicing = found(definition(loss_function=never))
+    assert (slicing.kind, slicing.reason) == (SAMPLES, None)
+    assert slicing.unchecked is not None and "not here" in slicing.unchecked
+
+
+def test_it_ends_where_it_takes_too_long() -> None:
+    with pytest.raises(TooSlowError):
+        found(definition(), limit_s=-1.0)
+
+
+def test_batches_of_one_sample_are_cut_by_nobody() -> None:
+    loader = partial(shuffled_loader, 1)
+    task = definition(loss_function=sliced.contrastive, get_dataloader=loader)
+    assert found(task) == Slicing(SAMPLES)
+
+
+class Rows(Dataset[Any]):
+    """Counts what is fetched."""
+
+    fetched = 0
+
+    def __getitem__(self, index: int) -> Any:
+        Rows.fetched += 1
+        return torch.full((12,), float(index)), index % 5
+
+    def __len__(self) -> int:
+        return 512
+
+
+def test_a_large_batch_is_not_fetched_whole() -> None:
+    Rows.fetched = 0
+    slicing = found(definition(get_dataloader=lambda: DataLoader(Rows(), batch_size=256)))
+    assert slicing.kind == SAMPLES and Rows.fetched == 8
+
+
+def test_the_callers_random_numbers_are_left_alone() -> None:
+    task = definition(get_model=partial(Mlp, dropout=0.3))
+    model, data = build_model(task), Data(task.get_dataloader, seed=task.seed)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    check(task, lambda: model, data, device=torch.device("cpu"))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_findings_travel_as_plain_data() -> None:
+    for slicing in (Slicing(LABELS, labels=".1", first_label=1), Slicing(WHOLE, reason="no")):
+        assert Slicing.from_json(slicing.as_json()) == slicing
+    for wrong in ({"kind": "halves"}, {"kind": WHOLE}, {"kind": SAMPLES, "reason": "x"}):
+        with pytest.raises(ValueError, match="nothing of slices"):
+            Slicing.from_json(wrong)
+
+
+def test_samples_count_while_they_have_as_many_labels() -> None:
+    slicing = Slicing(SAMPLES, labels=".labels", first_label=1, labels_each=3)
+    slicing.expect_labels({"labels": torch.ones(2, 4, dtype=torch.int64)})
+    for labels in (torch.ones(2, 5), torch.tensor([[1, 2, 3, -100], [1, 2, 3, 4]])):
+        with pytest.raises(LabelsDifferError):
+            slicing.expect_labels({"labels": labels.long()})
+    counted = slicing.by_labels().counted_labels({"labels": torch.tensor([[-100, 1, 2, -100]])})
+    assert counted == 2
