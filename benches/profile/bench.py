@@ -3,7 +3,7 @@
 usage: bench.py [--seeds N] [--simulated-only] [--out FILE]
 
 Runs `saturn-profile-bench`, which simulates runs on step times that were really measured, and the
-real sweeps of `predicted.py` and `neighbours.py` on CPU slots, and writes what they found as a page
+real sweeps of `end_to_end.py`, `predicted.py` and `neighbours.py` on CPU slots, and writes what they found as a page
 with a picture beside it (`images/profile-bench.svg`).
 """
 
@@ -22,6 +22,8 @@ from picture import picture
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 TABLE = "benches/profile/a800-measured.csv"
+#: Real runs, each a section of the page.
+SCRIPTS = ("end_to_end.py", "predicted.py", "neighbours.py")
 
 PAGE = """# Trials, measured
 `python benches/profile/bench.py --seeds {seeds} --out docs/profile-bench.md` writes this page \
@@ -63,7 +65,7 @@ def main() -> None:
     runs = simulated(arguments.seeds)
     page = PAGE.format(seeds=arguments.seeds, load=load, cores=cores, table=table(runs))
     if not arguments.simulated_only:
-        page += "\n" + "\n".join(script(name) for name in ("predicted.py", "neighbours.py"))
+        page += "\n" + "\n".join(script(name) for name in SCRIPTS)
     print(page)
     if arguments.out is not None:
         arguments.out.write_text(page)
