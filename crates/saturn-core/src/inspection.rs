@@ -71,9 +71,10 @@ pub enum Finding {
 impl Inspection {
     /// How many settings of knobs a trial of a strategy compares, as far as is known: 1 at least.
     pub fn knob_sets_of(&self, technique: &str, gpus: u32, gpu_type: &str) -> u32 {
-        let of_it = self.verdicts.iter().find(|one| {
-            one.gpus == gpus && one.technique == technique && one.gpu_type == gpu_type
-        });
+        let of_it = self
+            .verdicts
+            .iter()
+            .find(|one| one.gpus == gpus && one.technique == technique && one.gpu_type == gpu_type);
         match of_it.map(|one| &one.finding) {
             Some(Finding::CanRun { knob_sets, .. }) => (*knob_sets).max(1),
             _ => 1,
