@@ -207,15 +207,15 @@ impl State {
         let Some(expected) = self.groups[group].trials[key].estimate else { return 0.0 };
         let found = self.groups[group].inspection.found.as_ref();
         let TrialKey { strategy, gpu_type } = key;
-        let others = found.map_or(0, |found| {
+        let num_others = found.map_or(0, |found| {
             found.knob_sets_of(&strategy.technique, strategy.gpus, gpu_type) - 1
         });
         let policy = &self.config.policy;
         let least_s = f64::from(trial_steps(policy)) * expected.step_s;
         let most_s = f64::from(policy.warmup_steps + policy.max_timed_steps) * expected.step_s;
         let first_s = expected.setup_s + least_s.max(most_s.min(TIMED_S));
-        let other_s = expected.setup_s + f64::from(policy.warmup_steps + 1) * expected.step_s;
-        f64::from(strategy.gpus) * (first_s + f64::from(others) * other_s)
+        let each_s = expected.setup_s + f64::from(policy.warmup_steps + 1) * expected.step_s;
+        f64::from(strategy.gpus) * (first_s + f64::from(num_others) * each_s)
     }
 }
 
