@@ -3,9 +3,8 @@
 usage: bench.py [--seeds N] [--simulated-only] [--out FILE]
 
 Runs `saturn-profile-bench`, which simulates runs on step times that were really measured, and the
-real sweeps of `end_to_end.py`, `predicted.py` and `neighbours.py` on CPU slots, and writes what they
-found as a page
-with a picture beside it (`images/profile-bench.svg`).
+real sweeps of `end_to_end.py`, `predicted.py` and `neighbours.py` on CPU slots, and writes what
+they found as a page with a picture beside it (`images/profile-bench.svg`).
 """
 
 from __future__ import annotations
