@@ -48,11 +48,13 @@ class InPlace(Checkpoints):
         self,
         scratch: Path,
         state: Mapping[str, Any],
+        frozen: Mapping[str, Any] | None,
         content: Mapping[str, Any],
         planner: Any = None,
         staged: Any = None,
         group: Any = None,
     ) -> None:
+        assert not frozen  # every weight of the model trains
         target = self._directory / manifest.step_dir_name(0)
 
         def commit(files: dict[str, Any]) -> None:
