@@ -207,7 +207,7 @@ class BlackBox(Scenario):
         newest = manifest.newest_valid(self.directory / "checkpoints")
         if newest is None:
             return None
-        saved = black_box_state.saved_model(newest[0], torch.device("cpu"))
+        saved = black_box_state.saved_model(newest[0])
         (version,) = set(saved["weight"].tolist())
         return int(version)
 
