@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from fake_gpu import requirements
 from fake_gpu.environment import environment
 from harness import Runtime, Warm, runtime
 from saturn import library
+
+# Where the tests run in the background or under `nohup`, what they start would inherit that these
+# are ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # As ranks run: on more threads, sums come in another order and differ in their last bits.
 torch.set_num_threads(1)

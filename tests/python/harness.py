@@ -23,6 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+# Programs that tests start import this file without pytest's paths.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
 from fake_gpu.environment import device_uuid
 from saturn.definition import TaskDefinition
 from saturn.techniques import BUILT_IN

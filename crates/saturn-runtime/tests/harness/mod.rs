@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, reason = "shared by several test programs")]
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use saturn_runtime::{
     DeviceMemory, Disk, Outcome, ResumeOptions, RunRequest, RuntimeError, Watcher,
@@ -103,18 +104,28 @@ impl Run {
         outcome
     }
 
+    /// Waits until no process of this run is left: what was killed may take moments to be gone.
+    ///
     /// Every worker of this run has its directory on its command line, in its working directory or
     /// in the environment that it was given.
+    #[expect(clippy::disallowed_methods, reason = "a test of real processes waits for them")]
     pub fn assert_no_process_lives(&self) {
         let mark = self.dir.path().to_str().unwrap().to_owned();
-        let lives = std::fs::read_dir("/proc").unwrap().flatten().filter(|process| {
-            let is_us = process.file_name().to_str() == Some(&std::process::id().to_string());
-            let cwd = std::fs::read_link(process.path().join("cwd")).unwrap_or_default();
-            let state = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-            !is_us && cwd.to_string_lossy().starts_with(&mark) && !state.contains(") Z")
-        });
-        let lives: Vec<_> = lives.map(|process| process.path()).collect();
-        assert!(lives.is_empty(), "processes outlive the run: {lives:?}");
+        let lives = || -> Vec<_> {
+            let lives = std::fs::read_dir("/proc").unwrap().flatten().filter(|process| {
+                let is_us = process.file_name().to_str() == Some(&std::process::id().to_string());
+                let cwd = std::fs::read_link(process.path().join("cwd")).unwrap_or_default();
+                let state =
+                    std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+                !is_us && cwd.to_string_lossy().starts_with(&mark) && !state.contains(") Z")
+            });
+            lives.map(|process| process.path()).collect()
+        };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !lives().is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(lives().is_empty(), "processes outlive the run: {:?}", lives());
     }
 
     pub fn saved_step(&self, task: &str) -> u64 {
