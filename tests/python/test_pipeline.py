@@ -136,14 +136,16 @@ def test_plain_models_train_as_in_plain_torch(
 
 
 def rows_of_many_lengths() -> DataLoader[Any]:
-    """Batches of 5, 5, 5 and 1, each of another length; ready-made, so that slices have it too."""
+    """Batches of 5, 5, 5 and 1, each of another length, which each of its rows tells."""
     rows = torch.randint(0, 32, (16, 16), generator=torch.Generator().manual_seed(0))
-    batches = [
-        {"input_ids": tokens, "labels": tokens}
-        for tokens, length in zip(rows.split(5), (12, 8, 15, 9), strict=True)
-        for tokens in [tokens[:, :length]]
-    ]
-    return DataLoader(batches, batch_size=None, shuffle=True)  # type: ignore[arg-type]
+    rows[:, 0] = torch.arange(16) // 5 * 3
+
+    def collate(samples: list[Tensor]) -> dict[str, Tensor]:
+        tokens = torch.stack(samples)
+        tokens = tokens[:, : 8 + int(tokens[0, 0]) % 8]
+        return {"input_ids": tokens, "labels": tokens}
+
+    return DataLoader(rows, batch_size=5, collate_fn=collate)
 
 
 def test_shapes_may_change_from_batch_to_batch(run: Runtime) -> None:
