@@ -32,6 +32,8 @@ from saturn.checkpoint.writer import CheckpointWriter, Digest
 
 #: How the names of their files begin.
 _PREFIX = "frozen"
+#: Words of eight bytes that a checksum is taken of at once; that needs thrice their memory.
+_WORDS_AT_ONCE = 1 << 20
 
 
 def frozen_names(module: nn.Module) -> set[str]:
@@ -44,13 +46,22 @@ def frozen_names(module: nn.Module) -> set[str]:
 
 
 def bit_sum(tensors: Iterable[Any]) -> int:
-    """A number that is another one where a bit of what this rank holds of `tensors` is."""
+    """A checksum of what this rank holds of `tensors`: another one where a single number changes.
+
+    Each eight bytes count by their place, so that numbers that change places are seen too.
+    """
     total = 0
     for number, tensor in enumerate(tensors, start=1):
         local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
         flat = local.detach().contiguous().view(-1).view(torch.uint8)
-        whole = flat[: flat.numel() // 8 * 8].view(torch.int64).sum()
-        total += number * (int(whole) + int(flat[flat.numel() // 8 * 8 :].sum()))
+        words = flat[: flat.numel() // 8 * 8].view(torch.int64)
+        of_tensor = int(flat[words.numel() * 8 :].sum())
+        for start in range(0, words.numel(), _WORDS_AT_ONCE):
+            some = words[start : start + _WORDS_AT_ONCE]
+            # Odd factors alone keep every bit of a word; what overflows wraps around.
+            places = torch.arange(start, start + some.numel(), device=some.device) * 2 + 1
+            of_tensor += int((some * places).sum())
+        total += number * of_tensor
     return total
 
 
