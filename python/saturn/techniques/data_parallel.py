@@ -6,8 +6,7 @@ over ranks, as DDP and FSDP2 do. Techniques that sum gradients must not use it.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -62,18 +61,9 @@ class ShardedModel(DataParallelModel):
     ) -> None:
         super().__init__(module, module, gang)
         self._scalars, self._data = scalars, data
-        self._last_of_step = True
 
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
         loss = super().forward_backward(batch, objective, share)
-        if self._last_of_step and self._scalars is not None and self._data is not None:
+        if self.is_last_of_step and self._scalars is not None and self._data is not None:
             self._scalars.average_gradients(self._data)
         return loss
-
-    @contextlib.contextmanager
-    def accumulating(self) -> Iterator[None]:
-        self._last_of_step = False
-        try:
-            yield
-        finally:
-            self._last_of_step = True

@@ -18,8 +18,8 @@ This file does not know any technique, and holds no training code.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -92,6 +92,8 @@ class ParallelModel(ABC):
     #: one pipeline or one tensor group have the same slice.
     data_rank: int
     data_size: int
+    #: Whether the `forward_backward` at work is its step's last; kept by `accumulating`.
+    is_last_of_step = True
 
     @abstractmethod
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
@@ -107,9 +109,17 @@ class ParallelModel(ABC):
         """Entered around each `forward_backward` of a step but its last.
 
         Gradients needn't be combined over the ranks yet: a technique that can put that off saves
-        time here.
+        time, by `is_last_of_step` or by overriding this.
         """
-        return nullcontext()
+        return self._before_the_last()
+
+    @contextmanager
+    def _before_the_last(self) -> Iterator[None]:
+        self.is_last_of_step = False
+        try:
+            yield
+        finally:
+            self.is_last_of_step = True
 
     def gradient_norm(self) -> Tensor:
         """The 2-norm of the whole model's gradients, each parameter once: equal on every rank.

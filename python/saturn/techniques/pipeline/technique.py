@@ -9,9 +9,8 @@ Micro-batches weigh in the loss by what the task says they count, so they needn'
 
 from __future__ import annotations
 
-import contextlib
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,7 +131,6 @@ class PipelinedModel(ParallelModel):
         self._parameters = SharedParameters(module, cut.holders, gang)
         self._shapes: dict[str, Shapes] = {}
         self._schedules: OrderedDict[tuple[str, ...], Traffic] = OrderedDict()
-        self._last_of_step = True
 
     def forward_backward(
         self, batch: Any, objective: Objective, share: float
@@ -140,17 +138,9 @@ class PipelinedModel(ParallelModel):
         pieces = self._cut(batch, objective, share)
         # Where nothing counts there is nothing to report; the step's other batches count.
         loss = self._run(pieces, objective, share) if pieces else None
-        if self._last_of_step:
+        if self.is_last_of_step:
             self._parameters.sum_gradients()
         return loss
-
-    @contextlib.contextmanager
-    def accumulating(self) -> Iterator[None]:
-        self._last_of_step = False
-        try:
-            yield
-        finally:
-            self._last_of_step = True
 
     def gradient_norm(self) -> torch.Tensor:
         return self._parameters.gradient_norm()
