@@ -16,7 +16,7 @@ demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--devi
 
 help:
 	@echo 'make demo        measure, plan and train a sweep of 12 models; a second time nothing is measured'
-	@echo 'make demo-short  the same with fewer steps, about a minute'
+	@echo 'make demo-short  the same with fewer steps, about two minutes'
 	@echo 'make demo-fake-gpus  the short demo on eight GPUs that are none (docs/fake-gpu.md), three minutes'
 	@echo 'make test        all tests'
 	@echo 'make test-nightly  what takes hours: more kills, more seeds, other vector instructions, busy cores'

@@ -219,7 +219,8 @@ impl State {
     }
 }
 
-/// Seconds that a worker spends at most on timing steps, beyond the least number of them.
+/// Seconds that a worker spends at most on timing steps, beyond the least number of them: what
+/// `_BUDGET_S` says in `worker/timing.py`.
 const TIMED_S: f64 = 2.0;
 
 impl Engine {

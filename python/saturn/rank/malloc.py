@@ -1,8 +1,8 @@
 """How glibc treats what is freed: given back to the kernel at once, or kept for the next step.
 
-Giving back keeps a process as small as what it uses, and costs page faults: steps of the demo's
-small models take up to twice as long. Keeping holds up to half as much again as is in use
-(measured: GPT-2 98 MB in use, 144 MB held). With another C library, nothing here does anything.
+Giving back keeps a process as small as what it uses, and costs page faults, which small models
+feel. Keeping holds up to half as much again as is in use (measured: a small GPT-2 used 98 MB and
+held 144 MB). With another C library, nothing here does anything.
 """
 
 from __future__ import annotations
