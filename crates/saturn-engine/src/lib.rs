@@ -44,6 +44,7 @@ mod experiment;
 mod extend;
 mod going_on;
 mod health;
+mod hopeless;
 mod host_memory;
 mod idle;
 mod inspections;

@@ -12,17 +12,12 @@
 //!   until `max_failures` in a row without a new checkpoint. Failures that turn out to be a device's
 //!   don't count (`health`).
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-
-use saturn_core::{StrategyKey, TrialOutcome};
-
 use crate::config::Level;
 use crate::engine::Engine;
 use crate::event::{FailureKind, RankFailure};
 use crate::ids::{AttemptId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record, TaskEnd};
-use crate::state::{Attempt, TaskStatus};
+use crate::state::Attempt;
 use crate::timers::Timer;
 
 /// How long the cause of an echo is waited for, seconds.
@@ -231,79 +226,5 @@ impl Engine {
                 }
             }
         }
-    }
-
-    /// Gives up tasks that no technique can run.
-    pub(crate) fn give_up_hopeless(&mut self, now_s: f64) {
-        for task in std::mem::take(&mut self.may_be_hopeless) {
-            let is_waiting = self.state.task(task).status == TaskStatus::Waiting;
-            if is_waiting && let Some(end) = self.why_hopeless(task) {
-                self.end_task(task, end, now_s);
-            }
-        }
-    }
-
-    /// Why a task can't run under any strategy, if so: everything has been tried.
-    fn why_hopeless(&self, task: TaskId) -> Option<TaskEnd> {
-        let state = self.state.task(task);
-        let group = self.state.group_of(task);
-        let has_choice = state.steps.is_some() && self.state.choices(task).next().is_some();
-        let is_open = group.inspection.attempt.is_some()
-            || self.state.is_to_inspect(state.group)
-            || group.trials.iter().any(|(key, trial)| {
-                trial.attempt.is_some() || self.state.is_open(state.group, key)
-            });
-        // Without devices nothing is known: some may come.
-        if has_choice || is_open || self.state.widest.is_empty() {
-            return None;
-        }
-        let out_of_range = self.state.out_of_range(&state.spec);
-        if out_of_range.is_some() && !self.state.is_closed {
-            // While more may come, so may wider nodes.
-            return None;
-        }
-        let mut error = "no technique can run it".to_owned();
-        let mut traceback = String::new();
-        let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let allowed = |key: &StrategyKey| state.spec.allows_key(key);
-        let mut num_allowed = 0;
-        for (key, trial) in group.trials.iter().rev().filter(|(key, _)| allowed(&key.strategy)) {
-            num_allowed += 1;
-            let reason = match &trial.outcome {
-                Some(TrialOutcome::NotApplicable { reason }) => reason.clone(),
-                Some(TrialOutcome::OutOfMemory { .. }) => "out of memory".to_owned(),
-                Some(TrialOutcome::Failed { error, traceback: trace }) => {
-                    if traceback.is_empty() {
-                        traceback.clone_from(trace);
-                    }
-                    error.clone()
-                }
-                None => match self.state.why_too_large_for_host(state.group, key) {
-                    Some(reason) => reason,
-                    None => continue,
-                },
-                Some(TrialOutcome::Measured { .. }) => continue,
-            };
-            let strategy = format!("{}×{}", key.strategy.technique, key.strategy.gpus);
-            reasons.entry(reason).or_default().push(strategy);
-        }
-        for (key, reason) in &state.excluded {
-            let strategy = format!("{}×{}", key.technique, key.gpus);
-            reasons.entry(reason.clone()).or_default().push(strategy);
-        }
-        if let Some(why) = out_of_range {
-            error = format!("no strategy fits: {why}");
-        } else if num_allowed == 0 {
-            "no strategy fits: its gpu_range and techniques allow nothing on the devices there are"
-                .clone_into(&mut error);
-        } else if reasons.is_empty() {
-            "the number of its steps is unknown: give `batch_count`, since its loader has no length"
-                .clone_into(&mut error);
-        }
-        for (reason, strategies) in reasons {
-            // Writing to a string can't fail.
-            let _ = write!(error, "; {}: {reason}", strategies.join(", "));
-        }
-        Some(TaskEnd::Failed { error, traceback })
     }
 }
