@@ -61,6 +61,7 @@ test-nightly: test
 	@$(MAKE) fuzz-readers FUZZ_S=120
 	@SATURN_TEST_KILLS=100 $(bin)/python -m pytest tests/python/test_random_kills.py
 	@$(MAKE) demo-fake-gpus
+	@SATURN_TEST_INDUCTOR=1 $(bin)/python -m pytest tests/python/test_compile.py
 	@SATURN_GPU_CHAIN_SEEDS=100 $(bin)/python -m pytest tests/python/test_gpu_training.py
 	@ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(bin)/python -m pytest
 	@$(bin)/python scripts/busy.py env ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=4 $(bin)/python -m pytest

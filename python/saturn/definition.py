@@ -14,6 +14,10 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
+#: What a task's forward and loss may be computed in.
+FLOAT32, BF16, FP16, BF16_PARAMS = "float32", "bf16", "fp16", "bf16-params"
+PRECISIONS = (FLOAT32, BF16, FP16, BF16_PARAMS)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskDefinition:
@@ -30,7 +34,9 @@ class TaskDefinition:
     optimizer_cls: Callable[..., Any] | None  # None: AdamW
     gradient_accumulation_steps: int = 1
     max_grad_norm: float | None = None
-    precision: str = "float32"  # or "bf16"
+    precision: str = FLOAT32  # one of PRECISIONS
+    deterministic: bool = False
+    tf32: bool = False
     lr_scheduler: Callable[..., Any] | None = None
     kwargs: Mapping[str, Any]
     hints: Mapping[str, Any]

@@ -1,10 +1,11 @@
 """When two tasks perform alike by construction: the key under which their trials are shared.
 
 The key covers all that decides how long a step takes and how much memory it needs: the functions
-and all that they refer to, what `get_model` gets, the optimizer's class, precision, gradient
-accumulation and whether gradients are clipped, the hints; and what the task allows of devices,
-techniques and knobs. Learning rate and its scheduler, number of steps, seed and name are left out.
-It is the same in every process, whatever directory the functions lie in (`content.py`).
+and all that they refer to, what `get_model` gets, the optimizer's class, precision, deterministic
+and TF32 kernels, gradient accumulation and whether gradients are clipped, the hints; and what the
+task allows of devices, techniques and knobs. Learning rate and its scheduler, number of steps, seed
+and name are left out. It is the same in every process, whatever directory the functions lie in
+(`content.py`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
         definition.optimizer_cls,
         definition.gradient_accumulation_steps,
         definition.precision,
+        definition.deterministic,
+        definition.tf32,
         definition.max_grad_norm is not None,
         sorted(definition.kwargs.items()),
         sorted(definition.hints.items()),

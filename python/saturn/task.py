@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saturn.allowed import checked_knobs, checked_techniques
-from saturn.definition import TaskDefinition
+from saturn.definition import FLOAT32, PRECISIONS, TaskDefinition
 from saturn.strategy import Strategy
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
 
@@ -22,7 +22,6 @@ _numbers = itertools.count(1)
 
 
 #: What the forward and the loss may be computed in.
-_PRECISIONS = ("float32", "bf16")
 
 
 class HParams:
@@ -39,8 +38,13 @@ class HParams:
             step, across the ends of epochs too; the last step takes what is left.
         max_grad_norm: before each step gradients are scaled down to this global 2-norm where
             theirs is larger, as by `torch.nn.utils.clip_grad_norm_`; None: never.
-        precision: "float32", or "bf16": the forward and the loss run under
-            `torch.autocast(dtype=torch.bfloat16)`; parameters and optimizer stay as they are.
+        precision: "float32"; "bf16" or "fp16": the forward and the loss run under
+            `torch.autocast`, for fp16 with a scaled loss;
+            "bf16-params": `fsdp` gathers and computes in bf16, and adds gradients in float32.
+            Parameters and optimizer always stay as they are built.
+        deterministic: on GPUs, only kernels that add in a fixed order
+            (`torch.use_deterministic_algorithms`): slower, and where there is none the task fails.
+        tf32: on GPUs, products of float32 are rounded to TF32: faster, with 3 digits.
         lr_scheduler: called with the optimizer, returns a torch learning rate scheduler that is
             stepped after every optimizer step; a class, a `functools.partial` of one, or a
             function. None: the learning rate stays.
@@ -56,7 +60,9 @@ class HParams:
         *,
         gradient_accumulation_steps: int = 1,
         max_grad_norm: float | None = None,
-        precision: str = "float32",
+        precision: str = FLOAT32,
+        deterministic: bool = False,
+        tf32: bool = False,
         lr_scheduler: Callable[..., Any] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -77,9 +83,11 @@ class HParams:
         _check_count("gradient_accumulation_steps", gradient_accumulation_steps)
         if max_grad_norm is not None:
             _check_positive("max_grad_norm", max_grad_norm)
-        if precision not in _PRECISIONS:
-            known = ", ".join(f"`{each}`" for each in _PRECISIONS)
+        if precision not in PRECISIONS:
+            known = ", ".join(f"`{each}`" for each in PRECISIONS)
             raise ValueError(f"precision is {precision!r}; it must be one of {known}")
+        _check_flag("deterministic", deterministic)
+        _check_flag("tf32", tf32)
         if lr_scheduler is not None:
             _check_lr_scheduler(lr_scheduler)
         self.lr = float(lr)
@@ -88,6 +96,8 @@ class HParams:
         self.gradient_accumulation_steps = gradient_accumulation_steps
         self.max_grad_norm = None if max_grad_norm is None else float(max_grad_norm)
         self.precision = precision
+        self.deterministic = deterministic
+        self.tf32 = tf32
         self.lr_scheduler = lr_scheduler
         self.kwargs = kwargs
         self._optimizer_cls = optimizer_cls
@@ -222,6 +232,8 @@ class Task:
             gradient_accumulation_steps=self.hparams.gradient_accumulation_steps,
             max_grad_norm=self.hparams.max_grad_norm,
             precision=self.hparams.precision,
+            deterministic=self.hparams.deterministic,
+            tf32=self.hparams.tf32,
             lr_scheduler=self.hparams.lr_scheduler,
             kwargs=self.hparams.kwargs,
             hints=self.hints,
@@ -233,6 +245,11 @@ class Task:
     def __repr__(self) -> str:
         """Name it."""
         return f"Task({self.name!r}, {self.hparams!r})"
+
+
+def _check_flag(field: str, value: bool) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{field} is a {type(value).__name__}; it must be True or False")
 
 
 def _check_count(field: str, value: int | None) -> None:

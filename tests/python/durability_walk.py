@@ -157,7 +157,14 @@ class Managed(Scenario):
 
     def _checkpoints(self, gang: Gang, optimizer: torch.optim.Optimizer) -> Checkpoints:
         groups, schedule = OptimizerGroups(optimizer), LrSchedule(None, optimizer)
-        return Checkpoints(self.directory / "checkpoints", gang, {"attempt": 1}, groups, schedule)
+        return Checkpoints(
+            self.directory / "checkpoints",
+            gang,
+            {"attempt": 1},
+            groups,
+            schedule,
+            None,
+        )
 
 
 class Background(Managed):

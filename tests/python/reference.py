@@ -6,6 +6,7 @@ shuffled with, and which one a step's forward draws from. Loop, optimizer and ba
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,11 @@ import torch
 from saturn.data.seeds import batch_seed, epoch_seed
 from saturn.definition import TaskDefinition
 from torch.utils.data import DataLoader
+
+#: What autocast rounds to.
+ROUNDED = {"bf16": torch.bfloat16, "fp16": torch.float16, "bf16-params": torch.bfloat16}
+#: What a loss is multiplied by under fp16, as long as no gradient overflows.
+FIRST_SCALE = 4096.0
 
 
 def batches(loader: DataLoader[Any], seed: int) -> Iterator[Any]:
@@ -45,21 +51,33 @@ def train(
     scheduler = definition.lr_scheduler(optimizer) if definition.lr_scheduler else None
     torch.manual_seed(definition.seed)
     stream = batches(definition.get_dataloader(), definition.seed)
-    losses, number = {}, 0
+    losses, number, scale = {}, 0, FIRST_SCALE if definition.precision == "fp16" else 1.0
     for step in range(steps):
         together = definition.gradient_accumulation_steps
         left = (definition.batch_count or number) - number
         group = [next(stream) for _ in range(min(together, left) if left > 0 else together)]
         counts = [float((definition.loss_weight or num_samples)(batch)) for batch in group]
-        total = 0.0
-        for batch, count in zip(group, counts, strict=True):
-            torch.manual_seed(batch_seed(definition.seed, number, 0))
-            number += 1
-            with torch.autocast("cpu", torch.bfloat16, enabled=definition.precision == "bf16"):
-                loss = (loss_of or plain)(model, batch)
-            (loss * (count / sum(counts))).backward()
-            total += loss.item() * count
+        buffers = copy.deepcopy(dict(model.named_buffers()))
+        while True:
+            total = 0.0
+            for offset, (batch, count) in enumerate(zip(group, counts, strict=True)):
+                torch.manual_seed(batch_seed(definition.seed, number + offset, 0))
+                rounded = ROUNDED.get(definition.precision)
+                with torch.autocast("cpu", rounded, enabled=rounded is not None):
+                    loss = (loss_of or plain)(model, batch)
+                (loss * (count / sum(counts) * scale)).backward()
+                total += loss.item() * count
+            if scale == 1.0 or all(bool(p.grad.isfinite().all()) for p in parameters):
+                break
+            optimizer.zero_grad()
+            scale /= 2
+            for name, buffer in model.named_buffers():
+                buffer.copy_(buffers[name])
+        number += len(group)
         losses[step + 1] = total / sum(counts)
+        if scale != 1.0:
+            for parameter in parameters:
+                parameter.grad /= scale
         if definition.max_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(parameters, definition.max_grad_norm)
         optimizer.step()

@@ -210,7 +210,7 @@ def test_what_runs_out_of_memory_is_tried_with_checkpointing(run: Runtime) -> No
         result = run.run("mlp", "ddp", kind="trial", device_memory_bytes=memory)
         assert result.codes == [0], result.logs
         trial = result.one("trial")
-        assert trial["outcome"]["outcome"] == "measured" and trial["knobs"] == knobs
+        assert trial["outcome"]["outcome"] == "measured" and trial["knobs"] == knobs, trial
 
 
 def test_thriftier_sets_are_measured_only_where_memory_was_short(run: Runtime) -> None:

@@ -1,9 +1,7 @@
-"""Accumulation, clipping, precision and schedulers: the task's own, under every technique."""
+"""Accumulation, clipping and schedulers: the task's own, under every technique."""
 
 from __future__ import annotations
 
-import copy
-import inspect
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from models import Mlp, definition, shuffled_loader
 from saturn.checkpoint import manifest
 from saturn.definition import TaskDefinition
 from saturn.training.accumulation import Accumulation
-from saturn.training.precision import Precision
 from techniques_of_tests import spec_of
 from torch import nn
 from torch.optim import SGD
@@ -86,6 +83,7 @@ def test_each_option_changes_the_training() -> None:
         {"max_grad_norm": 0.4},
         {"gradient_accumulation_steps": 2},
         {"precision": "bf16"},
+        {"precision": "fp16"},
         {"lr_scheduler": partial(OneCycleLR, max_lr=0.3, total_steps=6)},
     ):
         changed, _ = reference.train(definition(**changes), 6)
@@ -102,38 +100,6 @@ def test_a_weighed_loss_is_the_mean_over_all_batches_of_a_step(run: Runtime) -> 
     )
     whole, _ = reference.train(task, 6)
     assert reference.largest_difference(chain(run, task, MOVES), whole) < TOLERANCE
-
-
-@pytest.mark.parametrize(("technique", "ranks"), [("ddp", 1), ("ddp", 2), ("fsdp", 2)])
-def test_bf16_computes_as_autocast_does(run: Runtime, technique: str, ranks: int) -> None:
-    task = definition(precision="bf16", batch_count=6)
-    expected, _ = reference.train(task, 6)
-    whole = chain(run, task, [(technique, ranks, 6)])
-    if ranks == 1:
-        assert whole == expected
-    # Eight bits of a product are left; in which order ranks add them shows in the last.
-    assert reference.largest_difference(whole, expected) < 0.02
-    parts = definition("parts", precision="bf16", batch_count=6)
-    assert chain(run, parts, [(technique, ranks, 4), (technique, ranks, 6)]) == whole
-
-
-def test_a_module_under_autocast_can_be_copied_and_looked_at() -> None:
-    module, inputs = Mlp(), torch.ones(2, 12)
-    Precision("bf16", torch.device("cpu")).put_on(module)
-    assert module(inputs).dtype == torch.bfloat16
-    assert list(inspect.signature(module.forward).parameters) == ["inputs"]
-    other = copy.deepcopy(module)
-    with torch.no_grad():
-        other.head.weight.zero_(), other.head.bias.zero_()
-    assert not other(inputs).any() and module(inputs).any()
-    # A forward that was put on the instance before.
-    replaced = Mlp()
-    replaced.forward = module.head.forward  # type: ignore[method-assign]
-    Precision("bf16", torch.device("cpu")).put_on(replaced)
-    assert replaced(inputs).dtype == torch.bfloat16
-    untouched = Mlp()
-    Precision("float32", torch.device("cpu")).put_on(untouched)
-    assert "forward" not in vars(untouched) and untouched(inputs).dtype == torch.float32
 
 
 def test_batches_and_steps_are_counted_from_the_tasks_first_batch() -> None:

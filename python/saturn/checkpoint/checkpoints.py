@@ -3,8 +3,9 @@
 State is the model's and the optimizer's tensors by unsplit parameter names, in PyTorch's
 distributed checkpoint format (DCP), so any technique loads any other's. Learning rates and other
 group settings are the task's, and are rebuilt, not stored, but for those that changed since (see
-`optimizer_groups`, `lr_schedule`); random streams are seeded anew (see `seeds`). Non-persistent
-buffers stay as the model built them. Weights that don't train are written once (see `kept`).
+`optimizer_groups`, `lr_schedule`, `loss_scale`); random streams are seeded anew (see `seeds`).
+Non-persistent buffers stay as the model built them. Weights that don't train are written once (see
+`kept`).
 
 A save may run in the background: the state is copied to host memory, training goes on, and a
 thread of each rank writes. It does on GPUs; on CPU slots only where saving mostly waits for the
@@ -53,6 +54,7 @@ from saturn.data.slices import Position
 from saturn.rank.gang import Gang
 from saturn.rank.memory import available_host_bytes
 from saturn.techniques.interface import ParallelModel
+from saturn.training.loss_scale import LossScale
 from saturn.training.lr_schedule import LrSchedule
 from saturn.training.optimizer_groups import OptimizerGroups
 
@@ -77,6 +79,7 @@ class Checkpoints:
         about: Mapping[str, Any],
         groups: OptimizerGroups,
         lr_schedule: LrSchedule,
+        loss_scale: LossScale | None,
         *,
         may_stage: bool = True,
     ) -> None:
@@ -85,6 +88,7 @@ class Checkpoints:
         self._gang = gang
         self._groups = groups  # of the optimizer that is saved and loaded here
         self._lr_schedule = lr_schedule  # of the same
+        self._loss_scale = loss_scale  # None where the loss isn't scaled
         self._about = dict(about)
         self._may_stage = may_stage
         self._room: dict[Any, torch.Tensor] = {}  # of staged copies, kept between saves
@@ -126,6 +130,7 @@ class Checkpoints:
             "loss": loss if math.isfinite(loss) else None,
             "optimizer_groups": self._groups.changed(),
             "lr_scheduler": self._lr_schedule.state(),
+            "loss_scale": None if self._loss_scale is None else self._loss_scale.state(),
             **self._about,
             **manifest.versions(),
         }
@@ -297,6 +302,8 @@ class Checkpoints:
             # What the optimizer had counted while its state was made is undone here.
             self._groups.restore(content["optimizer_groups"])
             self._lr_schedule.restore(content["lr_scheduler"])
+            if self._loss_scale is not None and (scale := content.get("loss_scale")) is not None:
+                self._loss_scale.restore(scale)
         return Position.of(content)
 
 

@@ -20,9 +20,14 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
 #: Name → the knobs that a task may pin; `docs/techniques.md` says what they do.
 KNOBS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "ddp": frozenset({"activation_checkpointing", "attention", "find_unused_parameters"}),
+        "ddp": frozenset(
+            {"activation_checkpointing", "attention", "compile", "find_unused_parameters"}
+        ),
         "fsdp": frozenset(
-            {"activation_checkpointing", "attention", "cpu_offload", "reshard_after_forward"}
+            {
+                *("activation_checkpointing", "attention", "compile"),
+                *("cpu_offload", "reshard_after_forward"),
+            }
         ),
         "tensor": frozenset({"activation_checkpointing", "attention"}),
         "tensor+fsdp": frozenset({"activation_checkpointing", "attention", "tensor"}),

@@ -4,7 +4,8 @@ With one rank it is the plain single-device case: no wrapper and no process grou
 
 * `find_unused_parameters` (default false): for models that skip layers;
 * `activation_checkpointing` (default false): see `recompute`;
-* `attention`: see `attention`.
+* `attention`: see `attention`;
+* `compile`: see `compiled`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from saturn.techniques import memory_bounds
 from saturn.techniques.data_parallel import DataParallelModel
 from saturn.techniques.interface import Knobs, ParallelModel, Setting, Technique
-from saturn.techniques.model import attention, recompute
+from saturn.techniques.model import attention, compiled, recompute
 from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class Ddp(Technique):
     """Distributed data parallel."""
 
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
-        return attention.with_back_ends([{}], module, setting)
+        sets = attention.with_back_ends([{}], module, setting)
+        return compiled.with_compiled(sets, setting)
 
     def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
         if recompute.reason_against(module) is not None:
@@ -63,6 +65,7 @@ class Ddp(Technique):
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         attention.set_back_end(module, knobs)
         module.to(gang.device)
+        compiled.compile_layers(module, knobs)
         if knobs.get(ACTIVATION_CHECKPOINTING, False):
             recompute.checkpoint_layers(module, gang.device)
         if gang.world_size == 1:

@@ -9,7 +9,11 @@ split, stay whole on every rank. Knobs:
 * `activation_checkpointing` (default false): see `recompute`;
 * `cpu_offload` (default false): shards, gradients and optimizer state stay in the host's memory,
   and the optimizer steps there;
-* `attention`: see `attention`.
+* `attention`: see `attention`;
+* `compile`: see `compiled`.
+
+Under the precision `bf16-params` layers are gathered, and computed with, in bf16, and gradients are
+added over the devices in float32, in which each device keeps its part of the parameters.
 """
 
 from __future__ import annotations
@@ -17,12 +21,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+import torch
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
+from saturn.definition import BF16_PARAMS
 from saturn.techniques import memory_bounds
 from saturn.techniques.data_parallel import ShardedModel
 from saturn.techniques.interface import Knobs, ParallelModel, Setting, Technique
-from saturn.techniques.model import attention, recompute
+from saturn.techniques.model import attention, compiled, recompute
 from saturn.techniques.model.layers import repeated_layers
 from saturn.techniques.model.local_copies import WholeScalars
 from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
@@ -39,10 +45,12 @@ CPU_OFFLOAD = "cpu_offload"
 class Fsdp(Technique):
     """Fully sharded data parallel."""
 
+    precisions = Technique.precisions | {BF16_PARAMS}
+
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
         # Training so is possible, and a plan that says so is obeyed; but without a use for the
         # host's memory, a trial would only measure `ddp` with copies added.
-        if setting.gpus > 1:
+        if setting.gpus > 1 or setting.precision == BF16_PARAMS:
             return None
         reason = "a CPU slot's memory is the host's"
         if setting.device_kind == "cuda":
@@ -57,8 +65,10 @@ class Fsdp(Technique):
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         sets: list[Knobs] = [{}, {RESHARD_AFTER_FORWARD: False}]
         if setting.gpus == 1:
-            sets = [{CPU_OFFLOAD: True}]
-        return attention.with_back_ends(sets, module, setting)
+            # Only what is gathered in another type has something to free.
+            sets = sets if setting.precision == BF16_PARAMS else [{CPU_OFFLOAD: True}]
+        sets = attention.with_back_ends(sets, module, setting)
+        return compiled.with_compiled(sets, setting)
 
     def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
         recomputed: Knobs = {}
@@ -66,7 +76,8 @@ class Fsdp(Technique):
             recomputed = {ACTIVATION_CHECKPOINTING: True}
         # On a CPU slot shards are in the host's memory anyway.
         offloaded: Knobs = {CPU_OFFLOAD: True} if setting.device_kind == "cuda" else {}
-        one_device = setting.gpus == 1  # where `knob_sets` has offloaded already
+        # There `knob_sets` has offloaded already.
+        one_device = setting.gpus == 1 and setting.precision != BF16_PARAMS
         single = [] if one_device else [knobs for knobs in (recomputed, offloaded) if knobs]
         both = [{**recomputed, **offloaded}] if recomputed and offloaded else []
         rungs = (single, both)
@@ -85,12 +96,15 @@ class Fsdp(Technique):
         mesh = gang.mesh((gang.world_size,), names=("data",))
         layers = repeated_layers(module)
         scalars = WholeScalars(module, mesh, gang.device, units=layers)
+        compiled.compile_layers(module, knobs)
         if knobs.get(ACTIVATION_CHECKPOINTING, False):
             recompute.checkpoint_layers(module, gang.device)
         options: dict[str, Any] = {"mesh": mesh, "ignored_params": scalars.ignored}
         if knobs.get(CPU_OFFLOAD, False):
             # Pinning is what copies to a GPU want, and fails without one.
             options["offload_policy"] = CPUOffloadPolicy(pin_memory=gang.device.type == "cuda")
+        if self.precision == BF16_PARAMS:
+            options["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
         # Layers first: each moves to the device already split, so the whole model never has to
         # fit there at once.
         for layer in layers:
@@ -98,5 +112,10 @@ class Fsdp(Technique):
                 layer, reshard_after_forward=knobs.get(RESHARD_AFTER_FORWARD, True), **options
             )
         # torch keeps the root gathered between forward and backward: its backward comes first.
+        if self.precision == BF16_PARAMS:
+            # What the loss is computed of comes out in float32.
+            options["mp_policy"] = MixedPrecisionPolicy(
+                torch.bfloat16, torch.float32, output_dtype=torch.float32
+            )
         fully_shard(module, **options)
         return ShardedModel(module, gang, scalars, mesh)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from saturn.definition import BF16, FLOAT32, FP16
 from saturn.rank.exceptions import NotApplicable
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class Setting:
     gpus: int  # devices of the strategy; the gang has one rank on each
     device_kind: str  # "cpu" or "cuda"
     hints: Mapping[str, Any]  # what the task says about its model
-    #: What forward and loss are computed in: "float32" (as the model was built) or "bf16".
-    precision: str = "float32"
+    #: What forward and loss are computed in: one of `saturn.definition.PRECISIONS`.
+    precision: str = FLOAT32
     #: What one device holds; None where that is not known.
     device_memory_bytes: int | None = None
     #: Bytes of optimizer state for each byte of trainable parameters: 2 for AdamW, 0 for SGD.
@@ -100,9 +101,9 @@ class ParallelModel(ABC):
         """Add to the gradients those of `share` times the mean loss over `batch`.
 
         `batch` is this data rank's slice, already on the device; `share` is its part of all that
-        the step trains on, between 0 and 1. Called once a step, or, where gradients are
-        accumulated, once for each of its batches. Returns the unscaled mean loss, detached, or
-        None where another rank of the same slice reports it.
+        the step trains on, between 0 and 1, under fp16 times the loss's scale. Called once a step,
+        or, where gradients are accumulated, once for each of its batches. Returns the unscaled
+        mean loss, detached, or None where another rank of the same slice reports it.
         """
 
     def accumulating(self) -> AbstractContextManager[None]:
@@ -150,6 +151,20 @@ class Technique(ABC):
 
     #: What the task says about its model, as in `Setting`; set before anything is asked.
     hints: Mapping[str, Any] = MappingProxyType({})
+    #: What the task's forward and loss are computed in, as in `Setting`; set before anything is
+    #: asked.
+    precision: str = FLOAT32
+    #: The precisions that it can train in. `bf16-params` is for a technique that gathers
+    #: parameters itself; the others are put around the model's forward, whatever the technique.
+    precisions: frozenset[str] = frozenset({FLOAT32, BF16, FP16})
+
+    def reason_against(self, module: nn.Module, setting: Setting) -> str | None:
+        """Why it can't train `module` there, for any reason; None where it can."""
+        if setting.precision not in self.precisions:
+            return (
+                f"precision {setting.precision!r} is for techniques that gather parameters (fsdp)"
+            )
+        return self.not_applicable(module, setting)
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
         """Say in words why this technique can't run `module` there; None where it can.

@@ -25,6 +25,7 @@ class Pinned(Technique):
         self._technique = technique
         self._pins = pins
         self.hints = technique.hints
+        self.precision, self.precisions = technique.precision, technique.precisions
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
         """As the technique says."""

@@ -1,6 +1,7 @@
-"""Mixed precision: a task's forward and loss under bf16 autocast, whatever the plan.
+"""Mixed precision: a task's forward and loss under autocast to bf16 or fp16, whatever the plan.
 
-Parameters, gradients and optimizer state stay in the precision that the model was built in.
+Parameters, gradients and optimizer state stay in the precision that the model was built in. Under
+`bf16-params` `fsdp` also gathers parameters in bf16, and computes with those.
 """
 
 from __future__ import annotations
@@ -13,28 +14,33 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from saturn.definition import BF16, BF16_PARAMS, FP16
 from saturn.rank.exceptions import NotApplicable
+
+#: What autocast rounds to.
+_TYPES = {BF16: torch.bfloat16, FP16: torch.float16, BF16_PARAMS: torch.bfloat16}
 
 
 class Precision:
-    """What the forward and the loss of one task are computed in: "float32" or "bf16"."""
+    """What the forward and the loss of one task are computed in: one of `PRECISIONS`."""
 
     def __init__(self, name: str, device: torch.device) -> None:
         """Raises `NotApplicable` where the device has no such arithmetic."""
-        self._is_bf16 = name == "bf16"
+        self._type = _TYPES.get(name)
         self._device = device
-        if self._is_bf16 and device.type == "cuda" and not _computes_bf16(device):
+        is_bf16 = name in (BF16, BF16_PARAMS)
+        if is_bf16 and device.type == "cuda" and not _computes_bf16(device):
             major, minor = torch.cuda.get_device_capability(device)
             raise NotApplicable(
-                f"precision 'bf16': {torch.cuda.get_device_name(device)} does not compute in it "
-                f"(compute capability {major}.{minor}; 8.0 and later do)"
+                f"precision {name!r}: {torch.cuda.get_device_name(device)} does not compute in "
+                f"bf16 (compute capability {major}.{minor}; 8.0 and later do)"
             )
 
     def context(self) -> AbstractContextManager[Any]:
         """Entered around whatever computes in this precision."""
-        if not self._is_bf16:
+        if self._type is None:
             return nullcontext()
-        return torch.autocast(self._device.type, dtype=torch.bfloat16)
+        return torch.autocast(self._device.type, dtype=self._type)
 
     def put_on(self, module: nn.Module) -> None:
         """Have the forward of `module` run in it, whoever calls it.
@@ -42,7 +48,7 @@ class Precision:
         Inside the module, so that any technique that runs the model's own forward, wrapped or cut
         into stages, computes alike.
         """
-        if not self._is_bf16:
+        if self._type is None:
             return
         context, forward = self.context, module.forward
         if getattr(forward, "__self__", None) is not module:  # put there by somebody, for this one

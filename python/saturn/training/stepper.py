@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from saturn.data import nested, seeds
 from saturn.data.slices import Data, Position, Slice
-from saturn.definition import TaskDefinition, call_get_model
+from saturn.definition import FP16, TaskDefinition, call_get_model
 from saturn.rank.exceptions import NotApplicable, TaskError
 from saturn.rank.failure import task_function
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import Knobs, Technique
 from saturn.training.accumulation import Accumulation
 from saturn.training.batch_norm import GlobalBatchNorm
+from saturn.training.loss_scale import Buffers, LossScale, Verdict
 from saturn.training.lr_schedule import LrSchedule
 from saturn.training.objective import TaskObjective
 from saturn.training.optimizer import build_optimizer, step_optimizer
@@ -87,6 +88,7 @@ class Stepper:
         with memory.host():
             self.data = build_data(definition, gang.device, note)
         memory.training()
+        self.loss_scale = LossScale() if definition.precision == FP16 else None
         self._accumulation = Accumulation(definition, self.data.batches_per_epoch)
 
     @property
@@ -114,15 +116,12 @@ class Stepper:
     def step(self, pieces: Sequence[Slice], *, stop: bool, save: bool) -> StepResult:
         """Train on the slices of one step; every rank calls it."""
         weights, total = self._weights(pieces)
-        losses = [
-            self._forward_backward(piece, weight / total, is_last=piece is pieces[-1])
-            for piece, weight in zip(pieces, weights, strict=True)
-        ]
-        self._clip_gradients()
-        with self.parallel.optimizer_memory():
-            step_optimizer(self.optimizer)
+        losses, is_taken = self._gradients(pieces, weights, total)
+        if is_taken:
+            with self.parallel.optimizer_memory():
+                step_optimizer(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
-        if not self._accumulation.is_past_end(pieces[-1].after.batches):
+        if is_taken and not self._accumulation.is_past_end(pieces[-1].after.batches):
             self.lr_schedule.step()
         # A slice that several ranks share is counted by the one that reports its loss. Loss and
         # flags travel together: one collective a step.
@@ -155,12 +154,40 @@ class Stepper:
         with nullcontext() if is_last else parallel.accumulating():
             return parallel.forward_backward(batch, self._objective, share)
 
-    def _clip_gradients(self) -> None:
-        limit = self._definition.max_grad_norm
-        if limit is not None:
-            parameters = list(self.parallel.module.parameters())
-            norm = self.parallel.gradient_norm()
+    def _gradients(
+        self, pieces: Sequence[Slice], weights: Sequence[float], total: float
+    ) -> tuple[list[Tensor | None], bool]:
+        """The step's gradients, clipped; its losses, and whether the optimizer may step.
+
+        All ranks agree on the latter.
+        """
+        scale = self.loss_scale
+        before = None if scale is None else Buffers(self.parallel.module)
+        while True:
+            factor = 1.0 if scale is None else scale.factor
+            losses = [
+                self._forward_backward(piece, weight / total * factor, is_last=piece is pieces[-1])
+                for piece, weight in zip(pieces, weights, strict=True)
+            ]
+            verdict = self._finish_gradients()
+            if verdict is not Verdict.REPEAT or before is None:
+                return losses, verdict is Verdict.TAKE
+            self.optimizer.zero_grad(set_to_none=True)
+            before.restore()
+
+    def _finish_gradients(self) -> Verdict:
+        """Scale them back and clip them, as far as the task asks for it."""
+        limit, scale = self._definition.max_grad_norm, self.loss_scale
+        if limit is None and scale is None:
+            return Verdict.TAKE
+        parameters = list(self.parallel.module.parameters())
+        if scale is not None:
+            scale.scale_back(parameters)
+        norm = self.parallel.gradient_norm()
+        verdict = Verdict.TAKE if scale is None else scale.judge(float(norm))
+        if limit is not None and verdict is Verdict.TAKE:
             torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+        return verdict
 
     def _weights(self, pieces: Sequence[Slice]) -> tuple[list[float], float]:
         """What each slice counts, and what the step's global batches count together."""

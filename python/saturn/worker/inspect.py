@@ -215,7 +215,7 @@ def _finding(
 def _ask(
     technique: Technique, module: nn.Module, setting: Setting, slicing: Slicing
 ) -> dict[str, Any]:
-    reason = technique.not_applicable(module, setting)
+    reason = technique.reason_against(module, setting)
     if reason is not None:
         return {"not_applicable": {"reason": reason}}
     rungs = slicings.uncut(technique, setting, rungs_of(technique, module, setting), slicing)

@@ -31,9 +31,9 @@ def load_class(ref: TechniqueRef) -> type[Any]:
 
 
 def of_task(ref: TechniqueRef, definition: TaskDefinition) -> Technique:
-    """An instance of a managed technique that knows what a task says of its model and knobs."""
+    """An instance of a managed technique that knows what a task says of its model."""
     technique = managed(ref)
-    technique.hints = definition.hints
+    technique.hints, technique.precision = definition.hints, definition.precision
     pins = definition.knobs.get(ref.name)
     return Pinned(technique, pins) if pins else technique
 

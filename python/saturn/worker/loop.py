@@ -110,9 +110,13 @@ class _Attempt:
                 "gpus": spec.gpus,
                 "knobs": spec.knobs or {},
                 "attempt": spec.attempt,
+                "precision": definition.precision,
+                "deterministic": definition.deterministic,
+                "tf32": definition.tf32,
             },
             OptimizerGroups(stepper.optimizer),
             stepper.lr_schedule,
+            stepper.loss_scale,
             # Copies would lie in the memory that is limited, while training needs it.
             may_stage=spec.device_kind != "cpu" or spec.device_memory_bytes is None,
         )

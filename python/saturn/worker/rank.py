@@ -25,6 +25,7 @@ from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import describe
 from saturn.rank.gang import Gang
 from saturn.rank.process import device_of, renew_threads_after_fork, settle
+from saturn.training import numerics
 from saturn.training.slicing import LabelsDifferError
 from saturn.worker import black_box, load_technique, output, slicing
 from saturn.worker import spec as specs
@@ -58,11 +59,15 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
         settle((), num_devices=1)
         inspect(spec, definition, reporter)
         return
+    # torch's own place, which importing parts of it may have written down here, could be filled
+    # by others.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(spec.task_dir.parent.parent / "compiled")
     is_black_box = spec.technique.level == "black_box"
     # A black box's one process holds all of the gang's devices, a managed rank its own.
     held = range(spec.gpus) if is_black_box else [rank]
     cores = () if spec.cores is None else [core for slot in held for core in spec.cores[slot]]
     settle(cores, num_devices=len(held))
+    numerics.set_up(deterministic=definition.deterministic, tf32=definition.tf32)
     if is_black_box:
         _limit_black_box(spec)
         # It is no rank of several, and those that it may start must not take this for theirs:

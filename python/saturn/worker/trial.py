@@ -69,7 +69,7 @@ def trial(
     built_s = time.monotonic() - began
     setting = _setting(spec, definition, gang, module)
     # An inspection has asked the same, of the model on `meta`; and it may have failed.
-    if (reason := technique.not_applicable(module, setting)) is not None:
+    if (reason := technique.reason_against(module, setting)) is not None:
         _report(gang, reporter, {}, {"outcome": "not_applicable", "reason": reason})
         return
     rungs = [[spec.knobs]] if spec.knobs is not None else rungs_of(technique, module, setting)

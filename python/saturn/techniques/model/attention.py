@@ -4,7 +4,7 @@ Shared by the techniques that run the model's own forward. What is tried:
 
 * what the task's hint `attention` says, a name or a list of names, and nothing else;
 * without a hint, the model's own and, on a GPU, what is installed and may be faster there: flash
-  attention (under bf16), xFormers. On a CPU slot nothing is;
+  attention (under bf16 or fp16), xFormers. On a CPU slot nothing is;
 * the model's own alone where the task has chosen it: where it is not the one that transformers
   takes by itself (`sdpa` where the model has it, else `eager`). A task that chose that very one
   says so by the hint.
@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from saturn.definition import FLOAT32
 from saturn.rank.exceptions import TaskError
 from saturn.techniques.interface import Knobs, NotApplicable, Setting
 from saturn.techniques.model import xformers_attention
@@ -124,7 +125,7 @@ def _can_run(name: str, module: nn.Module, setting: Setting) -> bool:
     if name == xformers_attention.NAME:
         return all(getattr(model, "_supports_sdpa", False) for model in models)
     # Flash attention has no kernel for float32.
-    is_half = setting.precision == "bf16" or _is_half(module)
+    is_half = setting.precision != FLOAT32 or _is_half(module)
     return is_half and all(getattr(model, "_supports_flash_attn", False) for model in models)
 
 

@@ -1,0 +1,190 @@
+"""Precision, and which kernels compute: the same under every strategy, and as torch has it."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reference
+import saturn
+import torch
+from harness import Runtime
+from models import Mlp, definition
+from saturn.checkpoint import manifest
+from saturn.techniques import Setting
+from saturn.techniques.ddp import Ddp
+from saturn.techniques.fsdp import Fsdp
+from saturn.techniques.pinned import Pinned
+from saturn.training.loss_scale import LossScale, Verdict
+from saturn.training.precision import Precision
+from torch import nn
+from torch.distributed.checkpoint import FileSystemReader
+
+TOLERANCE = 1e-5
+#: In which order ranks add shows in the last of the bits that products have left.
+ROUNDED = {"bf16": 0.02, "fp16": 0.003, "bf16-params": 0.02}
+
+
+def losses_of(run: Runtime, task: Any, moves: list[Any]) -> dict[int, float]:
+    run.write_task(task)
+    for technique, ranks, steps in moves:
+        result = run.run(task.name, technique, ranks=ranks, steps=steps)
+        assert result.codes == [0] * ranks, result.logs
+    return run.losses(task.name)
+
+
+def manifest_of(run: Runtime, task: str) -> dict[str, Any]:
+    newest = manifest.newest_valid(run.task_dir(task) / "checkpoints")
+    assert newest is not None
+    return newest[1]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize(("technique", "ranks"), [("ddp", 1), ("ddp", 2), ("fsdp", 2)])
+def test_autocast_is_torchs(run: Runtime, technique: str, ranks: int, precision: str) -> None:
+    task = definition(precision=precision, batch_count=6)
+    expected, _ = reference.train(task, 6)
+    whole = losses_of(run, task, [(technique, ranks, 6)])
+    if ranks == 1:
+        assert whole == expected
+    assert reference.largest_difference(whole, expected) < ROUNDED[precision]
+    parts = definition("parts", precision=precision, batch_count=6)
+    assert losses_of(run, parts, [(technique, ranks, 4), (technique, ranks, 6)]) == whole
+
+
+def overflowing(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """A loss whose gradients pass what fp16 can hold until its scale is some halvings lower."""
+    return nn.functional.cross_entropy(outputs * 2000.0, labels) / 50.0
+
+
+def test_a_step_that_overflows_is_taken_again_and_trains_alike(run: Runtime) -> None:
+    changes: dict[str, Any] = {
+        "precision": "fp16",
+        "loss_function": overflowing,
+        "max_grad_norm": 0.5,
+    }
+    counting = definition("alone", **changes, get_model=Counting)
+    expected, _ = reference.train(counting, 10)
+    assert losses_of(run, counting, [("ddp", 1, 2), ("ddp", 1, 10)]) == expected
+    assert manifest_of(run, "alone")["loss_scale"]["factor"] < reference.FIRST_SCALE
+    moves = [("ddp", 2, 1), ("fsdp", 2, 3), ("offload", 1, 5), ("pipeline", 2, 7), ("fsdp", 3, 10)]
+    expected, _ = reference.train(definition(**changes), 10)
+    moved = losses_of(run, definition("moved", **changes), moves)
+    assert reference.largest_difference(moved, expected) < 0.01 * max(expected.values())
+
+
+class Counting(Mlp):
+    """Its outputs depend on how often it has run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("runs", torch.zeros(()))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.runs += 1
+        return super().forward(inputs) * (1.0 + 0.01 * self.runs)
+
+
+def test_where_no_scale_helps_a_step_is_left_out() -> None:
+    scale = LossScale()
+    judged = [scale.judge(math.nan) for _ in range(13)]
+    assert judged == [Verdict.REPEAT] * 12 + [Verdict.LEAVE_OUT]
+    assert scale.factor == reference.FIRST_SCALE
+    # One that fits after some halvings leaves the factor there.
+    assert [scale.judge(norm) for norm in (math.inf, 1.0)] == [Verdict.REPEAT, Verdict.TAKE]
+    assert scale.factor == reference.FIRST_SCALE / 2
+    assert all(scale.judge(1.0) is Verdict.TAKE for _ in range(199))
+    again = LossScale()
+    again.restore(json.loads(json.dumps(scale.state())))
+    assert again.judge(1.0) is Verdict.TAKE and again.factor == reference.FIRST_SCALE
+
+
+def test_parameters_are_gathered_in_bf16_and_kept_in_float32(run: Runtime) -> None:
+    def in_bf16(model: nn.Module, batch: Any) -> torch.Tensor:
+        rounded = {name: value.bfloat16() for name, value in model.named_parameters()}
+        outputs = torch.func.functional_call(model, rounded, (batch[0].bfloat16(),))
+        return nn.functional.cross_entropy(outputs.float(), batch[1])
+
+    task = definition(precision="bf16-params", batch_count=8)
+    expected, _ = reference.train(task, 8, loss_of=in_bf16)
+    plain, _ = reference.train(definition(batch_count=8), 8)
+    assert reference.largest_difference(expected, plain) > 10 * TOLERANCE
+    found = losses_of(run, task, [("fsdp", 1, 2), ("fsdp", 2, 5), ("fsdp", 3, 8)])
+    assert reference.largest_difference(found, expected) < ROUNDED["bf16-params"]
+    held = FileSystemReader(run.task_dir("mlp") / "checkpoints" / "step-00000008").read_metadata()
+    entries = [each for each in held.state_dict_metadata.values() if hasattr(each, "properties")]
+    assert entries and all(each.properties.dtype == torch.float32 for each in entries)
+
+
+def test_parameters_in_bf16_are_fsdps_alone() -> None:
+    setting = Setting(gpus=2, device_kind="cpu", hints={}, precision="bf16-params")
+    reason = Pinned(Ddp(), {}).reason_against(Mlp(), setting)
+    assert reason is not None and "'bf16-params'" in reason and "fsdp" in reason
+    assert Fsdp().reason_against(Mlp(), setting) is None
+    one = Setting(gpus=1, device_kind="cpu", hints={}, precision="bf16-params")
+    assert Pinned(Fsdp(), {}).reason_against(Mlp(), one) is None
+    assert Fsdp().knob_sets(Mlp(), one) == [{}, {"reshard_after_forward": False}]
+
+
+def test_a_task_is_told_that_no_technique_keeps_its_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    task = saturn.Task(
+        *(Mlp, definition().get_dataloader, nn.functional.cross_entropy),
+        saturn.HParams(0.01, batch_count=3, precision="bf16-params"),
+    )
+    with pytest.raises(saturn.TasksFailed) as failed:
+        saturn.orchestrate([task], devices=2, techniques=["ddp", "pipeline"])
+    assert "precision 'bf16-params' is for techniques that gather" in str(failed.value)
+
+
+def test_kernels_are_as_the_task_says(run: Runtime) -> None:
+    def seen() -> None:
+        import torch
+
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.backends.cudnn.benchmark
+        assert torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32
+
+    def full() -> None:
+        import torch
+
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert not (torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
+
+    class Looking(Mlp):
+        def __init__(self, look: Any) -> None:
+            super().__init__()
+            look()
+
+    task = definition(kwargs={"look": seen}, get_model=Looking, deterministic=True, tf32=True)
+    losses_of(run, task, [("ddp", 2, 2)])
+    about = manifest_of(run, "mlp")
+    told = {key: about[key] for key in ("precision", "deterministic", "tf32")}
+    assert told == {"precision": "float32", "deterministic": True, "tf32": True}
+    losses_of(run, definition("full", kwargs={"look": full}, get_model=Looking), [("ddp", 1, 2)])
+
+
+def test_a_module_under_autocast_can_be_copied_and_looked_at() -> None:
+    module, inputs = Mlp(), torch.ones(2, 12)
+    Precision("bf16", torch.device("cpu")).put_on(module)
+    assert module(inputs).dtype == torch.bfloat16
+    assert list(inspect.signature(module.forward).parameters) == ["inputs"]
+    other = copy.deepcopy(module)
+    with torch.no_grad():
+        other.head.weight.zero_(), other.head.bias.zero_()
+    assert not other(inputs).any() and module(inputs).any()
+    # A forward that was put on the instance before.
+    replaced = Mlp()
+    replaced.forward = module.head.forward  # type: ignore[method-assign]
+    Precision("fp16", torch.device("cpu")).put_on(replaced)
+    assert replaced(inputs).dtype == torch.float16
+    untouched = Mlp()
+    Precision("float32", torch.device("cpu")).put_on(untouched)
+    assert "forward" not in vars(untouched) and untouched(inputs).dtype == torch.float32
