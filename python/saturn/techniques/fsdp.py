@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy
 
 from saturn.techniques import memory_bounds
 from saturn.techniques.data_parallel import ShardedModel
@@ -26,6 +26,7 @@ from saturn.techniques.model import attention, recompute
 from saturn.techniques.model.layers import repeated_layers
 from saturn.techniques.model.local_copies import WholeScalars
 from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
+from saturn.techniques.sharding import Sharding
 
 if TYPE_CHECKING:
     from torch import nn
@@ -87,16 +88,10 @@ class Fsdp(Technique):
         scalars = WholeScalars(module, mesh, gang.device, units=layers)
         if knobs.get(ACTIVATION_CHECKPOINTING, False):
             recompute.checkpoint_layers(module, gang.device)
-        options: dict[str, Any] = {"mesh": mesh, "ignored_params": scalars.ignored}
+        options: dict[str, Any] = {}
         if knobs.get(CPU_OFFLOAD, False):
             # Pinning is what copies to a GPU want, and fails without one.
             options["offload_policy"] = CPUOffloadPolicy(pin_memory=gang.device.type == "cuda")
-        # Layers first: each moves to the device already split, so the whole model never has to
-        # fit there at once.
-        for layer in layers:
-            fully_shard(
-                layer, reshard_after_forward=knobs.get(RESHARD_AFTER_FORWARD, True), **options
-            )
-        # torch keeps the root gathered between forward and backward: its backward comes first.
-        fully_shard(module, **options)
-        return ShardedModel(module, gang, scalars, mesh)
+        options[RESHARD_AFTER_FORWARD] = knobs.get(RESHARD_AFTER_FORWARD, True)
+        sharding = Sharding(module, layers, mesh, scalars, **options)
+        return ShardedModel(module, gang, sharding)
