@@ -30,7 +30,9 @@ from torch.distributed.checkpoint import FileSystemReader, load
 from torch.optim import SGD, AdamW, RMSprop, lr_scheduler
 
 KINDS = ("gpt2", "llama", "vit", "residual", "sequential", "tied", "frozen")
-RANKS = (1, 2, 3, 4)
+RANKS = (1, 2, 3, 4, 6, 8)
+#: Gangs of more ranks take long on few cores: a small share, where a technique runs on fewer too.
+WIDE, SHARE_OF_WIDE = 4, 0.08
 #: Largest difference of a loss, or a weight, from plain torch's.
 TOLERANCE = 1e-5
 #: Adam and its like divide a gradient by its own size. Gradients that are nothing but rounding
@@ -124,7 +126,7 @@ def draw(seed: int, device_kinds: Sequence[str] = ("cpu",)) -> Chain:
         offered = strategies(kind, device_kind=device_kind)
         fresh = [each for each in offered[technique] if not moves or moves[-1].strategy != each]
         others = [each for name in offered for each in offered[name]]
-        moves.append(Move(rng.choice(fresh or others), end))
+        moves.append(Move(rng.choice(some_wide(fresh or others, rng)), end))
     starts = [0, *ends]
     long = [i for i in range(len(moves)) if ends[i] - starts[i] > 1]
     stop = None
@@ -134,14 +136,24 @@ def draw(seed: int, device_kinds: Sequence[str] = ("cpu",)) -> Chain:
     return Chain(seed, kind, batch_size, options, task, tuple(moves), stop)
 
 
+def some_wide(offered: Sequence[Strategy], rng: random.Random) -> Sequence[Strategy]:
+    """Those of a few ranks, or, seldom or where there are none, those of many."""
+    few = [each for each in offered if each.ranks <= WIDE]
+    many = [each for each in offered if each.ranks > WIDE]
+    return (few or many) if not many or rng.random() > SHARE_OF_WIDE else many
+
+
 def _techniques(kind: str, turn: int, rng: random.Random, *, num_moves: int) -> list[str]:
     """Three of a shuffled deck of the kind's techniques, which the next turn goes on with.
 
-    Any others come in between, so that two turns of a kind have met up to six techniques.
+    What few kinds can train comes first, and then any others in between.
     """
     deck = sorted(strategies(kind))
-    random.Random(f"{kind} {turn // 2}").shuffle(deck)
-    chosen = [deck[(turn % 2 * 3 + number) % len(deck)] for number in range(3)]
+    turns = -(-len(deck) // 3)
+    random.Random(f"{kind} {turn // turns}").shuffle(deck)
+    deck.sort(key=lambda name: sum(name in strategies(each) for each in KINDS))
+    chosen = [deck[(turn % turns * 3 + number) % len(deck)] for number in range(3)]
+    rng.shuffle(chosen)
     for _ in range(num_moves - 3):
         chosen.insert(rng.randint(0, len(chosen)), rng.choice(deck))
     return chosen
@@ -168,7 +180,7 @@ def warm_up(optimizer: torch.optim.Optimizer) -> lr_scheduler.LRScheduler:
 def strategies(
     kind: str, dropout: float = 0.0, device_kind: str = "cpu"
 ) -> dict[str, list[Strategy]]:
-    """By technique, those that the library offers for a kind of model on up to four devices."""
+    """By technique, those that the library offers for a kind of model."""
     module = model_kinds.BUILD[kind](dropout)
     every = {name: strategies_of(name, module, device_kind, RANKS) for name in BUILT_IN}
     return {name: offered for name, offered in every.items() if offered}

@@ -214,7 +214,7 @@ class Unchecked(TensorParallel):
 
     def parallelise(self, module: nn.Module, gang: Any, knobs: Knobs) -> ParallelModel:
         parallel: Any = super().parallelise(module, gang, knobs)
-        parallel._forward_checked = parallel._gradients_checked = True
+        parallel._group.forward_unchecked = parallel._group.gradients_unchecked = False
         return parallel
 
 

@@ -97,7 +97,7 @@ def test_a_look_tells_sizes_and_verdicts_without_weights(run: Runtime) -> None:
     assert said["ddp", 1]["can_run"]["knob_sets"] == 2, "the second recomputes"
     assert "nothing to split" in said["fsdp", 1]["not_applicable"]["reason"]
     assert "can_run" in said["fsdp", 2]
-    assert "fewer than the 8 devices" in said["pipeline", 8]["not_applicable"]["reason"]
+    assert "too few for 8 stages" in said["pipeline", 8]["not_applicable"]["reason"]
 
 
 def test_what_fits_no_device_is_too_large_in_words(run: Runtime) -> None:

@@ -330,7 +330,7 @@ def setting(gpus: int) -> Setting:
     ("model", "gpus", "reason"),
     [
         (Mlp(), 1, "one device makes no pipeline"),
-        (Mlp(3), 4, "`layers` has 3 layers with parameters, fewer than the 4 devices"),
+        (Mlp(3), 4, "`layers` has 3 layers with parameters, too few for 4 stages"),
         (model_kinds.convolutional(), 2, "`1.1` normalises over the batch"),
     ],
 )

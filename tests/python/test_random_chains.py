@@ -19,6 +19,7 @@ from harness import Runtime, Warm
 from random_chains import (
     KINDS,
     TOLERANCE,
+    WIDE,
     Chain,
     Move,
     Strategy,
@@ -60,7 +61,7 @@ def test_the_default_seeds_draw_everything_there_is() -> None:
     moves = [(chain, move) for chain in chains for move in chain.moves]
     assert {chain.kind for chain in chains} == set(KINDS)
     assert {move.strategy.technique for _, move in moves} == set(BUILT_IN)
-    assert {move.strategy.ranks for _, move in moves} == {1, 2, 3, 4}
+    assert {move.strategy.ranks for _, move in moves} >= {1, 2, 3, 4, 8}
     assert any(chain.batch_size % move.strategy.ranks for chain, move in moves)
     assert {len(chain.moves) - 1 for chain in chains} == {2, 3, 4, 5}
     for option in ("optimizer", "scheduler", "accumulate", "clip"):
@@ -73,10 +74,11 @@ def test_the_default_seeds_draw_everything_there_is() -> None:
 
 
 def widest(technique: str, dropout: float = 0.0) -> tuple[str, Strategy]:
-    """(kind, strategy): a kind that `technique` can train, on as many ranks as it can."""
+    """(kind, strategy): a kind that `technique` can train, on as many ranks as few cores can."""
     for kind in ("tied", "sequential", "llama"):
         if technique in (offered := strategies(kind, dropout)):
-            return kind, max(offered[technique], key=lambda each: each.ranks)
+            few = [each for each in offered[technique] if each.ranks <= WIDE]
+            return kind, max(few or offered[technique], key=lambda each: each.ranks)
     raise AssertionError(f"{technique} trains no kind")
 
 

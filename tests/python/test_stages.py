@@ -25,17 +25,17 @@ from torch import nn
 CPU = torch.device("cpu")
 
 
-class FakeGang:
-    """One rank of several that are threads of one process."""
+class FakeLine:
+    """One stage of several that are threads of one process."""
 
     device = CPU
 
     def __init__(self, rank: int, barrier: threading.Barrier, values: list[Any]) -> None:
-        self.rank, self.world_size = rank, barrier.parties
+        self.stage, self.num_stages = rank, barrier.parties
         self._barrier, self._values = barrier, values
 
     def collect(self, value: Any) -> list[Any]:
-        self._values[self.rank] = value
+        self._values[self.stage] = value
         self._barrier.wait()
         values = list(self._values)
         self._barrier.wait()
@@ -56,8 +56,8 @@ class Stages:
             module = seeded(build)
             self.cut = split(module, num_stages, everywhere=everywhere or ())
             keep_only(module, self.cut, rank, CPU)
-            gang: Any = FakeGang(rank, self._barrier, values)
-            self._stages.append(StageForward(module, self.cut, gang))
+            line: Any = FakeLine(rank, self._barrier, values)
+            self._stages.append(StageForward(module, self.cut, line))
             self.modules.append(module)
 
     def outputs(self, *args: Any, **kwargs: Any) -> Any:
@@ -309,7 +309,7 @@ def test_weights_that_code_kept_for_itself_are_not_used_stale() -> None:
 
 
 def test_too_few_layers() -> None:
-    with pytest.raises(NotApplicable, match=r"`layers` has 3 layers .* than the 4"):
+    with pytest.raises(NotApplicable, match=r"`layers` has 3 layers .* too few for 4"):
         split(Mlp(3), 4)
     with pytest.raises(NotApplicable, match="no chain of layers"):
         split(nn.Linear(2, 2), 2)

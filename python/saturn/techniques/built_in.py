@@ -14,6 +14,9 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
         "tensor+fsdp": "saturn.techniques.tensor:TensorFsdp",
         "offload": "saturn.techniques.offload:Offload",
         "pipeline": "saturn.techniques.pipeline:Pipeline",
+        "pipeline+fsdp": "saturn.techniques.pipeline:PipelineFsdp",
+        "pipeline+tensor": "saturn.techniques.pipeline:PipelineTensor",
+        "pipeline+tensor+fsdp": "saturn.techniques.pipeline:PipelineTensorFsdp",
     }
 )
 
@@ -33,5 +36,10 @@ KNOBS: Mapping[str, frozenset[str]] = MappingProxyType(
         "tensor+fsdp": frozenset({"activation_checkpointing", "attention", "tensor"}),
         "offload": frozenset({"attention"}),
         "pipeline": frozenset({"attention", "microbatches", "schedule"}),
+        "pipeline+fsdp": frozenset({"attention", "microbatches", "schedule", "stages"}),
+        "pipeline+tensor": frozenset({"attention", "microbatches", "schedule", "tensor"}),
+        "pipeline+tensor+fsdp": frozenset(
+            {"attention", "microbatches", "schedule", "stages", "tensor"}
+        ),
     }
 )

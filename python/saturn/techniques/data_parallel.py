@@ -17,10 +17,9 @@ from saturn.techniques.interface import Objective, ParallelModel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-    from torch.distributed.device_mesh import DeviceMesh
 
     from saturn.rank.gang import Gang
-    from saturn.techniques.model.local_copies import WholeScalars
+    from saturn.techniques.sharding import Sharding
 
 
 class DataParallelModel(ParallelModel):
@@ -50,20 +49,14 @@ class DataParallelModel(ParallelModel):
 
 
 class ShardedModel(DataParallelModel):
-    """One that FSDP2 has split over `data`, but for its scalars; without these, a plain one."""
+    """One that FSDP2 has split, but for its scalars; without `sharding`, a plain one."""
 
-    def __init__(
-        self,
-        module: nn.Module,
-        gang: Gang,
-        scalars: WholeScalars | None,
-        data: DeviceMesh | None,
-    ) -> None:
+    def __init__(self, module: nn.Module, gang: Gang, sharding: Sharding | None) -> None:
         super().__init__(module, module, gang)
-        self._scalars, self._data = scalars, data
+        self._sharding = sharding
 
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
         loss = super().forward_backward(batch, objective, share)
-        if self.is_last_of_step and self._scalars is not None and self._data is not None:
-            self._scalars.average_gradients(self._data)
+        if self.is_last_of_step and self._sharding is not None:
+            self._sharding.average_scalars()
         return loss

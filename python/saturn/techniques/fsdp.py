@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 
 from saturn.definition import BF16_PARAMS
 from saturn.techniques import memory_bounds
@@ -32,6 +32,7 @@ from saturn.techniques.model import attention, compiled, recompute
 from saturn.techniques.model.layers import repeated_layers
 from saturn.techniques.model.local_copies import WholeScalars
 from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
+from saturn.techniques.sharding import Sharding
 
 if TYPE_CHECKING:
     from torch import nn
@@ -99,23 +100,17 @@ class Fsdp(Technique):
         compiled.compile_layers(module, knobs)
         if knobs.get(ACTIVATION_CHECKPOINTING, False):
             recompute.checkpoint_layers(module, gang.device)
-        options: dict[str, Any] = {"mesh": mesh, "ignored_params": scalars.ignored}
+        options: dict[str, Any] = {}
         if knobs.get(CPU_OFFLOAD, False):
             # Pinning is what copies to a GPU want, and fails without one.
             options["offload_policy"] = CPUOffloadPolicy(pin_memory=gang.device.type == "cuda")
+        options_of_root: dict[str, Any] = {}
         if self.precision == BF16_PARAMS:
             options["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
-        # Layers first: each moves to the device already split, so the whole model never has to
-        # fit there at once.
-        for layer in layers:
-            fully_shard(
-                layer, reshard_after_forward=knobs.get(RESHARD_AFTER_FORWARD, True), **options
-            )
-        # torch keeps the root gathered between forward and backward: its backward comes first.
-        if self.precision == BF16_PARAMS:
             # What the loss is computed of comes out in float32.
-            options["mp_policy"] = MixedPrecisionPolicy(
+            options_of_root["mp_policy"] = MixedPrecisionPolicy(
                 torch.bfloat16, torch.float32, output_dtype=torch.float32
             )
-        fully_shard(module, **options)
-        return ShardedModel(module, gang, scalars, mesh)
+        options[RESHARD_AFTER_FORWARD] = knobs.get(RESHARD_AFTER_FORWARD, True)
+        sharding = Sharding(module, layers, mesh, scalars, options_of_root, **options)
+        return ShardedModel(module, gang, sharding)

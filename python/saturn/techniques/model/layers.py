@@ -8,6 +8,8 @@ have several side by side, such as encoder and decoder.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import nn
 
 #: Beside the best list, those count that divide at least this part of what it does.
@@ -20,14 +22,19 @@ def repeated_layers(module: nn.Module) -> list[nn.Module]:
     Layers without parameters are left out, and so are layers that share a parameter with the rest
     of the model, since those can't be split on their own. Empty where there is no layer list.
     """
+    layers = [layer for layer_list in _layer_lists(module) for layer in layer_list]
+    return standing_alone(module, list({id(layer): layer for layer in layers}.values()))
+
+
+def standing_alone(module: nn.Module, layers: Iterable[nn.Module]) -> list[nn.Module]:
+    """Those of `layers` that have parameters, and share none with the rest of `module`."""
     owners = _num_owners(module)
-    layers: dict[int, nn.Module] = {}
-    for layer_list in _layer_lists(module):
-        for layer in layer_list:
-            inside = _num_owners(layer)
-            if inside and all(owners[key] == count for key, count in inside.items()):
-                layers.setdefault(id(layer), layer)
-    return list(layers.values())
+    alone = []
+    for layer in layers:
+        inside = _num_owners(layer)
+        if inside and all(owners[key] == count for key, count in inside.items()):
+            alone.append(layer)
+    return alone
 
 
 def _layer_lists(module: nn.Module) -> list[nn.ModuleList | nn.Sequential]:

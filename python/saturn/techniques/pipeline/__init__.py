@@ -1,7 +1,15 @@
-"""The technique `pipeline`, by the import path that journals hold: `technique`, and its parts."""
+"""`pipeline` and what it combines with, by the import paths that journals hold.
+
+They are in `technique`, and its parts beside it.
+"""
 
 from __future__ import annotations
 
-from saturn.techniques.pipeline.technique import Pipeline
+from saturn.techniques.pipeline.technique import (
+    Pipeline,
+    PipelineFsdp,
+    PipelineTensor,
+    PipelineTensorFsdp,
+)
 
-__all__ = ["Pipeline"]
+__all__ = ["Pipeline", "PipelineFsdp", "PipelineTensor", "PipelineTensorFsdp"]

@@ -8,7 +8,7 @@ forward changes, stages that get different values for one argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,9 +78,19 @@ class Shapes:
 class Rehearsal:
     """One stage's; its methods are called as the forward goes."""
 
-    def __init__(self, module: nn.Module, device: torch.device, before: Found | None) -> None:
-        """`before` is what the stage before found; None for the first."""
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device,
+        before: Found | None,
+        own_hooks: Collection[int] = (),
+    ) -> None:
+        """`before` is what the stage before found; None for the first.
+
+        `own_hooks` are the ids of hooks on layers' parts that are no business of the model's.
+        """
         self.found = Found()
+        self._own_hooks = own_hooks
         self._before = before
         self._module = module
         self._device = device
@@ -190,7 +200,8 @@ class Rehearsal:
         for name, layer in layers:
             for path, part in layer.named_modules():
                 # The layer's own are called on every stage.
-                if part is not layer and (part._forward_hooks or "forward" in vars(part)):
+                hooks = part._forward_hooks.keys() - self._own_hooks
+                if part is not layer and (hooks or "forward" in vars(part)):
                     raise NotApplicable(
                         f"something is hooked to the forward of `{name}.{path}`, as where a model "
                         "collects what its layers do; on other stages it would not be called"

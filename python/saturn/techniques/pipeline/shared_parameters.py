@@ -1,46 +1,45 @@
 """Parameters that several stages hold, such as tied embeddings: one gradient, counted once.
 
 Each holder's backward leaves only what its own use of the parameter adds. Summed over the holders,
-the gradient is the same on each, and so is what the optimizer makes of it.
+the gradient is the same on each, and so is what the optimizer makes of it. Where the ranks of a
+stage have split a parameter between them, its holders have split it alike: each sums its part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 
-from saturn.rank.gang import Gang
+from saturn.techniques.gradient_norm import total_norm
+from saturn.techniques.pipeline.line import Line
 
 
 class SharedParameters:
     """The shared parameters of this rank's `module`; every rank of the gang makes one."""
 
     def __init__(
-        self, module: nn.Module, holders: Mapping[str, tuple[int, ...]], gang: Gang
+        self, module: nn.Module, holders: Mapping[str, tuple[int, ...]], line: Line
     ) -> None:
-        """`holders` says for each name of the whole model which ranks hold that parameter."""
+        """`holders` says for each name of the whole model which stages hold that parameter."""
         self._module = module
-        self._gang = gang
+        self._line = line
         own = dict(module.named_parameters(remove_duplicate=False))
-        # Groups are opened by all ranks together, also by those that aren't in them.
-        groups = {
-            ranks: dist.new_group(ranks)
-            for ranks in sorted({ranks for ranks in holders.values() if len(ranks) > 1})
-        }
-        self._shared: list[tuple[nn.Parameter, Any]] = []  # with the group of its holders
+        groups = line.open_groups({stages for stages in holders.values() if len(stages) > 1})
+        # With the group of its holders.
+        self._shared: list[tuple[nn.Parameter, dist.ProcessGroup]] = []
         self._counted_elsewhere: set[int] = set()
         seen: set[int] = set()
-        for name, ranks in holders.items():
-            if gang.rank not in ranks or len(ranks) == 1 or id(own[name]) in seen:
+        for name, stages in holders.items():
+            if line.stage not in stages or len(stages) == 1 or id(own[name]) in seen:
                 continue
             seen.add(id(own[name]))
             if own[name].requires_grad:
-                self._shared.append((own[name], groups[ranks]))
-            if gang.rank != ranks[0]:
+                self._shared.append((own[name], groups[stages]))
+            if line.stage != stages[0]:
                 self._counted_elsewhere.add(id(own[name]))
 
     def sum_gradients(self) -> None:
@@ -49,15 +48,13 @@ class SharedParameters:
             parameters = [parameter for parameter, of in self._shared if of is group]
             used = torch.tensor(
                 [float(parameter.grad is not None) for parameter in parameters],
-                device=self._gang.device,
+                device=self._line.device,
             )
             dist.all_reduce(used, group=group)
             for parameter, num_used in zip(parameters, used.tolist(), strict=True):
                 # Without a gradient anywhere there is none, as on one device: no step is taken.
                 if num_used:
-                    if parameter.grad is None:
-                        parameter.grad = torch.zeros_like(parameter)
-                    dist.all_reduce(parameter.grad, group=group)
+                    dist.all_reduce(_own_gradient(parameter), group=group)
 
     def gradient_norm(self) -> torch.Tensor:
         """The 2-norm over the gradients of all ranks, each parameter's counted once."""
@@ -66,7 +63,21 @@ class SharedParameters:
             for parameter in self._module.parameters()
             if parameter.grad is not None and id(parameter) not in self._counted_elsewhere
         ]
-        norm = torch.nn.utils.get_total_norm(gradients).to(self._gang.device, torch.float64)
+        norm = total_norm(gradients).to(self._line.device, torch.float64)
         squared = norm.square()
-        dist.all_reduce(squared)
+        dist.all_reduce(squared, group=self._line.group)
         return squared.sqrt().float()
+
+
+def _own_gradient(parameter: nn.Parameter) -> torch.Tensor:
+    """This rank's part of the gradient, made where there is none, split as the parameter is."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    if not isinstance(parameter, DTensor):
+        return parameter.grad
+    gradient = parameter.grad
+    assert isinstance(gradient, DTensor)
+    if gradient.placements != parameter.placements:
+        gradient = gradient.redistribute(placements=parameter.placements)
+        parameter.grad = gradient
+    return gradient.to_local()

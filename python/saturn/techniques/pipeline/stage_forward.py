@@ -16,7 +16,7 @@ nowhere.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from saturn.data import seeds
-from saturn.rank.gang import Gang
 from saturn.techniques.interface import NotApplicable
 from saturn.techniques.pipeline.absent import AbsentTensor, is_absent, named, supplied
 from saturn.techniques.pipeline.arguments import Arguments, map_leaves
+from saturn.techniques.pipeline.line import Line
 from saturn.techniques.pipeline.rehearsal import Found, Made, Passed, Rehearsal, Shapes, compare
 from saturn.techniques.pipeline.stages import Split
 
@@ -60,6 +60,8 @@ class _Run:
     seed: int
     rehearsal: Rehearsal | None = None
     next_layer: int = 0
+    #: Where the forward has ended at a cut, the leaves of the arguments of the next stage's layer.
+    leaves: list[Any] | None = None
 
 
 class _Cut(BaseException):
@@ -72,21 +74,49 @@ class _Cut(BaseException):
         self.leaves = leaves
 
 
+class Unit(nn.Module):
+    """A part of the model that runs from its beginning to its end: the stage, or a layer of it.
+
+    Whatever is to happen around a forward hooks to this, and not to the model or the layer: calls
+    of those may be skipped, be cut, or have arguments that are still absent.
+    """
+
+    def __init__(
+        self, part: nn.Module, run: Callable[..., Any], inner: Sequence[Unit] = ()
+    ) -> None:
+        super().__init__()
+        self.part, self.inner = part, nn.ModuleList(inner)
+        self._run = run
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run(*args, **kwargs)
+
+
 class StageForward:
-    """Runs the part of `module` that falls to `gang.rank`; `module` has been cut by `keep_only`.
+    """Runs the part of `module` that falls to `line.stage`; `module` has been cut by `keep_only`.
 
     The layers' `forward`s are replaced for good. Activation checkpointing of the model's own may
     call them again while the backward runs.
     """
 
-    def __init__(self, module: nn.Module, cut: Split, gang: Gang) -> None:
-        self._module = module
+    #: The ids of hooks that a technique has put on parts of layers; models may have none there.
+    own_hooks: Collection[int] = ()
+
+    def __init__(self, module: nn.Module, cut: Split, line: Line) -> None:
+        self.module = module
         self._split = cut
-        self._gang = gang
-        self._start, self._stop = cut.bounds[gang.rank], cut.bounds[gang.rank + 1]
+        self._line = line
+        self._start, self._stop = cut.bounds[line.stage], cut.bounds[line.stage + 1]
         self._run: _Run | None = None
+        #: The stage's layers, and the stage with these in it.
+        self.units: list[Unit] = []
         for number, (_, layer) in enumerate(cut.layers):
-            layer.forward = functools.partial(self._layer, number, layer.forward)
+            forward = layer.forward
+            if self._start <= number < self._stop:
+                self.units.append(Unit(layer, forward))
+                forward = self.units[-1]
+            layer.forward = functools.partial(self._layer, number, forward)
+        self.whole = Unit(module, self._until_cut, self.units)
 
     @property
     def is_last(self) -> bool:
@@ -102,12 +132,13 @@ class StageForward:
         seed: int,
     ) -> Any:
         """The model's outputs on the last stage; else the tensors that the next stage lacks."""
-        ended = self._forward(_Run(shapes, received, seed), args, kwargs)
-        if not isinstance(ended, _Cut):
-            return ended
+        run = _Run(shapes, received, seed)
+        outputs = self._forward(run, args, kwargs)
+        if run.leaves is None:
+            return outputs
         leaving = []
-        for lacking in shapes.lacking[self._gang.rank + 1]:
-            tensor = ended.leaves[lacking.number]
+        for lacking in shapes.lacking[self._line.stage + 1]:
+            tensor = run.leaves[lacking.number]
             self._require(tensor, self._stop)
             if (tuple(tensor.shape), tensor.dtype) != (lacking.shape, lacking.dtype):
                 raise NotApplicable(
@@ -124,9 +155,9 @@ class StageForward:
         before: Found | None = None
         for stage in range(self._split.num_stages):
             mine = None
-            if stage == self._gang.rank:
+            if stage == self._line.stage:
                 mine = self._rehearse_own(shapes, before, args, kwargs, seed)
-            found = self._gang.collect(mine)[stage]
+            found = self._line.collect(mine)[stage]
             shapes.add(found)
             if before is not None:
                 compare(self._name(self._split.bounds[stage]), before, found)
@@ -148,24 +179,32 @@ class StageForward:
         kwargs: dict[str, Any],
         seed: int,
     ) -> Found:
-        rehearsal = Rehearsal(self._module, self._gang.device, before)
+        rehearsal = Rehearsal(self.module, self._line.device, before, self.own_hooks)
         run = _Run(shapes, (), seed, rehearsal)
-        ended = self._forward(run, args, kwargs)
+        self._forward(run, args, kwargs)
         rehearsal.seed(seed)  # sees what the last stretch has drawn
         rehearsal.ended()
-        if isinstance(ended, _Cut):
-            rehearsal.cut(self._split.layers[self._start : self._stop], ended.leaves)
+        if run.leaves is not None:
+            rehearsal.cut(self._split.layers[self._start : self._stop], run.leaves)
         return rehearsal.found
 
     def _forward(self, run: _Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._run = run
         self._seed(run)
         try:
-            outputs = self._module(*args, **kwargs)
-        except _Cut as cut:
-            return cut.with_traceback(None)  # and with it what the model's code held
+            return self.whole(*args, **kwargs)
         finally:
             self._run = None
+
+    def _until_cut(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's outputs, or, where its forward is cut, what goes to the next stage."""
+        run = self._run
+        assert run is not None
+        try:
+            outputs = self.module(*args, **kwargs)
+        except _Cut as cut:
+            run.leaves = cut.leaves
+            return [leaf for leaf in cut.leaves if _is_at_hand(leaf)]
         if run.next_layer < len(self._split.layers):
             raise NotApplicable(
                 f"the model's forward ends without a call of layer `{self._name(run.next_layer)}`"
@@ -221,7 +260,7 @@ class StageForward:
             if isinstance(leaf, Passed):
                 return leaves[leaf.number]
             if isinstance(leaf, Made):
-                return AbsentTensor.of(leaf.shape, leaf.dtype, self._gang.device, [name])
+                return AbsentTensor.of(leaf.shape, leaf.dtype, self._line.device, [name])
             return leaf
 
         return map_leaves(stand_in, run.shapes.outputs[number])
@@ -237,7 +276,7 @@ class StageForward:
         received = run.received
         if run.rehearsal is not None:
             received = run.rehearsal.first_layer(name, leaves, numbers)
-        elif numbers != [lacks.number for lacks in run.shapes.lacking[self._gang.rank]]:
+        elif numbers != [lacks.number for lacks in run.shapes.lacking[self._line.stage]]:
             raise NotApplicable(f"layer `{name}` gets other arguments from time to time")
         for number, tensor in zip(numbers, received, strict=True):
             leaves[number].supply(tensor)
@@ -261,7 +300,12 @@ class StageForward:
         if run.rehearsal is not None:
             run.rehearsal.seed(seeds.derive(run.seed, run.next_layer))
         elif run.shapes.draws:
-            seeds.seed_batch(seeds.derive(run.seed, run.next_layer), self._gang.device)
+            seeds.seed_batch(seeds.derive(run.seed, run.next_layer), self._line.device)
 
     def _name(self, number: int) -> str:
         return self._split.layers[number][0]
+
+
+def _is_at_hand(leaf: Any) -> bool:
+    """Whether `leaf` is a tensor with numbers."""
+    return isinstance(leaf, torch.Tensor) and not is_absent(leaf)

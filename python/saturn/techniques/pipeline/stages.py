@@ -13,9 +13,10 @@ run in stages shows when it runs (see `stage_forward`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
 
 import torch
 from torch import nn
@@ -34,7 +35,7 @@ class Split:
 
     @property
     def num_stages(self) -> int:
-        """One a rank."""
+        """How many there are."""
         return len(self.bounds) - 1
 
 
@@ -77,14 +78,15 @@ def split(module: nn.Module, num_stages: int, *, everywhere: Collection[str] = (
         raise NotApplicable("the model has no chain of layers (a ModuleList or a Sequential)")
     where = f"`{most[1]}`" if most[1] else "the model"
     raise NotApplicable(
-        f"{where} has {most[0]} layers with parameters, fewer than the {num_stages} devices"
+        f"{where} has {most[0]} layers with parameters, too few for {num_stages} stages"
     )
 
 
 def keep_only(module: nn.Module, cut: Split, stage: int, device: torch.device) -> None:
-    """Leave in `module` what `stage` holds, on `device`; the rest becomes absent tensors.
+    """Leave in `module` what `stage` holds; the rest becomes tensors that are absent on `device`.
 
-    Parameters keep their names. Buffers outside the chain stay on every stage.
+    What is left stays where it is. Parameters keep their names, and buffers outside the chain stay
+    on every stage.
     """
     own = range(cut.bounds[stage], cut.bounds[stage + 1])
     inside = {
@@ -107,18 +109,33 @@ def keep_only(module: nn.Module, cut: Split, stage: int, device: torch.device) -
     for parameter in dropped:
         # Code that kept a reference of its own finds nothing in it, rather than stale weights.
         parameter.data = torch.empty(0, dtype=parameter.dtype)
-    module.to(device)
 
 
-def stage_bytes(module: nn.Module, cut: Split, *, optimizer_state_ratio: float) -> list[int]:
-    """For each stage what its parameters, their gradients and optimizer state take."""
+def stage_bytes(
+    module: nn.Module,
+    cut: Split,
+    *,
+    optimizer_state_ratio: float,
+    num_data: int = 1,
+    num_parts: Mapping[int, int] = MappingProxyType({}),
+) -> list[int]:
+    """For each stage what a device of it holds at the least: parameters, gradients, state.
+
+    `num_parts` says by the id of a parameter into how many parts a tensor group splits it. The
+    stage is split once more over `num_data` devices, but for a copy of it, gathered while batches
+    run.
+    """
     sizes = [0.0] * cut.num_stages
     for name, parameter in module.named_parameters():
-        size = parameter.numel() * parameter.element_size()
+        size = parameter.nbytes / num_parts.get(id(parameter), 1)
+        trained = size * (1 + optimizer_state_ratio) if parameter.requires_grad else 0.0
+        if num_data == 1:
+            held = size + trained
+        else:  # before any gradient is there, or at the optimizer's step
+            state = size * optimizer_state_ratio if parameter.requires_grad else 0.0
+            held = max(size + (size + state) / num_data, (size + trained) / num_data)
         for stage in cut.holders[name]:
-            sizes[stage] += size
-            if parameter.requires_grad:
-                sizes[stage] += size * (1 + optimizer_state_ratio)
+            sizes[stage] += held
     return [int(size) for size in sizes]
 
 

@@ -1,46 +1,44 @@
-"""`pipeline`: each device holds some of the layers, and micro-batches flow through them.
+"""`pipeline` and what it combines with: each device holds some of the layers, or a part of them.
 
-Schedules are those of `torch.distributed.pipelining`, GPipe and 1F1B, with one stage a rank. How a
-model is cut is in `stages`, how a stage runs its part in `stage_forward`, and what travels between
-stages in `traffic`.
+Micro-batches flow through the stages on schedules of `torch.distributed.pipelining`, GPipe and
+1F1B, with one stage a rank. How a model is cut is in `stages`, how a stage runs its part in
+`stage_forward`, what travels between stages in `traffic`, and a step in `model`.
 
-Micro-batches weigh in the loss by what the task says they count, so they needn't be equal.
+In `pipeline+tensor` a group of devices holds each stage, whose single layers are split over it as
+under `tensor`. In `pipeline+fsdp` there are several pipelines, each with a slice of the batch, and
+each stage is split by FSDP2 over the devices that run it. `pipeline+tensor+fsdp` is both. Which
+shapes the mesh may have is in `shape`; of those that a model allows, three at most are measured.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils import _pytree as pytree
 
-from saturn.data import nested, seeds
-from saturn.rank.exceptions import TaskError
 from saturn.rank.gang import Gang
-from saturn.techniques.interface import (
-    Knobs,
-    NotApplicable,
-    Objective,
-    ParallelModel,
-    Setting,
-    Technique,
-)
+from saturn.techniques.interface import Knobs, NotApplicable, ParallelModel, Setting, Technique
 from saturn.techniques.model import attention
-from saturn.techniques.pipeline.rehearsal import Shapes
+from saturn.techniques.model.layers import standing_alone
+from saturn.techniques.model.local_copies import WholeScalars
+from saturn.techniques.pipeline.line import Line
+from saturn.techniques.pipeline.model import Microbatches, PipelinedModel
+from saturn.techniques.pipeline.shape import DATA, TENSOR, Shape, shapes_of
 from saturn.techniques.pipeline.shared_parameters import SharedParameters
 from saturn.techniques.pipeline.stage_forward import NeededElsewhere, StageForward
 from saturn.techniques.pipeline.stages import Split, keep_only, split, stage_bytes
-from saturn.techniques.pipeline.traffic import SCHEDULES, Traffic
+from saturn.techniques.pipeline.traffic import SCHEDULES
+from saturn.techniques.sharding import Sharding
+from saturn.techniques.tensor.group import TensorGroup
+from saturn.techniques.tensor.plan import ModuleSplit, TensorPlan
 
-#: Schedules that are kept, for the next batch of the same shapes.
-_MAX_SCHEDULES = 8
-#: Shapes of micro-batches that are remembered.
-_MAX_SHAPES = 256
+#: Knobs that say the mesh's shape; what they leave is for FSDP2.
+STAGES = "stages"
+#: How many shapes are measured, where more would do.
+_MAX_SHAPES = 3
 
 
 class Pipeline(Technique):
@@ -50,22 +48,19 @@ class Pipeline(Technique):
     where a model's code needs some on other stages than where the order of its modules says.
     """
 
+    has_data: ClassVar = False  # several pipelines, FSDP2 over them
+    has_tensor: ClassVar = False  # each stage is a tensor group's
+    too_few: ClassVar = "one device makes no pipeline"
+
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
-        if setting.gpus == 1:
-            return "one device makes no pipeline"
-        for name, part in module.named_modules():
-            if isinstance(part, _BatchNorm) and part.training:
-                return (
-                    f"`{name}` normalises over the batch: over micro-batches that is another model"
-                )
         try:
-            split(module, setting.gpus)
+            self._shapes(module, setting)
         except NotApplicable as reason:
             return str(reason)
         return None
 
     def cuts_batches(self, setting: Setting, knobs: Knobs) -> bool:
-        return int(knobs.get("microbatches", 2)) > 1
+        return self.has_data or int(knobs.get("microbatches", 2)) > 1
 
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         sets: list[Knobs] = [
@@ -76,8 +71,18 @@ class Pipeline(Technique):
         return attention.with_back_ends(sets, module, setting)
 
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int | None:
-        cut = _split(module, setting.gpus, knobs)
-        return max(stage_bytes(module, cut, optimizer_state_ratio=setting.optimizer_state_ratio))
+        shape = self._shape(setting.gpus, knobs)
+        parts = {}
+        if self.has_tensor:
+            parts = TensorPlan(module, setting.hints).num_parts(module, shape.tensor)
+        of_stages = stage_bytes(
+            module,
+            _split(module, shape, knobs),
+            optimizer_state_ratio=setting.optimizer_state_ratio,
+            num_data=shape.data,
+            num_parts=parts,
+        )
+        return max(of_stages)
 
     def retry_knobs(self, knobs: Knobs, error: str) -> Knobs | None:
         held = knobs.get("everywhere", [])
@@ -88,128 +93,182 @@ class Pipeline(Technique):
         schedule = knobs.get("schedule", "1f1b")
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule is `{schedule}`; it must be one of {list(SCHEDULES)}")
-        setting = Setting(gpus=gang.world_size, device_kind=gang.device.type, hints={})
-        if (reason := self.not_applicable(module, setting)) is not None:
-            raise NotApplicable(reason)
+        shape = self._shape(gang.world_size, knobs)
+        plan = self._plan(module, shape)
         attention.set_back_end(module, knobs)
-        gang.open()
-        cut = _split(module, gang.world_size, knobs)
-        keep_only(module, cut, gang.rank, gang.device)
-        num_microbatches = int(knobs.get("microbatches", 2 * gang.world_size))
-        return PipelinedModel(module, cut, gang, schedule, num_microbatches)
+        dimensions = shape.dimensions
+        mesh = gang.mesh(tuple(dimensions.values()), names=tuple(dimensions))
+        line = Line(mesh, gang.device)
+        cut = _split(module, shape, knobs)
+        keep_only(module, cut, line.stage, gang.device)
+        stage = StageForward(module, cut, line)
+        scalars = None
+        if self.has_data:
+            of_stage = mesh[tuple(dimensions)[1:]]
+            scalars = WholeScalars(stage.whole, of_stage, gang.device, units=stage.units)
+        tensor = None
+        if plan is not None:
+            splits = _held(plan.splits(shape.tensor))
+            tensor = TensorGroup(
+                *(stage.whole, splits, mesh[TENSOR], gang.device),
+                units=stage.units,
+                are_gathered=self.has_data,
+            )
+            stage.own_hooks = tensor.hooks
+        else:
+            module.to(gang.device)
+        data: DeviceMesh | None = None
+        sharding = None
+        if scalars is not None:
+            data = mesh[DATA]
+            units = standing_alone(module, [unit.part for unit in stage.units])
+            sharding = Sharding(
+                stage.whole,
+                [unit for unit in stage.units if any(unit.part is each for each in units)],
+                data,
+                scalars,
+                # Micro-batches follow one another too soon for gathering it again for each.
+                reshard_after_forward=False,
+            )
+        return PipelinedModel(
+            stage,
+            line,
+            SharedParameters(module, cut.holders, line),
+            Microbatches(schedule, int(knobs.get("microbatches", 2 * shape.stages))),
+            data=data,
+            sharding=sharding,
+            tensor=tensor,
+        )
 
+    def _plan(self, module: nn.Module, shape: Shape) -> TensorPlan | None:
+        """The model's tensor plan; raises `NotApplicable` where it can't be spread so."""
+        _refuse_batch_norm(module)
+        split(module, shape.stages)
+        if not self.has_tensor:
+            return None
+        plan = TensorPlan(module, self.hints)
+        if (reason := plan.indivisible(shape.tensor)) is not None:
+            raise NotApplicable(reason)
+        return plan
 
-def _split(module: nn.Module, num_stages: int, knobs: Knobs) -> Split:
-    return split(module, num_stages, everywhere=knobs.get("everywhere", ()))
-
-
-@dataclass(frozen=True)
-class _Microbatch:
-    """One micro-batch, as every stage sees it."""
-
-    batch: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    weight: float
-    key: str  # equal for micro-batches of equal shapes
-
-
-class PipelinedModel(ParallelModel):
-    """One stage. All ranks work on the same, whole batch."""
-
-    data_rank = 0
-    data_size = 1
-
-    def __init__(
-        self, module: nn.Module, cut: Split, gang: Gang, schedule: str, num_microbatches: int
-    ) -> None:
-        self.module = module
-        self._gang = gang
-        self._schedule = schedule
-        self._num_microbatches = num_microbatches
-        self._stage = StageForward(module, cut, gang)
-        self._parameters = SharedParameters(module, cut.holders, gang)
-        self._shapes: dict[str, Shapes] = {}
-        self._schedules: OrderedDict[tuple[str, ...], Traffic] = OrderedDict()
-
-    def forward_backward(
-        self, batch: Any, objective: Objective, share: float
-    ) -> torch.Tensor | None:
-        pieces = self._cut(batch, objective, share)
-        # Where nothing counts there is nothing to report; the step's other batches count.
-        loss = self._run(pieces, objective, share) if pieces else None
-        if self.is_last_of_step:
-            self._parameters.sum_gradients()
-        return loss
-
-    def gradient_norm(self) -> torch.Tensor:
-        return self._parameters.gradient_norm()
-
-    def _run(
-        self, pieces: Sequence[_Microbatch], objective: Objective, share: float
-    ) -> torch.Tensor | None:
-        """Forward and backward; the mean loss on the last stage."""
-        # The same on every rank, because the step's seed is.
-        seed = int(torch.randint(2**62, ()))
-        total = sum(piece.weight for piece in pieces)
-        if len(self._shapes) > _MAX_SHAPES:
-            self._shapes.clear()
-        for piece in pieces:
-            if piece.key not in self._shapes:
-                # Put back after it: which steps rehearse is no part of what the loss draws.
-                with seeds.RandomState.now(self._gang.device).again():
-                    found = self._stage.rehearse(piece.args, piece.kwargs, seed)
-                self._shapes[piece.key] = found
-        shapes = [self._shapes[piece.key] for piece in pieces]
-        losses = [torch.zeros(())] * len(pieces)
-
-        def run(number: int, received: Sequence[torch.Tensor]) -> Any:
-            piece, own_seed = pieces[number], seeds.derive(seed, number)
-            ended = self._stage.run(piece.args, piece.kwargs, shapes[number], received, own_seed)
-            if not self._stage.is_last:
-                return ended
-            loss = self._stage.loss(objective.loss(ended, piece.batch))
-            losses[number] = loss.detach() * (piece.weight / total)
-            return loss * (share * piece.weight / total)
-
-        self._traffic(pieces, shapes).step(run, shapes)
-        # Stages have drawn different numbers; what comes next in this step draws alike.
-        seeds.seed_batch(seeds.derive(seed, "after"), self._gang.device)
-        return torch.stack(losses).sum() if self._stage.is_last else None
-
-    def _cut(self, batch: Any, objective: Objective, share: float) -> list[_Microbatch]:
-        """The micro-batches; as many as there are samples where that is fewer."""
-        size = nested.num_samples(batch) or 0
-        number = max(1, min(self._num_microbatches, size))
-        pieces = []
-        for index in range(number):
+    def _shapes(self, module: nn.Module, setting: Setting) -> list[Shape]:
+        """The shapes that the model allows; raises `NotApplicable` where there is none."""
+        possible = shapes_of(setting.gpus, data=self.has_data, tensor=self.has_tensor)
+        if not possible:
+            raise NotApplicable(self.too_few.format(gpus=setting.gpus))
+        _refuse_batch_norm(module)
+        plan = TensorPlan(module, setting.hints) if self.has_tensor else None
+        allowed, reasons = [], []
+        for shape in possible:
             try:
-                part = nested.take(batch, size * index // number, size * (index + 1) // number)
-            except TaskError as error:
-                raise NotApplicable(f"batches can't be cut into micro-batches: {error}") from None
-            weight = objective.weight(part) if number > 1 else float(share > 0)
-            if weight:  # what counts nothing may have no mean
-                args, kwargs = objective.inputs(part)
-                pieces.append(_Microbatch(part, args, kwargs, weight, _key(args, kwargs)))
-        return pieces
+                split(module, shape.stages)
+            except NotApplicable as error:
+                reasons.append(str(error))
+                continue
+            reason = plan.indivisible(shape.tensor) if plan is not None else None
+            if reason is None:
+                allowed.append(shape)
+            else:
+                reasons.append(reason)
+        if not allowed:
+            raise NotApplicable(reasons[0])
+        return allowed
 
-    def _traffic(self, pieces: Sequence[_Microbatch], shapes: Sequence[Shapes]) -> Traffic:
-        # The key is the same on all ranks, so all make a new schedule together.
-        key = tuple(piece.key for piece in pieces)
-        if key not in self._schedules:
-            if len(self._schedules) >= _MAX_SCHEDULES:
-                self._schedules.popitem(last=False)
-            self._schedules[key] = Traffic(self._gang, self._schedule, shapes)
-        self._schedules.move_to_end(key)
-        return self._schedules[key]
+    def _shape(self, gpus: int, knobs: Knobs) -> Shape:
+        """The shape that the knobs ask for."""
+        tensor = int(knobs.get(TENSOR, 2)) if self.has_tensor else 1
+        stages = int(knobs.get(STAGES, 2)) if self.has_data else gpus // tensor
+        if (shape := Shape(stages, gpus // (stages * tensor), tensor)) not in shapes_of(
+            gpus, data=self.has_data, tensor=self.has_tensor
+        ):
+            raise NotApplicable(f"{gpus} devices can't make {shape}")
+        return shape
 
 
-def _key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Text that is equal for inputs of equal shapes."""
-    leaves, structure = pytree.tree_flatten((args, kwargs))
-    # Of tensors and arrays the shapes; plain values may decide what the model does.
-    parts = [
-        f"{tuple(leaf.shape)} {leaf.dtype}" if hasattr(leaf, "shape") else repr(leaf)
-        for leaf in leaves
-    ]
-    return f"{structure} {parts}"
+class _Combined(Pipeline):
+    """A mesh of several dimensions, whose shape is searched by rule."""
+
+    def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
+        sets = [self._knobs(shape) for shape in self._shapes(module, setting)]
+        limit = setting.device_memory_bytes
+        if limit is not None:
+            fitting = [
+                knobs
+                for knobs in sets
+                if (self.least_memory_bytes(module, setting, knobs) or 0) <= limit
+            ]
+            sets = fitting or sets[-1:]  # the thriftiest is left to say what it lacks
+        return attention.with_back_ends(sets[:_MAX_SHAPES], module, setting)
+
+    def _knobs(self, shape: Shape) -> Knobs:
+        # 1F1B keeps fewer activations than GPipe, and is as fast. Two micro-batches a stage, since
+        # each pipeline has only its own slice of a batch.
+        knobs: Knobs = {"schedule": "1f1b", "microbatches": 2 * shape.stages}
+        if self.has_data:
+            knobs[STAGES] = shape.stages
+        if self.has_tensor:
+            knobs[TENSOR] = shape.tensor
+        return knobs
+
+
+class PipelineFsdp(_Combined):
+    """Several pipelines, and FSDP2 over those of their devices that hold the same stage.
+
+    Knobs: `stages` beside those of `pipeline`.
+    """
+
+    has_data: ClassVar = True
+    too_few: ClassVar = (
+        "it takes a device count that can be cut into several pipelines of two stages or more, "
+        "such as 4, 6 or 8; {gpus} can't"
+    )
+
+
+class PipelineTensor(_Combined):
+    """A pipeline of tensor groups. Knobs: `tensor` beside those of `pipeline`."""
+
+    has_tensor: ClassVar = True
+    too_few: ClassVar = (
+        "it takes a device count that can be cut into several stages of two devices or more, such "
+        "as 4, 6 or 8; {gpus} can't"
+    )
+
+
+class PipelineTensorFsdp(_Combined):
+    """Several pipelines of tensor groups, and FSDP2 over them.
+
+    Knobs: `stages` and `tensor` beside those of `pipeline`.
+    """
+
+    has_data: ClassVar = True
+    has_tensor: ClassVar = True
+    too_few: ClassVar = (
+        "it takes a device count that can be cut into several pipelines, each of several stages "
+        "of two devices or more, such as 8, 12 or 16; {gpus} can't"
+    )
+
+
+def _refuse_batch_norm(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        if isinstance(part, _BatchNorm) and part.training:
+            raise NotApplicable(
+                f"`{name}` normalises over the batch: over micro-batches that is another model"
+            )
+
+
+def _split(module: nn.Module, shape: Shape, knobs: Knobs) -> Split:
+    return split(module, shape.stages, everywhere=knobs.get("everywhere", ()))
+
+
+def _held(splits: Sequence[ModuleSplit]) -> list[ModuleSplit]:
+    """Those of the whole model's splits whose modules this stage holds."""
+    held = []
+    for each in splits:
+        if "weight" not in vars(each.module):  # where what is absent is
+            held.append(each)
+        elif any(value is not None for value in each.module._parameters.values()):
+            raise NotApplicable(
+                f"a stage without anything else to train would hold a part of `{each.name}`, which "
+                "the plan splits"
+            )
+    return held

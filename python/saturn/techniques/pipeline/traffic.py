@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from saturn.rank.gang import Gang
 from saturn.techniques.interface import NotApplicable
+from saturn.techniques.pipeline.line import Line
 from saturn.techniques.pipeline.rehearsal import Lacking, Shapes
 
 SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
@@ -28,32 +28,42 @@ RunStage = Callable[[int, Sequence[torch.Tensor]], Any]
 class Traffic:
     """A schedule for micro-batches of given shapes, and what travels between its stages."""
 
-    def __init__(self, gang: Gang, schedule: str, shapes: Sequence[Shapes]) -> None:
-        self._gang = gang
+    def __init__(
+        self,
+        line: Line,
+        schedule: str,
+        shapes: Sequence[Shapes],
+        before_backward: Callable[[bool], None],
+    ) -> None:
+        """`before_backward` is called before each backward, with whether it is the last."""
+        self._line = line
         self._num_microbatches = len(shapes)
-        self._is_last = gang.rank == gang.world_size - 1
-        arriving = _lengths([each.lacking[gang.rank] for each in shapes])
+        self._is_last = line.stage == line.num_stages - 1
+        arriving = _lengths([each.lacking[line.stage] for each in shapes])
         self._leaving = (
-            [] if self._is_last else _lengths([each.lacking[gang.rank + 1] for each in shapes])
+            [] if self._is_last else _lengths([each.lacking[line.stage + 1] for each in shapes])
         )
         self._run: RunStage | None = None  # during a step, as the next two
         self._shapes: Sequence[Shapes] = ()
         self._failure: Exception | None = None
         # The schedule hands out numbers of micro-batches; each stage has the micro-batches.
         numbers = (torch.empty(1, dtype=torch.int64, device="meta"),)
-        stage = PipelineStage(
+        stage = _Stage(
             _StageModule(self),
-            gang.rank,
-            gang.world_size,
-            gang.device,
-            input_args=numbers if gang.rank == 0 else tuple(_metas(arriving)),
+            line.stage,
+            line.num_stages,
+            line.device,
+            group=line.group,
+            input_args=numbers if line.stage == 0 else tuple(_metas(arriving)),
             output_args=(
                 torch.empty(1, device="meta", requires_grad=True)
                 if self._is_last
                 else tuple(_metas(self._leaving))
             ),
         )
-        if len(shapes) < gang.world_size:
+        # Both schedules have the backwards in order.
+        stage.before_backward = lambda number: before_backward(number == len(shapes) - 1)
+        if len(shapes) < line.num_stages:
             schedule = "gpipe"  # 1F1B begins with a micro-batch for each stage
         self._schedule = SCHEDULES[schedule](
             stage, len(shapes), loss_fn=lambda output, number: output, scale_grads=False
@@ -65,7 +75,7 @@ class Traffic:
         numbers = torch.arange(self._num_microbatches)
         target = numbers if self._is_last else None
         try:
-            if self._gang.rank == 0:
+            if self._line.stage == 0:
                 self._schedule.step(numbers, target=target)
             else:
                 self._schedule.step(number=numbers, target=target)
@@ -79,7 +89,7 @@ class Traffic:
 
     def forward(self, number: int, arrived: Sequence[torch.Tensor]) -> Any:
         """One micro-batch through this stage: flat tensors in, flat tensors out."""
-        lacking = self._shapes[number].lacking[self._gang.rank]
+        lacking = self._shapes[number].lacking[self._line.stage]
         received = [
             # A copy, because layers may write to it, and what arrived is a leaf of the graph.
             flat[: prod(lacks.shape)].view(lacks.shape).clone()
@@ -96,6 +106,16 @@ class Traffic:
         return tuple(
             _flat(tensor, length) for tensor, (length, _) in zip(ended, self._leaving, strict=True)
         )
+
+
+class _Stage(PipelineStage):
+    """One that says of which micro-batch the backward is next."""
+
+    before_backward: Callable[[int], None]
+
+    def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
+        self.before_backward(bwd_chunk_id)
+        super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
 
 
 class _StageModule(nn.Module):

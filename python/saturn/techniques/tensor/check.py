@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -43,20 +43,20 @@ _Output = tuple[str, torch.Size, Tensor]
 def check_forward(
     module: nn.Module,
     styled: Sequence[Styled],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    run: Callable[[], Any],
     device: torch.device,
-) -> None:
+) -> Any:
     """Compare the outputs of the split model with those of the whole; every rank calls it.
 
-    Raises `NotApplicable`, with the first module whose output departs. `args` and `kwargs` are the
-    model's inputs: a small batch will do.
+    `run` gives the outputs of `module`, or of a part of it, for some batch: a small one will do.
+    Raises `NotApplicable`, with the first module whose output departs. Returns what the whole
+    gives.
     """
     with _at_rest(module), _whole(styled):
-        expected = _outputs(module, styled, args, kwargs, device)
+        outputs, expected = _outputs(styled, run, device)
     with _at_rest(module):
         try:
-            found = _outputs(module, styled, args, kwargs, device)
+            _, found = _outputs(styled, run, device)
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
             raise NotApplicable(
                 f"as the plan splits it, the model can't run: {type(error).__name__}: {error}"
@@ -82,6 +82,7 @@ def check_forward(
                 f"difference {difference:.1g}); does a module before it depend on the size of "
                 "what it gets, such as attention that takes the size of a head from it?"
             )
+    return outputs
 
 
 def check_gradients(module: nn.Module, mesh: DeviceMesh) -> None:
@@ -163,13 +164,12 @@ class _Gathered:
 
 
 def _outputs(
-    module: nn.Module,
-    styled: Sequence[Styled],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    device: torch.device,
-) -> list[_Output]:
-    """What comes out of the styled modules, in order, and of the model, under no name."""
+    styled: Sequence[Styled], run: Callable[[], Any], device: torch.device
+) -> tuple[Any, list[_Output]]:
+    """What `run` gives, and what comes out of the styled modules, in order, and last of it.
+
+    The last is under no name.
+    """
     found: list[_Output] = []
 
     def keep(name: str, output: Any) -> None:
@@ -188,8 +188,9 @@ def _outputs(
             stack.enter_context(each.module.register_forward_hook(hook))
         cuda = [device] if device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda), seeds.forked():
-            keep("", module(*args, **kwargs))
-    return found
+            outputs = run()
+            keep("", outputs)
+    return outputs, found
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:

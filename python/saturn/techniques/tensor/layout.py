@@ -21,7 +21,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 
-from saturn.techniques.model.layers import repeated_layers
 from saturn.techniques.model.local_copies import LocalCopies, owners, replicated
 from saturn.techniques.tensor.plan import ModuleSplit
 
@@ -36,11 +35,20 @@ class Styled:
 
 
 def split_over(
-    module: nn.Module, splits: Sequence[ModuleSplit], mesh: DeviceMesh, device: torch.device
+    module: nn.Module,
+    splits: Sequence[ModuleSplit],
+    mesh: DeviceMesh,
+    device: torch.device,
+    *,
+    units: Sequence[nn.Module],
+    are_gathered: bool = False,
 ) -> list[Styled]:
     """Split `module`, which every rank built alike, over `mesh`, and move it to `device`.
 
-    Only one parameter at a time is whole there. Returns the modules that have a style now.
+    Only one parameter at a time is whole there. `units` are whatever of `module` may run by itself:
+    its layers, where one runs again in the backward and the model's own forward is over; and where
+    `are_gathered`, each for itself, because FSDP2 has split them too. Returns the modules that have
+    a style now.
     """
     holders_of_each = owners(module)
     styled = []
@@ -62,9 +70,9 @@ def split_over(
         for name, buffer in part._buffers.items():
             if buffer is not None and not isinstance(buffer, DTensor):
                 part._buffers[name] = buffer.to(device)
+    # The hooks of their styles want DTensors.
     skipped = {each.module for each in styled}
     summed = {split.module for split in splits if split.summed}
-    # Layers too: where one runs again in the backward, the model's own forward is over.
     group = mesh.get_group()
 
     def sum_over_group(gradient: Tensor) -> Tensor:
@@ -72,11 +80,14 @@ def split_over(
         dist.all_reduce(gradient, group=group)
         return gradient
 
-    for unit in (module, *repeated_layers(module)):
+    # FSDP2 takes a unit's gradients once the backward is past what its forward began with; copies
+    # that were made before that would get theirs too late.
+    inside = {part for unit in units for part in unit.modules()} if are_gathered else set()
+    for unit in (module, *units):
         LocalCopies(
             # Those of another mesh are split over data ranks until their own unit runs.
             lambda parameter: parameter.device_mesh == mesh,
-            skipped=skipped,  # the hooks of their styles want DTensors
+            skipped=skipped | inside if unit is module else skipped,
             change_gradient=lambda part: sum_over_group if part in summed else None,
         ).attach(unit)
     return styled

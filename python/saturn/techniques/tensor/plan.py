@@ -103,6 +103,19 @@ class TensorPlan:
         """The modules to treat for `size` ranks: those that don't divide stay whole if they may."""
         return [split for split in self._splits if not (split.alone and split.units % size)]
 
+    def num_parts(self, module: nn.Module, size: int) -> dict[int, int]:
+        """By the id of each parameter of `module`, over how many of `size` devices it is split."""
+        styled = {id(split.module): split for split in self.splits(size) if split.style is not None}
+        parts: dict[int, int] = {}
+        for part in module.modules():
+            split = styled.get(id(part))
+            for name, parameter in part.named_parameters(recurse=False):
+                # A bias goes with the outputs, which are the weight's first dimension. What a style
+                # of the task's own splits only that style knows: it is taken to split all.
+                is_split = split is not None and (name == "weight" or split.dimension != 1)
+                parts[id(parameter)] = size if is_split else 1
+        return parts
+
     def indivisible(self, size: int) -> str | None:
         """Why the model can't be split over `size` devices, with the sizes that would do."""
         for split in self._splits:

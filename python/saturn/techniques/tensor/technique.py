@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
 
 from saturn.data import nested
 from saturn.rank.exceptions import TaskError
@@ -33,8 +32,8 @@ from saturn.techniques.model import attention, recompute
 from saturn.techniques.model.layers import repeated_layers
 from saturn.techniques.model.local_copies import WholeScalars
 from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
-from saturn.techniques.tensor.check import check_forward, check_gradients
-from saturn.techniques.tensor.layout import Styled, split_over
+from saturn.techniques.sharding import Sharding
+from saturn.techniques.tensor.group import TensorGroup
 from saturn.techniques.tensor.plan import TensorPlan
 
 if TYPE_CHECKING:
@@ -69,8 +68,8 @@ class TensorParallel(Technique):
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         mesh = gang.mesh((gang.world_size,), names=("tensor",))
-        styled = _split(module, self, knobs, mesh, gang)
-        return TensorParallelModel(module, gang, styled, mesh)
+        group = _split(module, self, knobs, mesh, gang, with_fsdp=False)
+        return TensorParallelModel(module, gang, group)
 
 
 class TensorFsdp(Technique):
@@ -109,13 +108,9 @@ class TensorFsdp(Technique):
         mesh = gang.mesh((gang.world_size // size, size), names=("data", "tensor"))
         layers = repeated_layers(module)
         scalars = WholeScalars(module, mesh, gang.device, units=layers)
-        styled = _split(module, self, knobs, mesh["tensor"], gang)
-        for layer in layers:
-            fully_shard(layer, mesh=mesh["data"], ignored_params=scalars.ignored)
-        fully_shard(module, mesh=mesh["data"], ignored_params=scalars.ignored)
-        return TensorParallelModel(
-            module, gang, styled, mesh["tensor"], data=mesh["data"], scalars=scalars
-        )
+        group = _split(module, self, knobs, mesh["tensor"], gang, with_fsdp=True)
+        sharding = Sharding(module, layers, mesh["data"], scalars)
+        return TensorParallelModel(module, gang, group, data=mesh["data"], sharding=sharding)
 
 
 class TensorParallelModel(ShardedModel):
@@ -125,43 +120,44 @@ class TensorParallelModel(ShardedModel):
         self,
         module: nn.Module,
         gang: Gang,
-        styled: Sequence[Styled],
-        group: DeviceMesh,
+        group: TensorGroup,
         *,
         data: DeviceMesh | None = None,
-        scalars: WholeScalars | None = None,
+        sharding: Sharding | None = None,
     ) -> None:
-        super().__init__(module, gang, scalars, data)
+        super().__init__(module, gang, sharding)
         self.data_rank = 0 if data is None else data.get_local_rank()
         self.data_size = 1 if data is None else data.size()
-        self._device = gang.device
-        self._styled = styled
         self._group = group
-        self._forward_checked = self._gradients_checked = False
 
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
-        if not self._forward_checked:
+        if self._group.forward_unchecked:
             args, kwargs = objective.inputs(_one_sample(batch))
-            check_forward(self.module, self._styled, args, kwargs, self._device)
-            self._forward_checked = True
+            self._group.check_forward(lambda: self.module(*args, **kwargs))
         loss = super().forward_backward(batch, objective, share)
-        if not self._gradients_checked:
-            check_gradients(self.module, self._group)
-            self._gradients_checked = True
-        return loss if self._group.get_local_rank() == 0 else None
+        self._group.check_gradients()
+        return loss if self._group.is_first else None
 
 
 def _split(
-    module: nn.Module, technique: Technique, knobs: Knobs, mesh: DeviceMesh, gang: Gang
-) -> list[Styled]:
+    module: nn.Module,
+    technique: Technique,
+    knobs: Knobs,
+    mesh: DeviceMesh,
+    gang: Gang,
+    *,
+    with_fsdp: bool,
+) -> TensorGroup:
     attention.set_back_end(module, knobs)
     plan = TensorPlan(module, technique.hints)
     if (reason := plan.indivisible(mesh.size())) is not None:
         raise NotApplicable(reason)
-    styled = split_over(module, plan.splits(mesh.size()), mesh, gang.device)
+    splits = plan.splits(mesh.size())
+    units = repeated_layers(module)
+    group = TensorGroup(module, splits, mesh, gang.device, units=units, are_gathered=with_fsdp)
     if knobs.get(ACTIVATION_CHECKPOINTING, False):
         recompute.checkpoint_layers(module, gang.device)
-    return styled
+    return group
 
 
 def _recomputing(module: nn.Module, knob_sets: Sequence[Knobs]) -> Sequence[Sequence[Knobs]]:
@@ -183,15 +179,9 @@ def _one_sample(batch: Any) -> Any:
 
 def _least_bytes(module: nn.Module, setting: Setting, *, size: int) -> int:
     """Parameters, gradients and optimizer state that one of `size` devices holds."""
-    plan = TensorPlan(module, setting.hints)
-    styled = {id(split.module): split for split in plan.splits(size) if split.style is not None}
-    held: dict[int, float] = {}
-    for part in module.modules():
-        split = styled.get(id(part))
-        for name, parameter in part.named_parameters(recurse=False):
-            # A bias goes with the outputs, which are the weight's first dimension. What a style
-            # of the task's own splits only that style knows: a bound takes it for all.
-            is_split = split is not None and (name == "weight" or split.dimension != 1)
-            copies = 2.0 + setting.optimizer_state_ratio if parameter.requires_grad else 1.0
-            held[id(parameter)] = parameter.nbytes * copies / (size if is_split else 1)
-    return int(sum(held.values()))
+    parts = TensorPlan(module, setting.hints).num_parts(module, size)
+    held = 0.0
+    for parameter in module.parameters():
+        copies = 2.0 + setting.optimizer_state_ratio if parameter.requires_grad else 1.0
+        held += parameter.nbytes * copies / parts[id(parameter)]
+    return int(held)

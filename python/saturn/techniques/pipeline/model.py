@@ -1,0 +1,199 @@
+"""A pipeline in training: one stage of it, which may be split once more over devices.
+
+Micro-batches weigh in the loss by what the task says they count, so they needn't be equal. Where
+several pipelines share a batch (`Sharding`), each cuts its own slice, into as many as it likes; the
+ranks of a stage meet when they gather it, before the first micro-batch, and when its gradients are
+reduced, in the last backward of the step.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.utils import _pytree as pytree
+
+from saturn.data import nested, seeds
+from saturn.rank.exceptions import TaskError
+from saturn.techniques.interface import NotApplicable, Objective, ParallelModel
+from saturn.techniques.pipeline.line import Line
+from saturn.techniques.pipeline.rehearsal import Shapes
+from saturn.techniques.pipeline.shared_parameters import SharedParameters
+from saturn.techniques.pipeline.stage_forward import StageForward
+from saturn.techniques.pipeline.traffic import Traffic
+from saturn.techniques.sharding import Sharding
+from saturn.techniques.tensor.group import TensorGroup
+
+#: Schedules that are kept, for the next batch of the same shapes.
+_MAX_SCHEDULES = 8
+#: Shapes of micro-batches that are remembered.
+_MAX_SHAPES = 256
+
+
+@dataclass(frozen=True)
+class Microbatches:
+    """How a slice goes through the stages."""
+
+    schedule: str
+    number: int
+
+
+@dataclass(frozen=True)
+class _Microbatch:
+    """One micro-batch, as every stage sees it."""
+
+    batch: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    weight: float
+    key: str  # equal for micro-batches of equal shapes
+
+
+class PipelinedModel(ParallelModel):
+    """One stage. The ranks of a pipeline work on the same slice."""
+
+    def __init__(
+        self,
+        stage: StageForward,
+        line: Line,
+        parameters: SharedParameters,
+        microbatches: Microbatches,
+        *,
+        data: DeviceMesh | None = None,
+        sharding: Sharding | None = None,
+        tensor: TensorGroup | None = None,
+    ) -> None:
+        """`data` has the ranks that hold this stage for other slices, for `sharding` to use."""
+        self.module = stage.module
+        self.data_rank = 0 if data is None else data.get_local_rank()
+        self.data_size = 1 if data is None else data.size()
+        self._stage, self._line, self._parameters = stage, line, parameters
+        self._microbatches = microbatches
+        self._sharding, self._tensor = sharding, tensor
+        self._shapes: dict[str, Shapes] = {}
+        self._schedules: OrderedDict[tuple[str, ...], Traffic] = OrderedDict()
+
+    def forward_backward(
+        self, batch: Any, objective: Objective, share: float
+    ) -> torch.Tensor | None:
+        if self._sharding is not None:
+            self._sharding.gather()
+        pieces = self._cut(batch, objective, share)
+        # Where nothing counts there is nothing to report; the step's other batches count.
+        loss = self._run(pieces, objective, share) if pieces else None
+        if self.is_last_of_step:
+            if self._sharding is not None:
+                self._sharding.release()
+                self._sharding.average_scalars()
+            self._parameters.sum_gradients()
+        if self._tensor is not None and pieces and self.is_last_of_step:
+            self._tensor.check_gradients()
+        return loss if self._tensor is None or self._tensor.is_first else None
+
+    def gradient_norm(self) -> torch.Tensor:
+        return self._parameters.gradient_norm()
+
+    def _run(
+        self, pieces: Sequence[_Microbatch], objective: Objective, share: float
+    ) -> torch.Tensor | None:
+        """Forward and backward; the mean loss on the last stage."""
+        device = self._line.device
+        # The same on every rank of a slice, because the step's seed is.
+        seed = int(torch.randint(2**62, ()))
+        total = sum(piece.weight for piece in pieces)
+        if len(self._shapes) > _MAX_SHAPES:
+            self._shapes.clear()
+        # Put back after it: which steps rehearse is no part of what the loss draws.
+        with seeds.RandomState.now(device).again():
+            for piece in pieces:
+                if piece.key not in self._shapes:
+                    found = self._stage.rehearse(piece.args, piece.kwargs, seed)
+                    self._shapes[piece.key] = found
+            if self._tensor is not None and self._tensor.forward_unchecked:
+                self._check_forward(self._tensor, pieces[0], seed)
+        shapes = [self._shapes[piece.key] for piece in pieces]
+        losses = [torch.zeros(())] * len(pieces)
+        # FSDP2 averages the gradients of slices, which are to be summed.
+        factor = share * self.data_size / total
+
+        def run(number: int, received: Sequence[torch.Tensor]) -> Any:
+            piece, own_seed = pieces[number], seeds.derive(seed, number)
+            ended = self._stage.run(piece.args, piece.kwargs, shapes[number], received, own_seed)
+            if not self._stage.is_last:
+                return ended
+            loss = self._stage.loss(objective.loss(ended, piece.batch))
+            losses[number] = loss.detach() * (piece.weight / total)
+            return loss * (factor * piece.weight)
+
+        self._traffic(pieces, shapes).step(run, shapes)
+        # Stages have drawn different numbers; what comes next in this step draws alike.
+        seeds.seed_batch(seeds.derive(seed, "after"), device)
+        return torch.stack(losses).sum() if self._stage.is_last else None
+
+    def _check_forward(self, tensor: TensorGroup, piece: _Microbatch, seed: int) -> None:
+        """See that each stage computes what it does unsplit, which goes on to the next."""
+        shapes, received = self._shapes[piece.key], list[torch.Tensor]()
+        for number in range(self._line.num_stages):
+            sent = None
+            if number == self._line.stage:
+                run = partial(self._stage.run, piece.args, piece.kwargs, shapes, received, seed)
+                sent = tensor.check_forward(run)
+                sent = None if self._stage.is_last else [each.cpu() for each in sent]
+            passed = self._line.collect(sent)[number]
+            if number + 1 == self._line.stage:
+                received = [each.to(self._line.device) for each in passed]
+
+    def _cut(self, batch: Any, objective: Objective, share: float) -> list[_Microbatch]:
+        """The micro-batches; as many as there are samples where that is fewer."""
+        size = nested.num_samples(batch) or 0
+        number = max(1, min(self._microbatches.number, size))
+        pieces = []
+        for index in range(number):
+            try:
+                part = nested.take(batch, size * index // number, size * (index + 1) // number)
+            except TaskError as error:
+                raise NotApplicable(f"batches can't be cut into micro-batches: {error}") from None
+            weight = objective.weight(part) if number > 1 and share else float(share > 0)
+            if weight:  # what counts nothing may have no mean
+                pieces.append(_microbatch(part, objective, weight))
+        if not pieces and self._sharding is not None:
+            # Nothing counts here, but ranks of other slices wait for this one's gradients.
+            pieces.append(_microbatch(batch, objective, 1.0))
+        return pieces
+
+    def _traffic(self, pieces: Sequence[_Microbatch], shapes: Sequence[Shapes]) -> Traffic:
+        # The key is the same on all ranks of a slice, so all make a new schedule together.
+        key = tuple(piece.key for piece in pieces)
+        if key not in self._schedules:
+            if len(self._schedules) >= _MAX_SCHEDULES:
+                self._schedules.popitem(last=False)
+            self._schedules[key] = Traffic(
+                self._line, self._microbatches.schedule, shapes, self._before_backward
+            )
+        self._schedules.move_to_end(key)
+        return self._schedules[key]
+
+    def _before_backward(self, is_last: bool) -> None:
+        if self._sharding is not None:
+            self._sharding.before_backward(is_last=is_last and self.is_last_of_step)
+
+
+def _microbatch(part: Any, objective: Objective, weight: float) -> _Microbatch:
+    args, kwargs = objective.inputs(part)
+    return _Microbatch(part, args, kwargs, weight, _key(args, kwargs))
+
+
+def _key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Text that is equal for inputs of equal shapes."""
+    leaves, structure = pytree.tree_flatten((args, kwargs))
+    # Of tensors and arrays the shapes; plain values may decide what the model does.
+    parts = [
+        f"{tuple(leaf.shape)} {leaf.dtype}" if hasattr(leaf, "shape") else repr(leaf)
+        for leaf in leaves
+    ]
+    return f"{structure} {parts}"

@@ -1,0 +1,82 @@
+"""FSDP2 over the units of a model: what `fsdp` and the techniques that hold it in them share.
+
+A unit is gathered and freed as one: each repeated layer is one, and what is left forms the root's.
+Parameters without a dimension, which torch refuses to split, stay whole on every rank (see
+`WholeScalars`).
+
+A step may have several backwards, of a pipeline's micro-batches: between `gather` and `release`
+all units stay whole, their gradients add up unsplit, and only the last backward reduces them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from saturn.techniques.model.local_copies import WholeScalars
+
+
+class Sharding:
+    """A root module and its units, split over the ranks of `data`."""
+
+    def __init__(
+        self,
+        root: nn.Module,
+        units: Sequence[nn.Module],
+        data: DeviceMesh,
+        scalars: WholeScalars,
+        options_of_root: Mapping[str, Any] | None = None,
+        *,
+        reshard_after_forward: bool = True,
+        **options: Any,
+    ) -> None:
+        """Arguments:
+
+        scalars: those of `root`.
+        options: for `fully_shard`; `options_of_root` come on top for the root.
+        """
+        options |= {"mesh": data}
+        # Units first: each moves to the device already split, so the whole model never has to fit
+        # there at once.
+        for unit in units:
+            fully_shard(
+                unit,
+                reshard_after_forward=reshard_after_forward,
+                ignored_params=scalars.ignored,
+                **options,
+            )
+        # A unit may wrap a module that the root reaches by another way.
+        split = {parameter for unit in units for parameter in unit.parameters()}
+        # torch keeps the root gathered between forward and backward: its backward comes first.
+        options |= options_of_root or {}
+        fully_shard(root, ignored_params=scalars.ignored | split, **options)
+        self._root = root
+        self._modules = [module for module in (root, *units) if isinstance(module, FSDPModule)]
+        self._scalars, self._data = scalars, data
+
+    def gather(self) -> None:
+        """Gather all units, in an order that is the same on all ranks, until `release`."""
+        for module in self._modules:
+            module.unshard(async_op=True)
+
+    def before_backward(self, *, is_last: bool) -> None:
+        """Say whether the backward that comes is the last before the optimizer's step."""
+        assert isinstance(self._root, FSDPModule)
+        self._root.set_is_last_backward(is_last)
+        self._root.set_requires_gradient_sync(is_last)
+        self._root.set_reshard_after_backward(is_last)
+
+    def release(self) -> None:
+        """Split what is still gathered: units that no backward has come to."""
+        for module in self._modules:
+            module.reshard()
+
+    def average_scalars(self) -> None:
+        """Average the gradients of parameters without a dimension, as FSDP2 does all others'."""
+        self._scalars.average_gradients(self._data)

@@ -1,0 +1,64 @@
+"""A model, or a stage of one, as one rank of a tensor group holds it, with the checks that are due.
+
+What was split is trusted once a forward, and then the first gradients, have been compared (see
+`check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from saturn.techniques.tensor.check import check_forward, check_gradients
+from saturn.techniques.tensor.layout import split_over
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from saturn.techniques.tensor.plan import ModuleSplit
+
+
+class TensorGroup:
+    """`module` split over the ranks of `mesh`; every rank of it makes one, and calls the same."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        splits: Sequence[ModuleSplit],
+        mesh: DeviceMesh,
+        device: torch.device,
+        *,
+        units: Sequence[nn.Module],
+        are_gathered: bool,
+    ) -> None:
+        """Split `module`, and move it to `device`; see `split_over`."""
+        self._module, self._mesh, self._device = module, mesh, device
+        self._styled = split_over(
+            module, splits, mesh, device, units=units, are_gathered=are_gathered
+        )
+        #: Whether the split model's outputs, and its gradients, are still to be compared.
+        self.forward_unchecked = self.gradients_unchecked = True
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank speaks for the group."""
+        return self._mesh.get_local_rank() == 0
+
+    @property
+    def hooks(self) -> frozenset[int]:
+        """The ids of the hooks that splitting has put on modules."""
+        return frozenset[int]().union(*(each.hooks for each in self._styled))
+
+    def check_forward(self, run: Callable[[], Any]) -> Any:
+        """Compare what `run` gives with what it gives unsplit, which is returned."""
+        outputs = check_forward(self._module, self._styled, run, self._device)
+        self.forward_unchecked = False
+        return outputs
+
+    def check_gradients(self) -> None:
+        """Compare the first gradients, after a backward; later ones are taken as they are."""
+        if self.gradients_unchecked:
+            check_gradients(self._module, self._mesh)
+            self.gradients_unchecked = False

@@ -1,0 +1,76 @@
+"""Pipelines whose stages are split over tensor groups, by FSDP2, or both: as in plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import model_kinds
+import pytest
+import reference
+import torch
+from harness import Runtime, Warm
+from random_chains import weights
+from saturn.definition import TaskDefinition
+
+TOLERANCE = 1e-5
+Move = tuple[str, int, int, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    lock = tmp_path_factory.mktemp("warm") / "workers.lock"
+    parent = Warm(lock, preload="transformers:LlamaForCausalLM")
+    yield parent
+    parent.close()
+
+
+def chain(run: Runtime, task: TaskDefinition, moves: list[Move]) -> dict[int, float]:
+    run.write_task(task)
+    for technique, ranks, steps, knobs in moves:
+        result = run.run(task.name, technique, ranks=ranks, steps=steps, knobs=knobs)
+        assert result.codes == [0] * ranks, result.logs
+    return run.losses(task.name)
+
+
+#: A Llama whose embeddings are one, deep and wide enough for eight devices.
+TIED = partial(model_kinds.llama, num_hidden_layers=4, tie_word_embeddings=True)
+FSDP = {"stages": 2, "microbatches": 3}
+TENSOR = {"tensor": 2, "microbatches": 3}
+BOTH = {"stages": 2, "tensor": 2, "microbatches": 2}
+EVERY_WAY: list[Move] = [
+    ("ddp", 1, 1, {}),
+    ("pipeline+fsdp", 4, 3, FSDP),
+    ("pipeline+tensor", 4, 5, TENSOR),
+    ("tensor+fsdp", 4, 6, {"tensor": 2}),
+    ("pipeline+tensor+fsdp", 8, 8, BOTH),
+    ("ddp", 2, 9, {}),
+]
+
+
+def check(run: Runtime, task: TaskDefinition, moves: list[Move]) -> None:
+    """Losses and final weights are those of one process, never interrupted."""
+    expected, model = reference.train(task, moves[-1][2], loss_of=model_kinds.loss_of(task))
+    assert reference.largest_difference(chain(run, task, moves), expected) < TOLERANCE
+    _, state = weights(run.task_dir(task.name) / "checkpoints", task.get_model())
+    for name, tensor in model.state_dict().items():
+        assert (state[name] - tensor).abs().max() < TOLERANCE, name
+
+
+#: Gradients that are nothing but rounding must not come out as large as any other.
+ADAM = partial(torch.optim.AdamW, eps=1e-3)
+
+
+def test_a_chain_through_every_shape_trains_as_plain_torch_does(run: Runtime) -> None:
+    pytest.importorskip("transformers")
+    task = model_kinds.task_of(
+        "llama",
+        get_model=TIED,
+        batch_size=7,
+        optimizer_cls=ADAM,
+        gradient_accumulation_steps=2,
+        batch_count=18,
+        max_grad_norm=0.5,
+    )
+    check(run, task, EVERY_WAY)
