@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,7 +24,8 @@ from torch.distributed.tensor.parallel import parallelize_module
 
 from saturn.techniques.model.layers import repeated_layers
 from saturn.techniques.model.local_copies import LocalCopies, owners, replicated
-from saturn.techniques.tensor.plan import ModuleSplit
+from saturn.techniques.tensor.derived import OwnSizes
+from saturn.techniques.tensor.plan import TensorPlan
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,23 @@ class Styled:
     hooks: frozenset[int]  # the ids of the hooks that the style put on it
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How a module has been split, over so many ranks."""
+
+    styled: Sequence[Styled]
+    own_sizes: Sequence[OwnSizes]
+    size: int
+
+
 def split_over(
-    module: nn.Module, splits: Sequence[ModuleSplit], mesh: DeviceMesh, device: torch.device
-) -> list[Styled]:
+    module: nn.Module, plan: TensorPlan, mesh: DeviceMesh, device: torch.device
+) -> Layout:
     """Split `module`, which every rank built alike, over `mesh`, and move it to `device`.
 
-    Only one parameter at a time is whole there. Returns the modules that have a style now.
+    Only one parameter at a time is whole there.
     """
+    splits = plan.splits(mesh.size())
     holders_of_each = owners(module)
     styled = []
     for split in splits:
@@ -49,6 +61,7 @@ def split_over(
             before = _hooks(split.module)
             # Every rank has the same values, so each cuts out its own.
             parallelize_module(split.module, mesh, split.style, src_data_rank=None)
+            split.module.register_forward_hook(_own_output)
             styled.append(Styled(split.name, split.module, _hooks(split.module) - before))
     for holders in holders_of_each:
         first, name = holders[0]
@@ -79,7 +92,31 @@ def split_over(
             skipped=skipped,  # the hooks of their styles want DTensors
             change_gradient=lambda part: sum_over_group if part in summed else None,
         ).attach(unit)
-    return styled
+    for sizes in plan.own_sizes:
+        sizes.divide(mesh.size())
+    return Layout(styled, plan.own_sizes, mesh.size())
+
+
+class _Own(torch.autograd.Function):
+    """The values of a tensor that nobody else looks at, as one that is no view of it."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        return values.data
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+def _own_output(_: nn.Module, __: Any, output: Any) -> Any:
+    """What a split module gives, so that it may be changed in place, as Falcon does.
+
+    It is the local tensor of a `DTensor`, and torch lets nobody change such a view.
+    """
+    if isinstance(output, Tensor) and not isinstance(output, DTensor) and output._is_view():
+        return _Own.apply(output)
+    return output
 
 
 def _hooks(module: nn.Module) -> frozenset[int]:

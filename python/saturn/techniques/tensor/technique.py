@@ -33,9 +33,9 @@ from saturn.techniques.model import attention, recompute
 from saturn.techniques.model.layers import repeated_layers
 from saturn.techniques.model.local_copies import WholeScalars
 from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
-from saturn.techniques.tensor.check import check_forward, check_gradients
-from saturn.techniques.tensor.layout import Styled, split_over
-from saturn.techniques.tensor.plan import TensorPlan
+from saturn.techniques.tensor.check import check_forward, check_gradients, is_about_the_plan
+from saturn.techniques.tensor.layout import Layout, split_over
+from saturn.techniques.tensor.plan import ONLY, TensorPlan
 
 if TYPE_CHECKING:
     from saturn.rank.gang import Gang
@@ -43,7 +43,37 @@ if TYPE_CHECKING:
 TENSOR = "tensor"
 
 
-class TensorParallel(Technique):
+class _BySplitting(Technique):
+    """What both techniques do with a model's plan."""
+
+    #: The plan that the model was last split by.
+    _plan: TensorPlan | None = None
+
+    def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
+        if recompute.reason_against(module) is not None:
+            return []
+        sets = self.knob_sets(module, setting)
+        return [[{**knobs, ACTIVATION_CHECKPOINTING: True} for knobs in sets]]
+
+    def retry_knobs(self, knobs: Knobs, error: str) -> Knobs | None:
+        # What a plan that was derived makes of attention may be wrong, and right for the MLPs.
+        if self._plan is None or not is_about_the_plan(error):
+            return None
+        part = self._plan.other_part(knobs.get(ONLY))
+        return None if part is None else {**knobs, ONLY: part}
+
+    def _split(self, module: nn.Module, knobs: Knobs, mesh: DeviceMesh, gang: Gang) -> Layout:
+        attention.set_back_end(module, knobs)
+        self._plan = plan = TensorPlan(module, self.hints, knobs.get(ONLY))
+        if (reason := plan.indivisible(mesh.size())) is not None:
+            raise NotApplicable(reason)
+        layout = split_over(module, plan, mesh, gang.device)
+        if knobs.get(ACTIVATION_CHECKPOINTING, False):
+            recompute.checkpoint_layers(module, gang.device)
+        return layout
+
+
+class TensorParallel(_BySplitting):
     """All devices are one tensor group."""
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
@@ -61,19 +91,16 @@ class TensorParallel(Technique):
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         return attention.with_back_ends([{}], module, setting)
 
-    def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
-        return _recomputing(module, self.knob_sets(module, setting))
-
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
-        return _least_bytes(module, setting, size=setting.gpus)
+        return _least_bytes(module, setting, knobs, size=setting.gpus)
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         mesh = gang.mesh((gang.world_size,), names=("tensor",))
-        styled = _split(module, self, knobs, mesh, gang)
-        return TensorParallelModel(module, gang, styled, mesh)
+        layout = self._split(module, knobs, mesh, gang)
+        return TensorParallelModel(module, gang, layout, mesh)
 
 
-class TensorFsdp(Technique):
+class TensorFsdp(_BySplitting):
     """Tensor groups, and FSDP2 over them."""
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
@@ -96,12 +123,9 @@ class TensorFsdp(Technique):
         sets = [{TENSOR: size} for size in sizes if plan.indivisible(size) is None]
         return attention.with_back_ends(sets, module, setting)
 
-    def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
-        return _recomputing(module, self.knob_sets(module, setting))
-
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
         size = int(knobs[TENSOR])
-        return _least_bytes(module, setting, size=size) // (setting.gpus // size)
+        return _least_bytes(module, setting, knobs, size=size) // (setting.gpus // size)
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         size = knobs[TENSOR]
@@ -109,12 +133,12 @@ class TensorFsdp(Technique):
         mesh = gang.mesh((gang.world_size // size, size), names=("data", "tensor"))
         layers = repeated_layers(module)
         scalars = WholeScalars(module, mesh, gang.device, units=layers)
-        styled = _split(module, self, knobs, mesh["tensor"], gang)
+        layout = self._split(module, knobs, mesh["tensor"], gang)
         for layer in layers:
             fully_shard(layer, mesh=mesh["data"], ignored_params=scalars.ignored)
         fully_shard(module, mesh=mesh["data"], ignored_params=scalars.ignored)
         return TensorParallelModel(
-            module, gang, styled, mesh["tensor"], data=mesh["data"], scalars=scalars
+            module, gang, layout, mesh["tensor"], data=mesh["data"], scalars=scalars
         )
 
 
@@ -125,7 +149,7 @@ class TensorParallelModel(ShardedModel):
         self,
         module: nn.Module,
         gang: Gang,
-        styled: Sequence[Styled],
+        layout: Layout,
         group: DeviceMesh,
         *,
         data: DeviceMesh | None = None,
@@ -135,39 +159,20 @@ class TensorParallelModel(ShardedModel):
         self.data_rank = 0 if data is None else data.get_local_rank()
         self.data_size = 1 if data is None else data.size()
         self._device = gang.device
-        self._styled = styled
+        self._layout = layout
         self._group = group
         self._forward_checked = self._gradients_checked = False
 
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
         if not self._forward_checked:
             args, kwargs = objective.inputs(_one_sample(batch))
-            check_forward(self.module, self._styled, args, kwargs, self._device)
+            check_forward(self.module, self._layout, args, kwargs, self._device)
             self._forward_checked = True
         loss = super().forward_backward(batch, objective, share)
         if not self._gradients_checked:
             check_gradients(self.module, self._group)
             self._gradients_checked = True
         return loss if self._group.get_local_rank() == 0 else None
-
-
-def _split(
-    module: nn.Module, technique: Technique, knobs: Knobs, mesh: DeviceMesh, gang: Gang
-) -> list[Styled]:
-    attention.set_back_end(module, knobs)
-    plan = TensorPlan(module, technique.hints)
-    if (reason := plan.indivisible(mesh.size())) is not None:
-        raise NotApplicable(reason)
-    styled = split_over(module, plan.splits(mesh.size()), mesh, gang.device)
-    if knobs.get(ACTIVATION_CHECKPOINTING, False):
-        recompute.checkpoint_layers(module, gang.device)
-    return styled
-
-
-def _recomputing(module: nn.Module, knob_sets: Sequence[Knobs]) -> Sequence[Sequence[Knobs]]:
-    if recompute.reason_against(module) is not None:
-        return []
-    return [[{**knobs, ACTIVATION_CHECKPOINTING: True} for knobs in knob_sets]]
 
 
 def _group_sizes(gpus: int) -> list[int]:
@@ -181,17 +186,16 @@ def _one_sample(batch: Any) -> Any:
         return batch  # it can't be cut, and needn't be where there is one group
 
 
-def _least_bytes(module: nn.Module, setting: Setting, *, size: int) -> int:
+def _least_bytes(module: nn.Module, setting: Setting, knobs: Knobs, *, size: int) -> int:
     """Parameters, gradients and optimizer state that one of `size` devices holds."""
-    plan = TensorPlan(module, setting.hints)
+    plan = TensorPlan(module, setting.hints, knobs.get(ONLY))
     styled = {id(split.module): split for split in plan.splits(size) if split.style is not None}
     held: dict[int, float] = {}
     for part in module.modules():
         split = styled.get(id(part))
         for name, parameter in part.named_parameters(recurse=False):
-            # A bias goes with the outputs, which are the weight's first dimension. What a style
-            # of the task's own splits only that style knows: a bound takes it for all.
-            is_split = split is not None and (name == "weight" or split.dimension != 1)
+            # What a style of the task's own splits only that style knows: a bound takes it for all.
+            is_split = split is not None and (name == "weight" or split.splits_bias)
             copies = 2.0 + setting.optimizer_state_ratio if parameter.requires_grad else 1.0
             held[id(parameter)] = parameter.nbytes * copies / (size if is_split else 1)
     return int(sum(held.values()))
