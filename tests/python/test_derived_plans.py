@@ -13,7 +13,7 @@ import torch
 import zoo_models
 from harness import Runtime, Warm
 from saturn.definition import TaskDefinition
-from saturn.techniques import Setting
+from saturn.techniques import NotApplicable, Setting
 from saturn.techniques.tensor import TensorFsdp, TensorParallel
 from saturn.techniques.tensor.plan import TensorPlan
 from tensor_models import Attentive
@@ -182,6 +182,13 @@ def test_heads_and_not_only_features_are_what_is_split() -> None:
     )
     # Interleaved by heads, which their names don't tell: attention stays whole.
     assert not any("attention" in name for name in styles("BLOOM"))
+
+
+def test_only_a_derived_plan_can_be_kept_to_a_part() -> None:
+    with pytest.raises(NotApplicable, match="the knob `only` is for models whose plan is derived"):
+        TensorPlan(ARCHITECTURES["Llama"].build(), {}, "mlp")
+    of_mlps = TensorPlan(ARCHITECTURES["GPT-2"].build(), {}, "mlp").splits(2)
+    assert of_mlps and all(".mlp." in split.name for split in of_mlps)
 
 
 def test_what_does_not_divide_says_which_sizes_do() -> None:

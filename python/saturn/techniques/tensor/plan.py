@@ -68,7 +68,10 @@ class TensorPlan:
         self.own_sizes: Sequence[OwnSizes] = ()
         hint = hints.get(HINT)
         entries = list(_from_model(module) if hint is None else _from_hint(module, hint))
-        if hint is None and not entries:
+        is_derived = hint is None and not entries
+        if only is not None and not is_derived:
+            raise NotApplicable(f"the knob `{ONLY}` is for models whose plan is derived")
+        if is_derived:
             derived = derive(module)
             self.parts = [part for part in derived.splits if only in (None, part)]
             self.own_sizes = derived.sizes if ATTENTION in self.parts else ()
