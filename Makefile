@@ -11,7 +11,7 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-short demo-fake-gpus test test-rust test-python test-nightly fuzz fuzz-readers bench \
+.PHONY: help setup demo demo-short demo-fake-gpus test test-rust test-python test-nightly zoo fuzz fuzz-readers bench \
   bench-solver bench-techniques bench-engine bench-profile bench-build lint format clean
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo 'make demo-fake-gpus  the short demo on eight GPUs that are none (docs/fake-gpu.md), three minutes'
 	@echo 'make test        all tests'
 	@echo 'make test-nightly  what takes hours: more kills, more seeds, other vector instructions, busy cores'
+	@echo 'make zoo         78 architectures under every technique, the losses compared, docs/zoo.md written: half an hour; ZOO="GPT-2,T5" for some'
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
 	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale, trials, builds: an hour'
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
@@ -62,9 +63,15 @@ test-nightly: test
 	@SATURN_TEST_KILLS=100 $(bin)/python -m pytest tests/python/test_random_kills.py
 	@$(MAKE) demo-fake-gpus
 	@SATURN_TEST_INDUCTOR=1 $(bin)/python -m pytest tests/python/test_compile.py
+	@$(MAKE) zoo
 	@SATURN_GPU_CHAIN_SEEDS=100 $(bin)/python -m pytest tests/python/test_gpu_training.py
 	@ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(bin)/python -m pytest
 	@$(bin)/python scripts/busy.py env ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=4 $(bin)/python -m pytest
+
+# Fails where any loss differs. Without ZOO, it writes docs/zoo.md.
+ZOO ?=
+zoo: setup
+	@$(bin)/python tests/python/zoo.py $(if $(ZOO),--only "$(ZOO)")
 
 # Overwrite the kept pages: commit them only from a machine that does nothing else.
 bench: bench-solver bench-techniques bench-engine bench-profile bench-build

@@ -13,7 +13,7 @@ import reference
 import tensor_models
 import torch
 from harness import Runtime, Warm
-from models import shuffled_loader
+from models import Mlp, shuffled_loader
 from saturn.definition import TaskDefinition
 from saturn.techniques import Setting
 from saturn.techniques.tensor import TensorFsdp, TensorParallel
@@ -283,12 +283,6 @@ def setting(gpus: int, **hints: Any) -> Setting:
     return Setting(gpus=gpus, device_kind="cpu", hints=hints or {"tensor_plan": PLAN})
 
 
-def tiny_gpt2() -> nn.Module:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    return GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=8, n_embd=8, n_layer=1, n_head=2))
-
-
 def tiny_mixtral() -> nn.Module:
     from transformers import MixtralConfig, MixtralForCausalLM
 
@@ -308,13 +302,9 @@ TIED_EMBEDDINGS = {name: PLAN[name] for name in ("embed", "head")}
             "one device leaves nothing to split: the same as ddp",
         ),
         (
-            *(TensorParallel, tiny_gpt2, 2, {}),
-            "GPT2LMHeadModel brings no plan, and its layers are Conv1D, which can't be split: only "
-            "nn.Linear and nn.Embedding can",
-        ),
-        (
-            *(TensorParallel, Attentive, 2, {}),
-            "Attentive brings no plan; the hint `tensor_plan` can give one, such as "
+            *(TensorParallel, Mlp, 2, {}),
+            "Mlp brings no plan, and has no attention or MLP whose layers have names that are "
+            "known; the hint `tensor_plan` can give a plan, such as "
             'hints={"tensor_plan": {"layers.*.up": "colwise", "layers.*.down": "rowwise"}}',
         ),
         (
@@ -346,8 +336,9 @@ TIED_EMBEDDINGS = {name: PLAN[name] for name in ("embed", "head")}
             *(TensorParallel, Attentive, 2, {"tensor_plan": {"layers.*.up": "columns"}}),
             "the hint `tensor_plan` says 'columns' of `layers.*.up`; it may say colwise, rowwise, "
             "colwise_gather_output, colwise_rep, rowwise_split_input, rowwise_rep, "
-            "embedding_rowwise, embedding_colwise, replicated_with_grad_allreduce, replicate, or "
-            "be a ParallelStyle of torch",
+            "colwise_halves, colwise_thirds, embedding_rowwise, embedding_colwise, "
+            "embedding_parts, replicated_with_grad_allreduce, replicate, or be a ParallelStyle of "
+            "torch",
         ),
         (
             *(TensorParallel, Attentive, 2, {"tensor_plan": {"layer.*.up": "colwise"}}),
@@ -355,13 +346,13 @@ TIED_EMBEDDINGS = {name: PLAN[name] for name in ("embed", "head")}
         ),
         (
             *(TensorParallel, Attentive, 2, {"tensor_plan": {"layers.*.norm": "colwise"}}),
-            "the plan splits `layers.0.norm`, which is a LayerNorm; only nn.Linear and "
-            "nn.Embedding can be split",
+            "the plan splits `layers.0.norm`, which is a LayerNorm; only nn.Linear, nn.Embedding "
+            "and the Conv1D of transformers can be split",
         ),
         (
             *(TensorParallel, Attentive, 2, {"tensor_plan": {"embed": "colwise"}}),
             "the plan says `colwise` of `embed`, which is an nn.Embedding; that can be "
-            "embedding_rowwise, embedding_colwise",
+            "embedding_rowwise, embedding_colwise, embedding_parts",
         ),
         (
             *(TensorParallel, Attentive, 2, {"tensor_plan": {"head": "colwise"}}),

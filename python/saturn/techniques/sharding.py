@@ -36,10 +36,9 @@ class Sharding:
         reshard_after_forward: bool = True,
         **options: Any,
     ) -> None:
-        """Arguments:
+        """`scalars` are those of `root`, `options` more for `fully_shard`.
 
-        scalars: those of `root`.
-        options: for `fully_shard`; `options_of_root` come on top for the root.
+        `options_of_root` come on top of these for the root.
         """
         options |= {"mesh": data}
         # Units first: each moves to the device already split, so the whole model never has to fit

@@ -106,8 +106,9 @@ def trial(
                     best = (knobs, outcome)
                     measurement.enough_s = _HOPELESS * outcome["step_s"]
                 continue
-            if outcome["outcome"] == "failed":
-                again = technique.retry_knobs(knobs, outcome["error"])
+            if outcome["outcome"] in ("failed", "not_applicable"):
+                error = outcome.get("error") or outcome["reason"]
+                again = technique.retry_knobs(knobs, error)
                 if again is not None:
                     pending.insert(0, again)  # whose outcome stands for both
                     continue

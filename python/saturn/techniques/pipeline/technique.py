@@ -32,8 +32,8 @@ from saturn.techniques.pipeline.stage_forward import NeededElsewhere, StageForwa
 from saturn.techniques.pipeline.stages import Split, keep_only, split, stage_bytes
 from saturn.techniques.pipeline.traffic import SCHEDULES
 from saturn.techniques.sharding import Sharding
-from saturn.techniques.tensor.group import TensorGroup
-from saturn.techniques.tensor.plan import ModuleSplit, TensorPlan
+from saturn.techniques.tensor.group import TensorGroup, retry_knobs
+from saturn.techniques.tensor.plan import ONLY, ModuleSplit, TensorPlan
 
 #: Knobs that say the mesh's shape; what they leave is for FSDP2.
 STAGES = "stages"
@@ -51,6 +51,9 @@ class Pipeline(Technique):
     has_data: ClassVar = False  # several pipelines, FSDP2 over them
     has_tensor: ClassVar = False  # each stage is a tensor group's
     too_few: ClassVar = "one device makes no pipeline"
+
+    #: The tensor plan that a stage was last split by.
+    _split_by: TensorPlan | None = None
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
         try:
@@ -74,7 +77,9 @@ class Pipeline(Technique):
         shape = self._shape(setting.gpus, knobs)
         parts = {}
         if self.has_tensor:
-            parts = TensorPlan(module, setting.hints).num_parts(module, shape.tensor)
+            parts = TensorPlan(module, setting.hints, knobs.get(ONLY)).num_parts(
+                module, shape.tensor
+            )
         of_stages = stage_bytes(
             module,
             _split(module, shape, knobs),
@@ -87,14 +92,16 @@ class Pipeline(Technique):
     def retry_knobs(self, knobs: Knobs, error: str) -> Knobs | None:
         held = knobs.get("everywhere", [])
         needed = [name for name in NeededElsewhere.names_in(error) if name not in held]
-        return {**knobs, "everywhere": [*held, *needed]} if needed else None
+        if needed:
+            return {**knobs, "everywhere": [*held, *needed]}
+        return retry_knobs(self._split_by, knobs, error)
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         schedule = knobs.get("schedule", "1f1b")
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule is `{schedule}`; it must be one of {list(SCHEDULES)}")
         shape = self._shape(gang.world_size, knobs)
-        plan = self._plan(module, shape)
+        self._split_by = plan = self._plan(module, shape, knobs)
         attention.set_back_end(module, knobs)
         dimensions = shape.dimensions
         mesh = gang.mesh(tuple(dimensions.values()), names=tuple(dimensions))
@@ -110,7 +117,7 @@ class Pipeline(Technique):
         if plan is not None:
             splits = _held(plan.splits(shape.tensor))
             tensor = TensorGroup(
-                *(stage.whole, splits, mesh[TENSOR], gang.device),
+                *(stage.whole, splits, plan.own_sizes, mesh[TENSOR], gang.device),
                 units=stage.units,
                 are_gathered=self.has_data,
             )
@@ -140,13 +147,13 @@ class Pipeline(Technique):
             tensor=tensor,
         )
 
-    def _plan(self, module: nn.Module, shape: Shape) -> TensorPlan | None:
+    def _plan(self, module: nn.Module, shape: Shape, knobs: Knobs) -> TensorPlan | None:
         """The model's tensor plan; raises `NotApplicable` where it can't be spread so."""
         _refuse_batch_norm(module)
         split(module, shape.stages)
         if not self.has_tensor:
             return None
-        plan = TensorPlan(module, self.hints)
+        plan = TensorPlan(module, self.hints, knobs.get(ONLY))
         if (reason := plan.indivisible(shape.tensor)) is not None:
             raise NotApplicable(reason)
         return plan

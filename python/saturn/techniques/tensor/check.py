@@ -26,8 +26,8 @@ from torch.distributed.tensor import DTensor
 
 from saturn.data import seeds
 from saturn.techniques.interface import NotApplicable
-from saturn.techniques.tensor.layout import Styled
-from saturn.techniques.tensor.plan import SUMMED
+from saturn.techniques.tensor.layout import Layout, Styled
+from saturn.techniques.tensor.styles import SUMMED
 
 #: Largest relative difference (2-norm) that reordered sums explain: in float32, and in less.
 _TOLERANCE, _COARSE_TOLERANCE = 1e-4, 0.1
@@ -35,6 +35,9 @@ _TOLERANCE, _COARSE_TOLERANCE = 1e-4, 0.1
 _GRADIENT_TOLERANCE = 1e-3
 #: Most elements of one output that are compared.
 _MOST_COMPARED = 4096
+#: What the reasons of this file have in common.
+_AS_SPLIT = "as the plan splits it"
+_APART = "is not the same on the devices that share the model"
 
 #: What came out of a module, or of the model: its shape, and some of its elements.
 _Output = tuple[str, torch.Size, Tensor]
@@ -42,7 +45,7 @@ _Output = tuple[str, torch.Size, Tensor]
 
 def check_forward(
     module: nn.Module,
-    styled: Sequence[Styled],
+    layout: Layout,
     run: Callable[[], Any],
     device: torch.device,
 ) -> Any:
@@ -52,25 +55,25 @@ def check_forward(
     Raises `NotApplicable`, with the first module whose output departs. Returns what the whole
     gives.
     """
-    with _at_rest(module), _whole(styled):
-        outputs, expected = _outputs(styled, run, device)
+    with _at_rest(module), _whole(layout):
+        outputs, expected = _outputs(layout.styled, run, device)
     with _at_rest(module):
         try:
-            _, found = _outputs(styled, run, device)
+            _, found = _outputs(layout.styled, run, device)
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
             raise NotApplicable(
-                f"as the plan splits it, the model can't run: {type(error).__name__}: {error}"
+                f"{_AS_SPLIT}, the model can't run: {type(error).__name__}: {error}"
             ) from error
     tolerance = _tolerance([value for _, _, value in expected])
     for one, other in itertools.zip_longest(expected, found):
         if one is None or other is None or one[0] != other[0]:
-            raise NotApplicable("as the plan splits it, the model calls other modules")
+            raise NotApplicable(f"{_AS_SPLIT}, the model calls other modules")
         name, shape, value = one
         if shape != other[1]:
             # Parts are what a split module gives to the next; the model must give the whole.
             if not name:
                 raise NotApplicable(
-                    f"as the plan splits it, the model's output has the shape {tuple(other[1])}; "
+                    f"{_AS_SPLIT}, the model's output has the shape {tuple(other[1])}; "
                     f"that of the whole model has {tuple(shape)}"
                 )
             continue
@@ -78,7 +81,7 @@ def check_forward(
         if difference > tolerance:
             what = f"`{name}` gives" if name else "the model gives"
             raise NotApplicable(
-                f"as the plan splits it, {what} another result than when it is whole (relative "
+                f"{_AS_SPLIT}, {what} another result than when it is whole (relative "
                 f"difference {difference:.1g}); does a module before it depend on the size of "
                 "what it gets, such as attention that takes the size of a head from it?"
             )
@@ -105,10 +108,14 @@ def check_gradients(module: nn.Module, mesh: DeviceMesh) -> None:
     apart = most - least > _GRADIENT_TOLERANCE * most
     if bool(apart.any()):
         raise NotApplicable(
-            f"the gradient of `{names[int(apart.nonzero()[0])]}` is not the same on the devices "
-            "that share the model: where a module gets only a part of the values, the plan must "
-            f"call it `{SUMMED}`"
+            f"the gradient of `{names[int(apart.nonzero()[0])]}` {_APART}: where a module gets "
+            f"only a part of the values, the plan must call it `{SUMMED}`"
         )
+
+
+def is_about_the_plan(reason: str) -> bool:
+    """Whether a reason is one of this file's: another plan might do."""
+    return _AS_SPLIT in reason or _APART in reason
 
 
 @contextlib.contextmanager
@@ -125,10 +132,13 @@ def _at_rest(module: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _whole(styled: Sequence[Styled]) -> Iterator[None]:
+def _whole(layout: Layout) -> Iterator[None]:
     """Run each split module whole: its parameters are gathered before it, its style's hooks out."""
     with contextlib.ExitStack() as stack:
-        for each in styled:
+        for sizes in layout.own_sizes:
+            sizes.divide(1)
+            stack.callback(sizes.divide, layout.size)
+        for each in layout.styled:
             for hooks in (each.module._forward_pre_hooks, each.module._forward_hooks):
                 stack.callback(hooks.update, dict(hooks))  # in their old order
                 stack.callback(hooks.clear)

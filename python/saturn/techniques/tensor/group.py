@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from saturn.techniques.tensor.check import check_forward, check_gradients
+from saturn.techniques.tensor.check import check_forward, check_gradients, is_about_the_plan
 from saturn.techniques.tensor.layout import split_over
+from saturn.techniques.tensor.plan import ONLY
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
 
-    from saturn.techniques.tensor.plan import ModuleSplit
+    from saturn.techniques.interface import Knobs
+    from saturn.techniques.tensor.derived import OwnSizes
+    from saturn.techniques.tensor.plan import ModuleSplit, TensorPlan
 
 
 class TensorGroup:
@@ -27,6 +30,7 @@ class TensorGroup:
         self,
         module: nn.Module,
         splits: Sequence[ModuleSplit],
+        own_sizes: Sequence[OwnSizes],
         mesh: DeviceMesh,
         device: torch.device,
         *,
@@ -35,8 +39,8 @@ class TensorGroup:
     ) -> None:
         """Split `module`, and move it to `device`; see `split_over`."""
         self._module, self._mesh, self._device = module, mesh, device
-        self._styled = split_over(
-            module, splits, mesh, device, units=units, are_gathered=are_gathered
+        self._layout = split_over(
+            module, splits, own_sizes, mesh, device, units=units, are_gathered=are_gathered
         )
         #: Whether the split model's outputs, and its gradients, are still to be compared.
         self.forward_unchecked = self.gradients_unchecked = True
@@ -49,11 +53,11 @@ class TensorGroup:
     @property
     def hooks(self) -> frozenset[int]:
         """The ids of the hooks that splitting has put on modules."""
-        return frozenset[int]().union(*(each.hooks for each in self._styled))
+        return frozenset[int]().union(*(each.hooks for each in self._layout.styled))
 
     def check_forward(self, run: Callable[[], Any]) -> Any:
         """Compare what `run` gives with what it gives unsplit, which is returned."""
-        outputs = check_forward(self._module, self._styled, run, self._device)
+        outputs = check_forward(self._module, self._layout, run, self._device)
         self.forward_unchecked = False
         return outputs
 
@@ -62,3 +66,14 @@ class TensorGroup:
         if self.gradients_unchecked:
             check_gradients(self._module, self._mesh)
             self.gradients_unchecked = False
+
+
+def retry_knobs(plan: TensorPlan | None, knobs: Knobs, error: str) -> Knobs | None:
+    """Knobs that keep to a part of a derived `plan`, where `error` says that the plan is wrong.
+
+    What a plan that was derived makes of attention may be wrong, and right for the MLPs.
+    """
+    if plan is None or not is_about_the_plan(error):
+        return None
+    part = plan.other_part(knobs.get(ONLY))
+    return None if part is None else {**knobs, ONLY: part}

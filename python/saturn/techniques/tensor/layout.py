@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 
 from saturn.techniques.model.local_copies import LocalCopies, owners, replicated
+from saturn.techniques.tensor.derived import OwnSizes
 from saturn.techniques.tensor.plan import ModuleSplit
 
 
@@ -34,21 +36,30 @@ class Styled:
     hooks: frozenset[int]  # the ids of the hooks that the style put on it
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How a module has been split, over so many ranks."""
+
+    styled: Sequence[Styled]
+    own_sizes: Sequence[OwnSizes]
+    size: int
+
+
 def split_over(
     module: nn.Module,
     splits: Sequence[ModuleSplit],
+    own_sizes: Sequence[OwnSizes],
     mesh: DeviceMesh,
     device: torch.device,
     *,
     units: Sequence[nn.Module],
     are_gathered: bool = False,
-) -> list[Styled]:
+) -> Layout:
     """Split `module`, which every rank built alike, over `mesh`, and move it to `device`.
 
     Only one parameter at a time is whole there. `units` are whatever of `module` may run by itself:
     its layers, where one runs again in the backward and the model's own forward is over; and where
-    `are_gathered`, each for itself, because FSDP2 has split them too. Returns the modules that have
-    a style now.
+    `are_gathered`, each for itself, because FSDP2 has split them too.
     """
     holders_of_each = owners(module)
     styled = []
@@ -57,6 +68,7 @@ def split_over(
             before = _hooks(split.module)
             # Every rank has the same values, so each cuts out its own.
             parallelize_module(split.module, mesh, split.style, src_data_rank=None)
+            split.module.register_forward_hook(_own_output)
             styled.append(Styled(split.name, split.module, _hooks(split.module) - before))
     for holders in holders_of_each:
         first, name = holders[0]
@@ -90,7 +102,31 @@ def split_over(
             skipped=skipped | inside if unit is module else skipped,
             change_gradient=lambda part: sum_over_group if part in summed else None,
         ).attach(unit)
-    return styled
+    for sizes in own_sizes:
+        sizes.divide(mesh.size())
+    return Layout(styled, own_sizes, mesh.size())
+
+
+class _Own(torch.autograd.Function):
+    """The values of a tensor that nobody else looks at, as one that is no view of it."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        return values.data
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+def _own_output(_: nn.Module, __: Any, output: Any) -> Any:
+    """What a split module gives, so that it may be changed in place, as Falcon does.
+
+    It is the local tensor of a `DTensor`, and torch lets nobody change such a view.
+    """
+    if isinstance(output, Tensor) and not isinstance(output, DTensor) and output._is_view():
+        return _Own.apply(output)
+    return output
 
 
 def _hooks(module: nn.Module) -> frozenset[int]:

@@ -1,8 +1,9 @@
 """Which modules of a model are split over the ranks of a tensor group, and how: its plan.
 
 A plan maps patterns of module names to styles. It comes from the task's hint `tensor_plan`, or from
-the model, where transformers gives it one. Patterns are matched name by name between the dots:
-`layers.*.up` means `layers.0.up`, `layers.1.up` and so on.
+the model, where transformers gives it one; for other models it is derived (see `derived`). Patterns
+are matched name by name between the dots: `layers.*.up` means `layers.0.up`, `layers.1.up` and so
+on.
 
 This file reads plans and says what is wrong with them. It changes no module and needs no process
 group.
@@ -12,56 +13,22 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from torch import nn
-from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
 from saturn.techniques.interface import NotApplicable
+from saturn.techniques.tensor.derived import ATTENTION, MLP, Derived, OwnSizes, derive
+from saturn.techniques.tensor.styles import KNOWN, SUMMED, WHOLE, style_of
 
 #: The hint with a task's own plan.
 HINT = "tensor_plan"
-#: Styles of modules that stay whole. `SUMMED` stand between split ones and see only this rank's
-#: part of the values, such as the norm of each attention head: their gradients must be summed.
-WHOLE, SUMMED = "replicate", "replicated_with_grad_allreduce"
-
-
-@dataclass(frozen=True)
-class _Style:
-    make: Callable[[], ParallelStyle]
-    dimension: int  # of the weight, which is split along it
-    #: Takes and gives whole values, so it can be left out without the rest of the plan noticing.
-    alone: bool
-
-
-_COLUMNS = _Style(ColwiseParallel, 0, alone=False)
-_ROWS = _Style(RowwiseParallel, 1, alone=False)
-_COLUMNS_ALONE = _Style(lambda: ColwiseParallel(output_layouts=Replicate()), 0, alone=True)
-_ROWS_ALONE = _Style(lambda: RowwiseParallel(input_layouts=Replicate()), 1, alone=True)
-# An embedding's weight lies the other way round: (inputs, outputs).
-_VECTORS = _Style(lambda: RowwiseParallel(input_layouts=Replicate()), 0, alone=True)
-_VECTOR_PARTS = _Style(lambda: ColwiseParallel(output_layouts=Replicate()), 1, alone=True)
-
-#: What a plan may say of each kind of module; the names are those of transformers.
-_STYLES: Mapping[type[nn.Module], Mapping[str, _Style]] = {
-    nn.Linear: {
-        "colwise": _COLUMNS,
-        "rowwise": _ROWS,
-        "colwise_gather_output": _COLUMNS_ALONE,
-        "colwise_rep": _COLUMNS_ALONE,
-        "rowwise_split_input": _ROWS_ALONE,
-        "rowwise_rep": _ROWS_ALONE,
-    },
-    nn.Embedding: {
-        "embedding_rowwise": _VECTORS,
-        "embedding_colwise": _VECTOR_PARTS,
-    },
-}
-_KNOWN = (*_STYLES[nn.Linear], *_STYLES[nn.Embedding], SUMMED, WHOLE)
+#: The knob that keeps a derived plan to one part of the model, as `derived` names them.
+ONLY = "only"
 
 
 @dataclass(frozen=True)
@@ -74,6 +41,8 @@ class ModuleSplit:
     style: ParallelStyle | None
     #: Which dimension of its weight is split; None where none is, or only the style knows.
     dimension: int | None = None
+    #: Whether a bias is split with it.
+    splits_bias: bool = True
     #: Whether it may be left whole, whatever the rest of the plan says.
     alone: bool = False
     #: Whether it stays whole and its gradients are summed over the ranks.
@@ -86,18 +55,37 @@ class ModuleSplit:
 class TensorPlan:
     """The plan of one model, its patterns resolved."""
 
-    def __init__(self, module: nn.Module, hints: Mapping[str, Any]) -> None:
-        """Raises `NotApplicable` where there is no plan, or one that can't be carried out."""
+    def __init__(
+        self, module: nn.Module, hints: Mapping[str, Any], only: str | None = None
+    ) -> None:
+        """Raises `NotApplicable` where there is no plan, or one that can't be carried out.
+
+        `only` keeps a derived plan to one of its parts.
+        """
+        #: Of a derived plan, the parts that it splits.
+        self.parts: Sequence[str] = ()
+        #: What modules say of their own size, which is another where they are split.
+        self.own_sizes: Sequence[OwnSizes] = ()
         hint = hints.get(HINT)
-        entries = _from_model(module) if hint is None else _from_hint(module, hint)
-        splits = [
-            _resolve(module, *each)
-            for name, part, style in entries
-            for each in _within_adapter(name, part, style)
-        ]
+        entries = list(_from_model(module) if hint is None else _from_hint(module, hint))
+        is_derived = hint is None and not entries
+        if only is not None and not is_derived:
+            raise NotApplicable(f"the knob `{ONLY}` is for models whose plan is derived")
+        if is_derived:
+            derived = derive(module)
+            self.parts = [part for part in derived.splits if only in (None, part)]
+            self.own_sizes = derived.sizes if ATTENTION in self.parts else ()
+            entries = list(_derived_entries(module, derived, self.parts))
+        splits = [_resolve(module, within) for each in entries for within in _within_adapter(each)]
         self._splits = _with_weights_shared_alike(module, splits)
         if not any(split.style is not None for split in self._splits):
             raise NotApplicable(f"the plan of {type(module).__name__} leaves every module whole")
+
+    def other_part(self, only: str | None) -> str | None:
+        """What to split alone where all of a derived plan, or this part alone, went wrong."""
+        if only is None and {ATTENTION, MLP} <= set(self.parts):
+            return MLP
+        return ATTENTION if only == MLP else None
 
     def splits(self, size: int) -> list[ModuleSplit]:
         """The modules to treat for `size` ranks: those that don't divide stay whole if they may."""
@@ -110,9 +98,8 @@ class TensorPlan:
         for part in module.modules():
             split = styled.get(id(part))
             for name, parameter in part.named_parameters(recurse=False):
-                # A bias goes with the outputs, which are the weight's first dimension. What a style
-                # of the task's own splits only that style knows: it is taken to split all.
-                is_split = split is not None and (name == "weight" or split.dimension != 1)
+                # What a style of the task's own splits only that style knows: it is taken for all.
+                is_split = split is not None and (name == "weight" or split.splits_bias)
                 parts[id(parameter)] = size if is_split else 1
         return parts
 
@@ -137,8 +124,16 @@ class TensorPlan:
         return f"{', '.join(sizes)} or {last} can" if sizes else f"{last} can"
 
 
-#: Name, module, and what the plan says of it.
-_Entry = tuple[str, nn.Module, Any]
+@dataclass(frozen=True)
+class _Entry:
+    """A module, and what the plan says of it."""
+
+    name: str
+    module: nn.Module
+    style: Any
+    #: How many equal pieces there can be, and what they are, where that is known already.
+    units: int | None = None
+    units_are: str = ""
 
 
 def _from_hint(module: nn.Module, hint: Any) -> Iterator[_Entry]:
@@ -148,10 +143,10 @@ def _from_hint(module: nn.Module, hint: Any) -> Iterator[_Entry]:
             'as {"layers.*.up": "colwise", "layers.*.down": "rowwise"}'
         )
     for pattern, style in hint.items():
-        if not isinstance(style, ParallelStyle) and style not in _KNOWN:
+        if not isinstance(style, ParallelStyle) and style not in KNOWN:
             raise NotApplicable(
                 f"the hint `{HINT}` says {style!r} of `{pattern}`; it may say "
-                f"{', '.join(_KNOWN)}, or be a ParallelStyle of torch"
+                f"{', '.join(KNOWN)}, or be a ParallelStyle of torch"
             )
         found = _matching(module, pattern)
         if not found:
@@ -159,7 +154,7 @@ def _from_hint(module: nn.Module, hint: Any) -> Iterator[_Entry]:
                 f"the hint `{HINT}` names `{pattern}`, and no module of "
                 f"{type(module).__name__} is called so"
             )
-        yield from ((name, part, style) for name, part in found.items())
+        yield from (_Entry(name, part, style) for name, part in found.items())
 
 
 def _from_model(module: nn.Module) -> Iterator[_Entry]:
@@ -181,50 +176,52 @@ def _from_model(module: nn.Module) -> Iterator[_Entry]:
         for pattern, style in plan.items():
             found = _matching(model, pattern)
             parameter = any(_matches(name, pattern) for name, _ in model.named_parameters())
-            if (found and style not in _KNOWN) or (parameter and style != WHOLE):
+            if (found and style not in KNOWN) or (parameter and style != WHOLE):
                 raise NotApplicable(
                     f"the plan that {type(model).__name__} brings splits `{pattern}` as "
                     f"`{style}`, for which torch has no style; the hint `{HINT}` can give another"
                 )
             # Plans name modules that only some sizes of a model have.
-            yield from ((prefix + name, part, style) for name, part in found.items())
-    if not planned:
-        raise NotApplicable(_no_plan(module))
+            yield from (_Entry(prefix + name, part, style) for name, part in found.items())
 
 
-def _within_adapter(name: str, module: nn.Module, style: Any) -> Iterator[_Entry]:
+def _derived_entries(module: nn.Module, derived: Derived, parts: Sequence[str]) -> Iterator[_Entry]:
+    if not parts:
+        raise NotApplicable(
+            f"{type(module).__name__} brings no plan, and has no attention or MLP whose layers "
+            f"have names that are known; the hint `{HINT}` can give a plan, such as "
+            f'hints={{"{HINT}": {{"layers.*.up": "colwise", "layers.*.down": "rowwise"}}}}'
+        )
+    for part in parts:
+        for split in derived.splits[part]:
+            yield _Entry(split.name, split.module, split.style, split.units, split.units_are)
+
+
+def _within_adapter(entry: _Entry) -> Iterator[_Entry]:
     """What a style of a layer means where PEFT's LoRA has wrapped it: of its parts, the same.
 
     Its output is that of the layer itself, plus B(A(x)). Of a layer split by its outputs, B is
     split alike, and A is whole; by its inputs, A is, and B is whole.
     """
+    name, module, style = entry.name, entry.module, entry.style
     base = getattr(module, "base_layer", None)
     if not isinstance(base, nn.Module):
-        yield name, module, style
+        yield entry
         return
     if isinstance(style, ParallelStyle):
         raise NotApplicable(
             f"the plan says {style!r} of `{name}`, which an adapter wraps; only the styles that "
             "have a name are known for that"
         )
-    yield f"{name}.base_layer", base, style
+    yield replace(entry, name=f"{name}.base_layer", module=base)
     # All other styles take and give whole values, as the adapter does.
-    split = {"colwise": "lora_B", "rowwise": "lora_A"}.get(style)
+    split = {"rowwise": "lora_A", **dict.fromkeys(_GIVE_PARTS, "lora_B")}.get(style)
     for held, part in getattr(module, split, {}).items() if split else ():
-        yield f"{name}.{split}.{held}", part, style
+        yield replace(entry, name=f"{name}.{split}.{held}", module=part)
 
 
-def _no_plan(module: nn.Module) -> str:
-    kind = type(module).__name__
-    if any(type(part).__name__ == "Conv1D" for part in module.modules()):
-        return (
-            f"{kind} brings no plan, and its layers are Conv1D, which can't be split: only "
-            "nn.Linear and nn.Embedding can"
-        )
-    return (
-        f"{kind} brings no plan; the hint `{HINT}` can give one, such as "
-        f'hints={{"{HINT}": {{"layers.*.up": "colwise", "layers.*.down": "rowwise"}}}}'
-    )
+#: Styles of a layer whose output is this rank's part.
+_GIVE_PARTS = ("colwise", "colwise_halves", "colwise_thirds")
 
 
 def _matching(module: nn.Module, pattern: str) -> dict[str, nn.Module]:
@@ -241,22 +238,23 @@ def _matches(name: str, pattern: str) -> bool:
     return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
 
 
-def _resolve(model: nn.Module, name: str, module: nn.Module, said: Any) -> ModuleSplit:
+def _resolve(model: nn.Module, entry: _Entry) -> ModuleSplit:
+    name, module, said = entry.name, entry.module, entry.style
     if said in (WHOLE, SUMMED):
         return ModuleSplit(name, module, None, summed=said == SUMMED)
     if isinstance(said, ParallelStyle) and not isinstance(said, ColwiseParallel | RowwiseParallel):
         return ModuleSplit(name, module, said)
-    style = _style(name, module, said)
+    style = style_of(name, module, said)
     weight = module.weight
     assert isinstance(weight, nn.Parameter)
-    units, units_are = (
-        weight.shape[style.dimension],
-        "outputs" if style.dimension == 0 else "inputs",
-    )
-    if not style.alone and (heads := _heads(_parent(model, name), units)):
+    units = weight.shape[style.dimension] // style.parts
+    units_are = "outputs" if style.by_outputs else "inputs"
+    if entry.units is not None:
+        units, units_are = entry.units, entry.units_are
+    elif not style.alone and (heads := _heads(_parent(model, name), units)):
         units, units_are = heads, "heads"
     return ModuleSplit(
-        *(name, module, style.make(), style.dimension, style.alone),
+        *(name, module, style.make(), style.dimension, style.by_outputs, style.alone),
         units=units,
         units_are=units_are,
     )
@@ -283,24 +281,6 @@ def _heads(attention: nn.Module, features: int) -> int | None:
             if whole and "head" in attribute and heads * head_dim == features:
                 return int(heads)
     return None
-
-
-def _style(name: str, module: nn.Module, said: str | ParallelStyle) -> _Style:
-    kind = next((kind for kind in _STYLES if isinstance(module, kind)), None)
-    if kind is None:
-        raise NotApplicable(
-            f"the plan splits `{name}`, which is a {type(module).__name__}; only nn.Linear and "
-            "nn.Embedding can be split"
-        )
-    if isinstance(said, ParallelStyle):
-        rows = isinstance(said, RowwiseParallel)
-        return _Style(lambda: said, int(rows != (kind is nn.Embedding)), alone=False)
-    if said not in _STYLES[kind]:
-        raise NotApplicable(
-            f"the plan says `{said}` of `{name}`, which is an nn.{kind.__name__}; that can be "
-            f"{', '.join(_STYLES[kind])}"
-        )
-    return _STYLES[kind][said]
 
 
 def _with_weights_shared_alike(

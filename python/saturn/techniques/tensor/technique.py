@@ -33,8 +33,8 @@ from saturn.techniques.model.layers import repeated_layers
 from saturn.techniques.model.local_copies import WholeScalars
 from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
 from saturn.techniques.sharding import Sharding
-from saturn.techniques.tensor.group import TensorGroup
-from saturn.techniques.tensor.plan import TensorPlan
+from saturn.techniques.tensor.group import TensorGroup, retry_knobs
+from saturn.techniques.tensor.plan import ONLY, TensorPlan
 
 if TYPE_CHECKING:
     from saturn.rank.gang import Gang
@@ -42,7 +42,39 @@ if TYPE_CHECKING:
 TENSOR = "tensor"
 
 
-class TensorParallel(Technique):
+class _BySplitting(Technique):
+    """What both techniques do with a model's plan."""
+
+    #: The plan that the model was last split by.
+    _plan: TensorPlan | None = None
+
+    def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
+        if recompute.reason_against(module) is not None:
+            return []
+        sets = self.knob_sets(module, setting)
+        return [[{**knobs, ACTIVATION_CHECKPOINTING: True} for knobs in sets]]
+
+    def retry_knobs(self, knobs: Knobs, error: str) -> Knobs | None:
+        return retry_knobs(self._plan, knobs, error)
+
+    def _split(
+        self, module: nn.Module, knobs: Knobs, mesh: DeviceMesh, gang: Gang, *, with_fsdp: bool
+    ) -> TensorGroup:
+        attention.set_back_end(module, knobs)
+        self._plan = plan = TensorPlan(module, self.hints, knobs.get(ONLY))
+        if (reason := plan.indivisible(mesh.size())) is not None:
+            raise NotApplicable(reason)
+        group = TensorGroup(
+            *(module, plan.splits(mesh.size()), plan.own_sizes, mesh, gang.device),
+            units=repeated_layers(module),
+            are_gathered=with_fsdp,
+        )
+        if knobs.get(ACTIVATION_CHECKPOINTING, False):
+            recompute.checkpoint_layers(module, gang.device)
+        return group
+
+
+class TensorParallel(_BySplitting):
     """All devices are one tensor group."""
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
@@ -60,19 +92,16 @@ class TensorParallel(Technique):
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         return attention.with_back_ends([{}], module, setting)
 
-    def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
-        return _recomputing(module, self.knob_sets(module, setting))
-
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
-        return _least_bytes(module, setting, size=setting.gpus)
+        return _least_bytes(module, setting, knobs, size=setting.gpus)
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         mesh = gang.mesh((gang.world_size,), names=("tensor",))
-        group = _split(module, self, knobs, mesh, gang, with_fsdp=False)
+        group = self._split(module, knobs, mesh, gang, with_fsdp=False)
         return TensorParallelModel(module, gang, group)
 
 
-class TensorFsdp(Technique):
+class TensorFsdp(_BySplitting):
     """Tensor groups, and FSDP2 over them."""
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
@@ -95,12 +124,9 @@ class TensorFsdp(Technique):
         sets = [{TENSOR: size} for size in sizes if plan.indivisible(size) is None]
         return attention.with_back_ends(sets, module, setting)
 
-    def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
-        return _recomputing(module, self.knob_sets(module, setting))
-
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
         size = int(knobs[TENSOR])
-        return _least_bytes(module, setting, size=size) // (setting.gpus // size)
+        return _least_bytes(module, setting, knobs, size=size) // (setting.gpus // size)
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         size = knobs[TENSOR]
@@ -108,7 +134,7 @@ class TensorFsdp(Technique):
         mesh = gang.mesh((gang.world_size // size, size), names=("data", "tensor"))
         layers = repeated_layers(module)
         scalars = WholeScalars(module, mesh, gang.device, units=layers)
-        group = _split(module, self, knobs, mesh["tensor"], gang, with_fsdp=True)
+        group = self._split(module, knobs, mesh["tensor"], gang, with_fsdp=True)
         sharding = Sharding(module, layers, mesh["data"], scalars)
         return TensorParallelModel(module, gang, group, data=mesh["data"], sharding=sharding)
 
@@ -139,33 +165,6 @@ class TensorParallelModel(ShardedModel):
         return loss if self._group.is_first else None
 
 
-def _split(
-    module: nn.Module,
-    technique: Technique,
-    knobs: Knobs,
-    mesh: DeviceMesh,
-    gang: Gang,
-    *,
-    with_fsdp: bool,
-) -> TensorGroup:
-    attention.set_back_end(module, knobs)
-    plan = TensorPlan(module, technique.hints)
-    if (reason := plan.indivisible(mesh.size())) is not None:
-        raise NotApplicable(reason)
-    splits = plan.splits(mesh.size())
-    units = repeated_layers(module)
-    group = TensorGroup(module, splits, mesh, gang.device, units=units, are_gathered=with_fsdp)
-    if knobs.get(ACTIVATION_CHECKPOINTING, False):
-        recompute.checkpoint_layers(module, gang.device)
-    return group
-
-
-def _recomputing(module: nn.Module, knob_sets: Sequence[Knobs]) -> Sequence[Sequence[Knobs]]:
-    if recompute.reason_against(module) is not None:
-        return []
-    return [[{**knobs, ACTIVATION_CHECKPOINTING: True} for knobs in knob_sets]]
-
-
 def _group_sizes(gpus: int) -> list[int]:
     return [size for size in range(2, gpus) if gpus % size == 0]
 
@@ -177,9 +176,9 @@ def _one_sample(batch: Any) -> Any:
         return batch  # it can't be cut, and needn't be where there is one group
 
 
-def _least_bytes(module: nn.Module, setting: Setting, *, size: int) -> int:
+def _least_bytes(module: nn.Module, setting: Setting, knobs: Knobs, *, size: int) -> int:
     """Parameters, gradients and optimizer state that one of `size` devices holds."""
-    parts = TensorPlan(module, setting.hints).num_parts(module, size)
+    parts = TensorPlan(module, setting.hints, knobs.get(ONLY)).num_parts(module, size)
     held = 0.0
     for parameter in module.parameters():
         copies = 2.0 + setting.optimizer_state_ratio if parameter.requires_grad else 1.0
