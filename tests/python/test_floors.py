@@ -30,7 +30,7 @@ FLOORS: Floors = (
     {
         "training": "training/",
         "shared by techniques": "techniques.model/ techniques.data_parallel "
-        "techniques.memory_bounds",
+        "techniques.memory_bounds techniques.sharding",
     },
     {
         "checkpoint": "checkpoint/",
@@ -38,8 +38,8 @@ FLOORS: Floors = (
         "fsdp": "techniques.fsdp",
         "tensor": "techniques.tensor/",
         "offload": "techniques.offload/",
-        "pipeline": "techniques.pipeline/",
     },
+    {"pipeline": "techniques.pipeline/"},  # whose stages may be split and sharded
     {
         "worker": "worker/",
         "face": ". allowed content exporting library live native pickling preload profile_key "

@@ -38,9 +38,9 @@ from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
         (lambda: HParams(0.1, 1, max_grad_norm=0), ValueError, "max_grad_norm is 0; it must be"),
         (lambda: HParams(0.1, 1, max_grad_norm="1"), TypeError, "max_grad_norm is a str"),
         (
-            lambda: HParams(0.1, 1, precision="fp16"),
+            lambda: HParams(0.1, 1, precision="fp8"),
             ValueError,
-            "precision is 'fp16'; it must be one of `float32`, `bf16`",
+            "precision is 'fp8'; it must be one of `float32`, `bf16`",
         ),
         (lambda: HParams(0.1, 1, lr_scheduler=0.5), TypeError, "lr_scheduler is a float"),
         (

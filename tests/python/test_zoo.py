@@ -19,7 +19,7 @@ SAMPLE = {
     "Mamba": EVERYTHING - {"tensor", "tensor+fsdp"},
     "CLIP": {"tensor", "offload"},
     "DenseNet": {"ddp", "fsdp"},
-    "U-Net": {"ddp", "fsdp"},
+    "U-Net": EVERYTHING - {"tensor", "tensor+fsdp"},
 }
 
 

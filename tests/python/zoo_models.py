@@ -246,7 +246,10 @@ _IMAGE_CLASSIFIERS = {
     ),
 }
 _STATE_SPACES = {
-    "Mamba": _causal("Mamba", _WORDS, hidden_size=16, state_size=4, num_hidden_layers=3),
+    "Mamba": _causal(
+        *("Mamba", _WORDS),
+        **_all(hidden_size=16, state_size=4, num_hidden_layers=3, initializer_range=0.02),
+    ),
     "Mamba-2": _causal(
         *("Mamba2", _WORDS),
         **_all(hidden_size=16, state_size=4, num_hidden_layers=2),

@@ -26,9 +26,9 @@ from saturn.sizes import size_text
 #: Let through besides the limit, for threads that start later and the heap's small change.
 #: Measured: a gang's own needs stay below 13 MiB.
 _ALLOWANCE_BYTES = 16 << 20
-#: Freed memory is kept for the next step where the steps so far need at most this share of the
-#: limit (what is kept is up to half as much again), and no more once the process holds the other.
-_KEEP_BELOW, _KEEP_UNTIL = 0.6, 0.9
+#: Freed memory is kept for the next step where the first step needs at most this share of the limit
+#: (what is then held is up to 3.4 times as much), and no more once the process holds the other.
+_KEEP_BELOW, _KEEP_UNTIL = 0.25, 0.9
 
 
 class DeviceMemory:
