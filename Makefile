@@ -11,7 +11,7 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-short demo-fake-gpus test test-rust test-python test-nightly zoo fuzz fuzz-readers bench \
+.PHONY: help setup demo demo-short demo-fake-gpus test test-rust test-python test-nightly zoo gpu-check fuzz fuzz-readers bench \
   bench-solver bench-techniques bench-engine bench-profile bench-build lint format clean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo 'make test        all tests'
 	@echo 'make test-nightly  what takes hours: more kills, more seeds, other vector instructions, busy cores'
 	@echo 'make zoo         78 architectures under every technique, the losses compared, docs/zoo.md written: half an hour; ZOO="GPT-2,T5" for some'
+	@echo 'make gpu-check   on a machine with NVIDIA GPUs, ten minutes: same training, memory, steps, a switch, the demo; into gpu-check/'
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
 	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale, trials, builds: an hour'
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
@@ -62,6 +63,8 @@ test-nightly: test
 	@$(MAKE) fuzz-readers FUZZ_S=120
 	@SATURN_TEST_KILLS=100 $(bin)/python -m pytest tests/python/test_random_kills.py
 	@$(MAKE) demo-fake-gpus
+	@out=$$(mktemp -d) && PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 1 -- \
+	  $(bin)/python tests/python/gpu_check.py --small --out "$$out" && rm -rf "$$out"
 	@SATURN_TEST_INDUCTOR=1 $(bin)/python -m pytest tests/python/test_compile.py
 	@$(MAKE) zoo
 	@SATURN_GPU_CHAIN_SEEDS=100 $(bin)/python -m pytest tests/python/test_gpu_training.py
@@ -72,6 +75,11 @@ test-nightly: test
 ZOO ?=
 zoo: setup
 	@$(bin)/python tests/python/zoo.py $(if $(ZOO),--only "$(ZOO)")
+
+# What only real GPUs can show: a folder with a report, versions and the demo's profile. 1 where a part fails, 2 without a GPU.
+GPU_CHECK ?= gpu-check
+gpu-check: setup
+	@$(bin)/python tests/python/gpu_check.py --out $(GPU_CHECK)
 
 # Overwrite the kept pages: commit them only from a machine that does nothing else.
 bench: bench-solver bench-techniques bench-engine bench-profile bench-build

@@ -144,7 +144,8 @@ def by_current_practice(sweep: str, runs: Path, *, short: bool) -> None:
         chosen = best[number]
         task.gpu_range = [chosen["gpus"]]
         task.techniques = [chosen["technique"]]
-        task.knobs = {chosen["technique"]: chosen["knobs"]}
+        knobs = {knob: [value] for knob, value in chosen["knobs"].items()}
+        task.knobs = {chosen["technique"]: knobs}
         orchestrate([task], devices=DEVICES, device_memory=memory, runs_dir=runs)
 
 
@@ -158,13 +159,11 @@ def timed(part: str, sweep: str, runs: Path, home: Path, *, short: bool) -> floa
     log = runs / f"{part}.log"
     began = time.monotonic()
     with log.open("a") as out:
-        subprocess.run(
-            [*command, *(["--short"] if short else [])],
-            check=True,
-            env=environment,
-            stdout=out,
-            stderr=out,
+        ended = subprocess.run(
+            [*command, *(["--short"] if short else [])], env=environment, stdout=out, stderr=out
         )
+    if ended.returncode:
+        sys.exit(f"{part} of {sweep} failed:\n{log.read_text()[-3000:]}")
     return time.monotonic() - began
 
 

@@ -1,4 +1,6 @@
-"""What a switch of technique costs, part by part: `python benches/techniques/switch.py`.
+"""What a switch of technique costs, part by part.
+
+usage: switch.py [--repetitions N] [--gpus UUID,…] [--out JSON]
 
 A GPT-2 of 50M parameters with AdamW (0.6 GB of state) is moved from gang to gang, each switch from
 the last step of the old gang to the end of the first step of the new one. The ranks are those of a
@@ -12,10 +14,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,8 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 #: From each of these gangs to the next, and back to the first.
 CHAIN = (("ddp", 1), ("ddp", 2), ("fsdp", 2))
+#: The same where there is one GPU.
+CHAIN_ON_ONE = (("ddp", 1), ("fsdp", 1), ("offload", 1))
 STEPS_A_GANG = 3
 PARTS = ("stop_s", "save_s", "end_s", "launch_s", "build_s", "load_s", "data_s", "step_s")
 
@@ -84,12 +90,14 @@ def times(run: Runtime) -> dict[int, float]:
     return {entry["step"]: entry["t"] for entry in map(json.loads, lines)}
 
 
-def measure(run: Runtime, repetitions: int) -> dict[str, list[dict[str, float]]]:
+def measure(
+    run: Runtime, chain: Sequence[tuple[str, int]], repetitions: int
+) -> dict[str, list[dict[str, float]]]:
     """The parts of each switch of the chain, by its name, once a repetition."""
     found: dict[str, list[dict[str, float]]] = {}
     task = definition().name
     old: tuple[str, float, float, dict[str, Any]] | None = None
-    for technique, ranks in CHAIN * repetitions + CHAIN[:1]:
+    for technique, ranks in [*chain] * repetitions + [*chain[:1]]:
         launched = time.time()
         gang = run.launch(task, technique, ranks=ranks, steps=10**6)
         gang.wait_for("started")
@@ -124,14 +132,19 @@ def main() -> None:
     """Print a line a switch; `--out` also writes JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--gpus", default="", help="UUIDs of GPUs; on CPU slots without")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="saturn-switch-") as directory:
         path = Path(directory)
-        warm = Warm(path / "workers.lock", preload="transformers:GPT2LMHeadModel")
+        uuids = [uuid for uuid in arguments.gpus.split(",") if uuid]
+        environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")} if uuids else None
+        preload = "transformers:GPT2LMHeadModel"
+        warm = Warm(path / "workers.lock", preload, environment, uuids)
         with runtime(path, warm) as run:
             run.write_task(definition())
-            found = measure(run, arguments.repetitions)
+            chain = CHAIN_ON_ONE if len(uuids) == 1 else CHAIN
+            found = measure(run, chain, arguments.repetitions)
         warm.close()
     print(f"{'switch':<22}" + "".join(f"{part[:-2]:>8}" for part in (*PARTS, "total_s")))
     for name, all_seconds in found.items():

@@ -55,7 +55,7 @@ class Settings:
     max_timed_steps: int | None = None
     trial_budget: float | str = "full"
     interval_s: float = 1000.0
-    checkpoint_every_s: float = 30.0
+    checkpoint_every_s: float | None = None
     stall_s: float = 600.0
     solver_time_limit_s: float = 2.0
     max_switches: int = 1
@@ -71,7 +71,8 @@ class Settings:
         _check_whole("max_switches", self.max_switches, least=0)
         _check_whole("seed", self.seed, least=0)
         _check_seconds("interval", self.interval_s)
-        _check_seconds("checkpoint_every_s", self.checkpoint_every_s)
+        if self.checkpoint_every_s is not None:
+            _check_seconds("checkpoint_every_s", self.checkpoint_every_s)
         _check_seconds("stall_s", self.stall_s)
         _check_seconds("solver_time_limit_s", self.solver_time_limit_s)
         device_memory_bytes = parse_size("device_memory", self.device_memory)
@@ -85,7 +86,6 @@ class Settings:
             "cwd": str(Path.cwd()),
             "devices": self.devices,
             "interval_s": float(self.interval_s),
-            "checkpoint_every_s": float(self.checkpoint_every_s),
             "stall_s": float(self.stall_s),
             "solver_time_limit_s": float(self.solver_time_limit_s),
             "max_switches": self.max_switches,
@@ -104,6 +104,8 @@ class Settings:
                 },
             },
         }
+        if self.checkpoint_every_s is not None:
+            described["checkpoint_every_s"] = float(self.checkpoint_every_s)
         if self.max_timed_steps is not None:
             described["max_timed_steps"] = self.max_timed_steps
         if device_memory_bytes is not None:

@@ -84,7 +84,7 @@ def orchestrate(
     name: str | None = None,
     runs_dir: PathLike = "saturn_runs",
     profile: PathLike | None = None,
-    checkpoint_every_s: float = 30.0,
+    checkpoint_every_s: float | None = None,
     stall_s: float = 600.0,
     solver_time_limit_s: float = 2.0,
     max_switches: int = 1,
@@ -114,7 +114,8 @@ def orchestrate(
             what earlier runs found, as far as it holds for this hardware and these versions (see
             `saturn profile`); or the directory of an earlier run, or a file like its
             `profile.json`, for its trials on the same type of device; or "none".
-        checkpoint_every_s: seconds of training between two checkpoints of a task.
+        checkpoint_every_s: seconds of training between two checkpoints of a task; by default as
+            what they cost and how often the run's attempts fail make best.
         stall_s: seconds of silence after which a task's workers count as hung and are restarted
             from the last checkpoint; more than its longest step takes. Building, loading and saving
             are no silence.
@@ -175,7 +176,7 @@ def start(
     name: str | None = None,
     runs_dir: PathLike = "saturn_runs",
     profile: PathLike | None = None,
-    checkpoint_every_s: float = 30.0,
+    checkpoint_every_s: float | None = None,
     stall_s: float = 600.0,
     solver_time_limit_s: float = 2.0,
     max_switches: int = 1,

@@ -35,6 +35,8 @@ PYTHON_DIR = Path(__file__).resolve().parents[2] / "python"
 LIMIT_S = 90.0
 #: How long the peers of a failed rank may take to notice, before the gang is killed.
 GRACE_S = 15.0
+#: Of a machine of fake ones, at most.
+MOST_GPUS = 16
 
 
 def worker_env(gpus: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -73,10 +75,18 @@ class Warm:
     """A warm parent, shared by all tests of a session."""
 
     def __init__(
-        self, lock: Path, preload: str = "", gpus: Mapping[str, str] | None = None
+        self,
+        lock: Path,
+        preload: str = "",
+        gpus: Mapping[str, str] | None = None,
+        uuids: Sequence[str] = (),
     ) -> None:
-        """`gpus` is the environment of fake GPUs: its ranks train on those by default."""
+        """`gpus` is the environment of a machine with GPUs: its ranks train there by default.
+
+        `uuids` are theirs; without, those of fake GPUs.
+        """
         self.gpus = gpus
+        self._uuids = uuids or [device_uuid(number) for number in range(MOST_GPUS)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "saturn.worker.warm", "--workers-lock", str(lock)]
             + (["--preload", preload] if preload else []),
@@ -89,6 +99,11 @@ class Warm:
         self._exits: dict[str, queue.Queue[int]] = {}
         self.ready: dict[str, Any] = self._line()
         threading.Thread(target=self._read, daemon=True).start()
+
+    def visible(self, count: int) -> str:
+        """`CUDA_VISIBLE_DEVICES` of a gang on so many GPUs; of fewer, all share one."""
+        uuids = self._uuids[: count if count <= len(self._uuids) else 1]
+        return ",".join(uuids)
 
     def launch(self, key: str, *, spec: Path, rank: int, env: dict[str, str], log: Path) -> None:
         self._exits[key] = queue.Queue()
@@ -285,8 +300,8 @@ class Runtime:
         has_gpus = self.warm is not None and self.warm.gpus is not None
         device_kind = device_kind or ("cuda" if has_gpus else "cpu")
         if has_gpus:
-            uuids = [device_uuid(number) for number in range(gpus or ranks)]
-            visible = ",".join(uuids if device_kind == "cuda" else [])
+            assert self.warm is not None
+            visible = self.warm.visible(gpus or ranks) if device_kind == "cuda" else ""
             env = {"CUDA_VISIBLE_DEVICES": visible, **(env or {})}
         spec = {
             "version": 1,
@@ -311,6 +326,7 @@ class Runtime:
             "timed_steps": timed_steps,
             "max_timed_steps": max_timed_steps,
             "checkpoint_every_s": checkpoint_every_s,
+            "failure_every_s": 86_400.0,
             "rendezvous": str(directory / "rendezvous"),
             "socket": self.socket_path,
         }

@@ -247,6 +247,14 @@ def weights(checkpoints_dir: Path, like: nn.Module) -> tuple[int, dict[str, torc
 def assert_trains_as_plain_torch_does(run: Runtime, chain: Chain) -> None:
     """Play the chain; its losses and weights are those of plain torch on one CPU."""
     print(chain)
+    of_losses, of_weights, worst = departures(run, chain)
+    print(f"losses within {of_losses:.1e}, weights within {of_weights:.1e} ({worst})")
+    assert of_losses < TOLERANCE, chain
+    assert of_weights < TOLERANCE, f"{worst}; {chain}"
+
+
+def departures(run: Runtime, chain: Chain) -> tuple[float, float, str]:
+    """Play the chain: how far a loss, and a weight, is from plain torch's on one CPU; and which."""
     run.write_task(chain.task)
     for number, move in enumerate(chain.moves):
         if chain.stop is not None and chain.stop[0] == number:
@@ -263,9 +271,7 @@ def assert_trains_as_plain_torch_does(run: Runtime, chain: Chain) -> None:
         for name, tensor in model.state_dict().items()
     }
     worst = max(of_weights, key=of_weights.__getitem__)
-    print(f"losses within {of_losses:.1e}, weights within {of_weights[worst]:.1e} ({worst})")
-    assert of_losses < TOLERANCE, chain
-    assert of_weights[worst] < TOLERANCE, f"{worst}; {chain}"
+    return of_losses, of_weights[worst], worst
 
 
 def _stop_and_go_on(run: Runtime, chain: Chain, move: Move, step: int) -> None:

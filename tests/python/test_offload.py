@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,7 @@ from saturn.techniques import NotApplicable, Setting
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.model.layers import repeated_layers
 from saturn.techniques.offload import Offload
-from saturn.techniques.offload.courier import Courier, CudaCourier
+from saturn.techniques.offload.courier import Courier, StreamCourier
 from saturn.techniques.offload.slow_tier import SlowTier
 from torch import nn
 
@@ -312,15 +311,20 @@ class FakeCuda:
             def wait_event(self, event: Event) -> None:
                 fake.diary.append(f"{self.name} waits {event.number}")
 
+            def __enter__(self) -> None:
+                pass
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+        monkeypatch.setattr(torch, "Event", Event)
+        monkeypatch.setattr(torch, "Stream", Stream)
         replaced = {
-            "Event": Event,
-            "Stream": Stream,
-            "stream": lambda _: contextlib.nullcontext(),
             "current_stream": lambda device: Stream(device, "main"),
             "synchronize": lambda _: fake.diary.append("finish"),
         }
         for name, value in replaced.items():
-            monkeypatch.setattr(torch.cuda, name, value)
+            monkeypatch.setattr(torch.accelerator, name, value)
         monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
 
 
@@ -328,7 +332,7 @@ def test_on_a_gpu_the_next_layer_is_fetched_while_one_computes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cuda = FakeCuda(monkeypatch)
-    monkeypatch.setattr(Courier, "to", CudaCourier)
+    monkeypatch.setattr(Courier, "to", StreamCourier)
     same_as_resident(task_of("mlp"), tmp_path, steps=2)
     # One step: the rest of the model, then three layers there and back; the last is fetched anew
     # for its way back. A layer is ordered when the one before it has its work and the one before

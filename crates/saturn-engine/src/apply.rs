@@ -390,6 +390,14 @@ impl State {
         let Some(attempt) = self.attempts.remove(&id) else { return };
         self.hold(&attempt, None);
         self.judge_devices(&attempt, end);
+        self.num_lost += u32::from(match end {
+            AttemptEnd::Failed { failure } => failure.kind.may_be_machines_fault(),
+            AttemptEnd::Lost => true,
+            AttemptEnd::Finished
+            | AttemptEnd::Stopped
+            | AttemptEnd::Killed
+            | AttemptEnd::Abandoned => false,
+        });
         let has_failed = matches!(end, AttemptEnd::Failed { .. });
         if attempt.purpose == Purpose::Inspection {
             return self.apply_inspection_end(attempt.task, has_failed);

@@ -153,8 +153,9 @@ pub enum TrialBudget {
 pub struct Policy {
     /// Longest time between two plans while tasks run, seconds.
     pub interval_s: f64,
-    /// Time between two checkpoints of an attempt, seconds.
-    pub checkpoint_every_s: f64,
+    /// Time between two checkpoints of an attempt, seconds; `None`: as follows from what they cost and
+    /// from how often things fail.
+    pub checkpoint_every_s: Option<f64>,
     /// Steps of a trial that are not timed.
     pub warmup_steps: u32,
     /// Steps of a trial that are, at least.
@@ -189,7 +190,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             interval_s: 1000.0,
-            checkpoint_every_s: 60.0,
+            checkpoint_every_s: None,
             warmup_steps: 1,
             timed_steps: 3,
             max_timed_steps: 30,

@@ -43,8 +43,11 @@ pub struct LaunchOrder {
     pub timed_steps: u32,
     /// At most how many are.
     pub max_timed_steps: u32,
-    /// Time between two checkpoints, seconds.
-    pub checkpoint_every_s: f64,
+    /// Time between two checkpoints, seconds; `None`: as follows from what they cost and from
+    /// `failure_every_s`.
+    pub checkpoint_every_s: Option<f64>,
+    /// How often an attempt fails through no fault of its task, about: seconds of its time.
+    pub failure_every_s: f64,
 }
 
 /// What the ranks of an attempt do.
@@ -126,6 +129,7 @@ impl LaunchOrder {
             timed_steps: config.policy.timed_steps,
             max_timed_steps: config.policy.max_timed_steps,
             checkpoint_every_s: config.policy.checkpoint_every_s,
+            failure_every_s: state.failure_every_s(),
         }))
     }
 }

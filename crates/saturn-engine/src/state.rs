@@ -281,6 +281,8 @@ pub struct State {
     pub(crate) open_tasks: BTreeSet<TaskId>,
     /// Device-seconds that trials have taken.
     pub trials_s: f64,
+    /// Attempts that ended through no fault of their task.
+    pub(crate) num_lost: u32,
     /// Number of the next attempt.
     pub(crate) next_attempt: u64,
     pub(crate) group_by_key: BTreeMap<String, usize>,
@@ -315,6 +317,7 @@ impl State {
             now_s: 0.0,
             open_tasks: BTreeSet::new(),
             trials_s: 0.0,
+            num_lost: 0,
             next_attempt: 1,
             group_by_key: BTreeMap::new(),
             task_by_name: BTreeMap::new(),

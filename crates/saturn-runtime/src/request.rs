@@ -34,7 +34,8 @@ pub struct RunRequest {
     #[serde(default)]
     locks_dir: Option<PathBuf>,
     interval_s: f64,
-    checkpoint_every_s: f64,
+    #[serde(default)]
+    checkpoint_every_s: Option<f64>,
     solver_time_limit_s: f64,
     /// Switches that may be planned for each task; the default where absent.
     #[serde(default)]
@@ -128,7 +129,7 @@ impl RunRequest {
         }
         let numbers = [
             ("interval_s", request.interval_s),
-            ("checkpoint_every_s", request.checkpoint_every_s),
+            ("checkpoint_every_s", request.checkpoint_every_s.unwrap_or(1.0)),
             ("solver_time_limit_s", request.solver_time_limit_s),
             ("stall_s", request.stall_s.unwrap_or(1.0)),
             ("kill_grace_s", request.kill_grace_s.unwrap_or(1.0)),

@@ -51,8 +51,13 @@ fn makespan_s(seed: u64, error: f64, interval_s: f64) -> Option<(f64, usize)> {
     let mut workload = Workload::draw(&mut rng, &size);
     workload.measure();
     mismeasure(&mut rng, &mut workload, error);
-    workload.config.policy =
-        Policy { interval_s, checkpoint_every_s: 1e9, stall_s: 1e9, seed, ..Policy::default() };
+    workload.config.policy = Policy {
+        interval_s,
+        checkpoint_every_s: Some(1e9),
+        stall_s: 1e9,
+        seed,
+        ..Policy::default()
+    };
     let Workload { nodes, config, truth, tasks } = workload;
     let manners = Manners {
         look_up_every: 5,

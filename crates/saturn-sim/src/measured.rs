@@ -274,7 +274,7 @@ fn draw(table: &Table, shape: &Shape, seed: u64) -> Workload {
         .collect();
     let policy = Policy {
         interval_s: 1000.0,
-        checkpoint_every_s: 1e9,
+        checkpoint_every_s: Some(1e9),
         stall_s: 1e9,
         seed,
         ..Policy::default()

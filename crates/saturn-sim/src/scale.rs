@@ -59,7 +59,7 @@ pub fn week(num_tasks: usize, seed: u64) -> Simulation {
         .map(|name| crate::workload::technique(name))
         .collect();
     drawn.config.policy =
-        Policy { checkpoint_every_s: 3600.0, stall_s: 1800.0, ..Policy::default() };
+        Policy { checkpoint_every_s: Some(3600.0), stall_s: 1800.0, ..Policy::default() };
     play(drawn, &mut rng, seed)
 }
 
@@ -83,7 +83,8 @@ fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation 
         trials_train: false,
         trial_noise: 0.0,
     };
-    let mut world = World::new(truth, odds, manners, config.policy.checkpoint_every_s, seed);
+    let every_s = config.policy.checkpoint_every_s.unwrap_or(f64::MAX);
+    let mut world = World::new(truth, odds, manners, every_s, seed);
     world.history.is_off = true;
     for node in &nodes {
         world.add_node(node.clone());

@@ -31,7 +31,7 @@ pub fn scenario(seed: u64) -> Simulation {
     draw_wishes(&mut rng, &mut workload);
     workload.config.policy = Policy {
         interval_s: rng.random_range(20.0..150.0),
-        checkpoint_every_s: rng.random_range(5.0..40.0),
+        checkpoint_every_s: Some(rng.random_range(5.0..40.0)),
         stall_s: 120.0,
         kill_grace_s: 10.0,
         max_switches: rng.random_range(0..3),
@@ -52,7 +52,7 @@ pub fn scenario(seed: u64) -> Simulation {
     };
     let Workload { nodes, config, truth, tasks } = workload;
     let odds = draw_odds(&mut rng);
-    let every_s = config.policy.checkpoint_every_s;
+    let every_s = config.policy.checkpoint_every_s.unwrap_or(f64::MAX);
     let mut world = World::new(truth, odds, manners, every_s, seed);
     for node in &nodes {
         world.add_node(node.clone());

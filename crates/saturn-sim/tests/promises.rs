@@ -45,7 +45,7 @@ fn exact(seed: u64, setting: Setting) -> Simulation {
         max_switches: setting.max_switches,
         min_switch_gain: 0.0,
         min_gain: setting.min_gain,
-        checkpoint_every_s: 1e9,
+        checkpoint_every_s: Some(1e9),
         stall_s: 1e9,
         ..Policy::default()
     };
@@ -72,7 +72,7 @@ fn exact(seed: u64, setting: Setting) -> Simulation {
         trial_noise: 0.0,
     };
     let Workload { nodes, config, truth, tasks } = workload;
-    let every_s = config.policy.checkpoint_every_s;
+    let every_s = config.policy.checkpoint_every_s.unwrap_or(f64::MAX);
     let mut world =
         World::new(truth, Odds::from([(Fault::PoorPlan, setting.poor)]), manners, every_s, seed);
     for node in nodes {

@@ -91,7 +91,7 @@ def _statistics(inputs: Tensor, *, counts: bool) -> tuple[Tensor, Tensor, Tensor
     wide = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
     variance, mean = torch.var_mean(wide, dim=_but_channels(inputs), correction=0)
     count = inputs.numel() // inputs.shape[1] if counts else 0
-    own = torch.cat([mean, variance, mean.new_tensor([count])])
+    own = torch.cat([mean, variance, mean.new_full((1,), count)])
     gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(gathered, own)
     table = torch.stack(gathered).double()

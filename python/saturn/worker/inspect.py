@@ -11,6 +11,7 @@ A technique that raises is left to its trials, which tell the whole story.
 from __future__ import annotations
 
 import itertools
+import os
 import traceback
 from collections.abc import Iterator
 from contextlib import closing
@@ -46,10 +47,13 @@ _COARSE = {torch.bfloat16: 256, torch.float16: 2048}
 _COPIES, _MOST_BYTES, _HOST_SHARE = 3, 6 << 30, 0.25
 #: And it may take so long, here where it holds no device.
 _LIMIT_S = 20.0
+_NICENESS = 10
 
 
 def inspect(spec: InspectionSpec, definition: TaskDefinition, reporter: Reporter) -> None:
     """Look, and report what was found. The task's own errors are raised."""
+    # What holds a device goes first: on a slot, steps that are being timed share the cores with it.
+    os.nice(_NICENESS)
     with reporter.alive_while_computing():
         model = _Model(definition)
         module = model.module

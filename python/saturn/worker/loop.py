@@ -24,6 +24,7 @@ from saturn.training.stepper import Stepper
 from saturn.worker import slicing as slicings
 from saturn.worker.build import Builds
 from saturn.worker.export import export
+from saturn.worker.intervals import Interval
 from saturn.worker.laps import Laps
 from saturn.worker.metrics import Metrics
 from saturn.worker.report import Reporter
@@ -127,6 +128,7 @@ class _Attempt:
         self._pieces: Iterator[list[Slice]] = iter(())
         self._observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
         self._saved_at = time.monotonic()
+        self._interval = Interval(spec.checkpoint_every_s, spec.failure_every_s)
 
     def begin(self, laps: Laps) -> None:
         """Stand where the last checkpoint does."""
@@ -195,7 +197,7 @@ class _Attempt:
         of_step = next(self._pieces)
         if is_saving := self._checkpoints.is_saving:
             self._saved_at = began
-        is_due = not is_saving and began - self._saved_at >= self._spec.checkpoint_every_s
+        is_due = not is_saving and began - self._saved_at >= self._interval.seconds
         result = self._stepper.step(
             of_step,
             stop=self._reporter.wants_stop_at(self._done + 1),
@@ -224,6 +226,7 @@ class _Attempt:
 
     def _tell_saves(self) -> None:
         for ended in self._checkpoints.take_ended():
+            self._interval.saved(ended.blocked_s)
             if self._observer is not None:
                 self._observer.saved(ended)
 

@@ -99,7 +99,7 @@ def _found(definition: TaskDefinition, device: torch.device, builds: Builds) -> 
     slicing = check(definition, lambda: builds.fresh().module, data, device=device)
     gc.collect()
     if device.type == "cuda":
-        torch.cuda.empty_cache()
+        torch.accelerator.empty_cache()
     return slicing
 
 

@@ -48,7 +48,8 @@ class Spec:
     warmup_steps: int
     timed_steps: int  # at least
     max_timed_steps: int
-    checkpoint_every_s: float
+    checkpoint_every_s: float | None  # None: see `worker.intervals`
+    failure_every_s: float
     rendezvous: Path
     socket: str
 
@@ -165,7 +166,8 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
         warmup_steps=int(data["warmup_steps"]),
         timed_steps=int(data["timed_steps"]),
         max_timed_steps=int(data["max_timed_steps"]),
-        checkpoint_every_s=float(data["checkpoint_every_s"]),
+        checkpoint_every_s=data["checkpoint_every_s"],
+        failure_every_s=float(data["failure_every_s"]),
         rendezvous=Path(data["rendezvous"]),
         socket=data["socket"],
     )

@@ -147,6 +147,7 @@ impl Place {
             timed_steps: order.timed_steps,
             max_timed_steps: order.max_timed_steps,
             checkpoint_every_s: order.checkpoint_every_s,
+            failure_every_s: order.failure_every_s,
             rendezvous: directory.join("rendezvous"),
             socket: &self.socket,
         }

@@ -133,7 +133,9 @@ pub(crate) struct Spec<'a> {
     pub(crate) warmup_steps: u32,
     pub(crate) timed_steps: u32,
     pub(crate) max_timed_steps: u32,
-    pub(crate) checkpoint_every_s: f64,
+    /// `None`: as follows from what checkpoints cost and from `failure_every_s`.
+    pub(crate) checkpoint_every_s: Option<f64>,
+    pub(crate) failure_every_s: f64,
     pub(crate) rendezvous: PathBuf,
     pub(crate) socket: &'a Path,
 }

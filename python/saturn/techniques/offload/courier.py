@@ -1,7 +1,7 @@
-"""Brings parameters from the slow tier to the device, on a GPU one layer ahead of the computation.
+"""Brings parameters from the slow tier to the device, one layer ahead of the computation.
 
-On a GPU the next layer's copy runs on a stream of its own while the current one computes: the
-device holds two layers. A CPU slot copies when asked: there is nobody else to do it.
+On an accelerator the next layer's copy runs on a stream of its own while the current one computes:
+the device holds two layers. A CPU slot copies when asked: there is nobody else to do it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Courier:
     @staticmethod
     def to(device: torch.device) -> Courier:
         """The courier for `device`."""
-        return CudaCourier(device) if device.type == "cuda" else Courier(device)
+        return Courier(device) if device.type == "cpu" else StreamCourier(device)
 
     def bring(self, slow: Sequence[Tensor]) -> list[Tensor]:
         """Copies of `slow` on the device, ready to compute with; they last while they are held."""
@@ -41,24 +41,24 @@ class _Delivery:
 
     of: tuple[int, ...]  # where the originals lie
     copies: list[Tensor]
-    arrived: torch.cuda.Event
+    arrived: torch.Event
 
 
-class CudaCourier(Courier):
+class StreamCourier(Courier):
     """Copies from pinned memory on a side stream."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._stream = torch.Stream(device)
         self._ahead: _Delivery | None = None
         #: When the device is done with the last layer that it was given.
-        self._used: torch.cuda.Event | None = None
+        self._used: torch.Event | None = None
 
     def bring(self, slow: Sequence[Tensor]) -> list[Tensor]:
         delivery, self._ahead = self._ahead, None
         if delivery is None or delivery.of != _places(slow):
             delivery = self._begin(slow)
-        now = torch.cuda.current_stream(self.device)
+        now = torch.accelerator.current_stream(self.device)
         now.wait_event(delivery.arrived)
         for copy in delivery.copies:
             # Its memory is the side stream's; not to be given away before this one has read it.
@@ -68,8 +68,8 @@ class CudaCourier(Courier):
     def done(self, *, ahead: Sequence[Tensor] | None = None) -> None:
         # The host runs far before the device. Unheld, it would order the copies of all layers at
         # once: so none is ordered before the last layer but this one has run.
-        before, self._used = self._used, torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._used.record(torch.cuda.current_stream(self.device))
+        before, self._used = self._used, torch.Event()
+        self._used.record(torch.accelerator.current_stream(self.device))
         if before is not None:
             before.synchronize()
         if ahead is not None:
@@ -77,12 +77,12 @@ class CudaCourier(Courier):
 
     def finish(self) -> None:
         self._ahead = self._used = None
-        torch.cuda.synchronize(self.device)
+        torch.accelerator.synchronize(self.device)
 
     def _begin(self, slow: Sequence[Tensor]) -> _Delivery:
-        with torch.cuda.stream(self._stream):
+        with self._stream:
             copies = [tensor.to(self.device, non_blocking=True, copy=True) for tensor in slow]
-            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            arrived = torch.Event()
             arrived.record(self._stream)
         return _Delivery(_places(slow), copies, arrived)
 

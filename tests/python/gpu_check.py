@@ -1,0 +1,292 @@
+"""`make gpu-check`: what only real GPUs can show, in under ten minutes, into one folder.
+
+    python tests/python/gpu_check.py [--out gpu-check] [--only PART,…] [--small]
+
+Parts: the same training under every technique (on one GPU several ranks share it, over gloo where
+that can do what a technique needs; on more, over NCCL), memory that runs out, a step beside plain
+torch, a switch, and the demo with its profile. Each writes a file; `report.md` sums them up, and
+the program ends with 1 where a part fails. It runs on fake GPUs too (`tests/fake_gpu`), where
+`--small` keeps models small; times mean nothing there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parent
+REPOSITORY = TESTS.parents[1]
+sys.path[:0] = [str(REPOSITORY / "python"), str(TESTS), str(TESTS.parent)]
+
+import memory_models  # noqa: E402
+import model_kinds  # noqa: E402
+import torch  # noqa: E402
+from harness import Runtime, Warm, runtime  # noqa: E402
+from random_chains import (  # noqa: E402
+    OPTIMIZERS,
+    Chain,
+    Move,
+    Strategy,
+    departures,
+    strategies_of,
+)
+from saturn.techniques import BUILT_IN  # noqa: E402
+
+MB = 1_000_000
+#: Largest difference from plain torch on a CPU, in float32: kernels add in other orders.
+TOLERANCE = 1e-4
+#: What gloo can't do with memory of a GPU: send from one rank to one other.
+NOT_OVER_GLOO = ("pipeline",)
+#: Most ranks of a gang.
+MOST_RANKS = 4
+#: A model that every technique can split over four devices.
+DIVISIBLE = partial(
+    model_kinds.llama, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4
+)
+PRELOAD = ("transformers:GPT2LMHeadModel", "transformers:LlamaForCausalLM")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The GPUs that are checked."""
+
+    uuids: tuple[str, ...]
+    names: tuple[str, ...]
+    out: Path
+    small: bool
+
+    @property
+    def shares(self) -> bool:
+        """Whether several ranks are to be on one GPU."""
+        return len(self.uuids) == 1
+
+    def widths(self, technique: str) -> list[int]:
+        """The numbers of ranks that a technique is checked with."""
+        if self.shares and technique.startswith(NOT_OVER_GLOO):
+            return [1]
+        most = MOST_RANKS if self.shares else min(MOST_RANKS, len(self.uuids))
+        return [ranks for ranks in (1, 2, 4) if ranks <= most]
+
+
+@contextmanager
+def ranks_on(machine: Machine) -> Iterator[Runtime]:
+    """A run directory whose gangs are on the machine's GPUs."""
+    preload = [*(["over_gloo"] if machine.shares else []), *PRELOAD]
+    with tempfile.TemporaryDirectory(prefix="saturn-gpu-check-") as directory:
+        root = Path(directory)
+        os.environ.setdefault("SATURN_LOCKS_DIR", str(root / "locks"))
+        environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        warm = Warm(root / "lock", ",".join(preload), environment, machine.uuids)
+        try:
+            with runtime(root, warm) as run:
+                yield run
+        finally:
+            warm.close()
+
+
+def same_training(machine: Machine) -> dict[str, Any]:
+    """Every technique, at every width and with every knob, beside plain torch on a CPU."""
+    rows = []
+    with ranks_on(machine) as run:
+        for technique in BUILT_IN:
+            offered = _covering(
+                strategies_of(technique, DIVISIBLE(), "cuda", machine.widths(technique))
+            )
+            if not offered:
+                rows.append({"technique": technique, "left_out": "it needs more GPUs"})
+                continue
+            cpu = Strategy("ddp", 1)  # a move to a CPU and back loses nothing either
+            moves = tuple(Move(one, 2 * (n + 1)) for n, one in enumerate([*offered, cpu]))
+            task = model_kinds.task_of(
+                *("llama", technique),
+                get_model=DIVISIBLE,
+                optimizer_cls=OPTIMIZERS["adamw"][0],
+                batch_size=7,
+                batch_count=moves[-1].until,
+                max_grad_norm=1.0,
+            )
+            losses, weights, _ = departures(run, Chain(0, "llama", 7, {}, task, moves, None))
+            rows.append({"technique": technique, "moves": len(moves), "losses": losses})
+            rows[-1]["weights"] = weights
+            print(f"  {rows[-1]}", flush=True)
+            if max(losses, weights) > TOLERANCE:
+                raise AssertionError(f"{technique} trains otherwise: {rows[-1]}")
+    return {"tolerance": TOLERANCE, "rows": rows}
+
+
+def _covering(offered: list[Strategy]) -> list[Strategy]:
+    """Every width once, and every knob set once."""
+    chosen: list[Strategy] = []
+    for one in offered:
+        widths, knobs = {each.ranks for each in chosen}, {each.knobs for each in chosen}
+        if one.ranks not in widths or one.knobs not in knobs:
+            chosen.append(one)
+    return chosen
+
+
+def out_of_memory(machine: Machine) -> dict[str, Any]:
+    """A limit that training breaks is told as that, and one that it keeps is kept."""
+    found = {}
+    with ranks_on(machine) as run:
+        # 42 MB of weights: 168 MB with gradients and AdamW's state.
+        run.write_task(memory_models.task())
+        for technique, limit, expected in (
+            ("ddp", 100 * MB, "out_of_memory"),
+            ("ddp", 600 * MB, "measured"),
+            ("offload", 100 * MB, "measured"),
+        ):
+            result = run.run("deep", technique, kind="trial", device_memory_bytes=limit)
+            outcome = result.one("trial")["outcome"]
+            found[f"{technique} in {limit // MB} MB"] = outcome
+            if outcome["outcome"] != expected:
+                raise AssertionError(f"{technique} in {limit} bytes: {outcome}\n{result.logs}")
+    return found
+
+
+def step_time(machine: Machine) -> dict[str, Any]:
+    """Saturn's step beside plain torch's."""
+    return _found_by(machine, "gpu_step_time.py", *(["--small"] if machine.small else []))
+
+
+def switch(machine: Machine) -> dict[str, Any]:
+    """What a switch costs, part by part."""
+    uuids = ",".join(machine.uuids)
+    return _found_by(machine, "switch.py", "--repetitions", "1", "--gpus", uuids)
+
+
+def _found_by(machine: Machine, program: str, *arguments: str) -> dict[str, Any]:
+    path = machine.out / f"{Path(program).stem}-found.json"
+    bench = REPOSITORY / "benches" / "techniques" / program
+    subprocess.run([sys.executable, bench, *arguments, "--out", path], check=True)
+    found: dict[str, Any] = json.loads(path.read_text())
+    path.unlink()
+    return found
+
+
+def demo(machine: Machine) -> dict[str, Any]:
+    """The short demo, from nothing; its profile is kept."""
+    sweep = [sys.executable, REPOSITORY / "examples" / "sweep.py", "--short", "--name", "demo"]
+    environment = {**os.environ, "SATURN_HOME": str(machine.out / "home")}
+    began = time.monotonic()
+    with (machine.out / "demo.log").open("w") as log:
+        ended = subprocess.run(
+            sweep, cwd=machine.out, env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+    if ended.returncode:
+        raise AssertionError((machine.out / "demo.log").read_text()[-3000:])
+    (run,) = machine.out.glob("saturn_runs/demo")
+    report = json.loads((run / "report.json").read_text())
+    (machine.out / "profile.json").write_text((run / "profile.json").read_text())
+    tasks = {task["name"]: task["status"] for task in report["tasks"]}
+    return {"wall_s": time.monotonic() - began, "tasks": tasks}
+
+
+PARTS: dict[str, Callable[[Machine], dict[str, Any]]] = {
+    "same-training": same_training,
+    "out-of-memory": out_of_memory,
+    "step-time": step_time,
+    "switch": switch,
+    "demo": demo,
+}
+
+
+def versions() -> dict[str, Any]:
+    """What the findings hold for."""
+    query = ["nvidia-smi", "--query-gpu=name,uuid,driver_version,memory.total", "--format=csv"]
+    commit = ["git", "-C", str(REPOSITORY), "rev-parse", "HEAD"]
+    return {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "python": platform.python_version(),
+        "saturn": _said(commit),
+        "gpus": _said(query),
+        "cores": os.cpu_count(),
+    }
+
+
+def _said(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"{command[0]}: {error}"
+
+
+def gpus() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(UUIDs, names); asked for in a process of its own, since CUDA doesn't survive a fork."""
+    ask = (
+        "import json, torch; "
+        "each = [torch.cuda.get_device_properties(n) for n in range(torch.cuda.device_count())]; "
+        "print(json.dumps([[f'GPU-{one.uuid}' for one in each], [one.name for one in each]]))"
+    )
+    uuids, names = json.loads(_said([sys.executable, "-c", ask]).splitlines()[-1])
+    return tuple(uuids), tuple(names)
+
+
+def report(machine: Machine, found: dict[str, Any], failures: dict[str, str]) -> str:
+    """The page."""
+    lines = [
+        "# GPU check",
+        "",
+        f"{len(machine.uuids)} x {machine.names[0]}, torch {torch.__version__}; "
+        "`python tests/python/gpu_check.py`.",
+        "",
+    ]
+    for part in found:
+        lines += [f"## {part}: " + ("**failed**" if part in failures else "ok"), ""]
+        body = failures.get(part) or json.dumps(found[part], indent=1)
+        lines += ["```", body.strip(), "```", ""]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run the parts; 1 where one fails, 2 where there is no GPU."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("gpu-check"))
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, by commas")
+    parser.add_argument("--small", action="store_true", help="small models, for fake GPUs")
+    options = parser.parse_args()
+    parts = options.only.split(",")
+    for part in parts:
+        if part not in PARTS:
+            parser.error(f"no part `{part}`; there are {', '.join(PARTS)}")
+    uuids, names = gpus()
+    if not uuids:
+        print("gpu-check: torch finds no GPU on this machine", file=sys.stderr)
+        return 2
+    options.out.mkdir(parents=True, exist_ok=True)
+    machine = Machine(uuids, names, options.out.resolve(), options.small)
+    (machine.out / "versions.json").write_text(json.dumps(versions(), indent=1))
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {}
+    failures: dict[str, str] = {}
+    for part in parts:
+        began = time.monotonic()
+        print(f"{part} …", flush=True)
+        try:
+            found[part] = PARTS[part](machine)
+        except Exception:
+            failures[part] = traceback.format_exc()
+            found[part] = {"failed": failures[part]}
+            print(failures[part], flush=True)
+        (machine.out / f"{part}.json").write_text(json.dumps(found[part], indent=1))
+        print(f"{part}: {time.monotonic() - began:.0f} s", flush=True)
+    (machine.out / "report.md").write_text(report(machine, found, failures))
+    print(f"{machine.out / 'report.md'}: " + ("failed" if failures else "all is well"))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""`make gpu-check` on one fake GPU: a part that passes, and what it says without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake_gpu import requirements
+from fake_gpu.environment import environment
+
+PROGRAM = Path(__file__).with_name("gpu_check.py")
+
+
+def run(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, PROGRAM, *arguments],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+
+def test_a_part_leaves_its_findings_versions_and_a_report(tmp_path: Path) -> None:
+    if (reason := requirements.why_not()) is not None:
+        pytest.skip(reason)
+    done = run("--only", "out-of-memory", "--out", tmp_path, **environment(devices=1))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "out-of-memory.json").read_text())
+    assert found["ddp in 100 MB"]["outcome"] == "out_of_memory"
+    assert found["offload in 100 MB"]["outcome"] == "measured"
+    assert json.loads((tmp_path / "versions.json").read_text())["torch"]
+    assert "## out-of-memory: ok" in (tmp_path / "report.md").read_text()
+
+
+def test_without_a_gpu_it_says_so_and_ends_with_2(tmp_path: Path) -> None:
+    done = run("--out", tmp_path / "none", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 2
+    assert done.stderr == "gpu-check: torch finds no GPU on this machine\n"
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_part_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = run("--only", "speed", "--out", tmp_path)
+    assert done.returncode == 2
+    assert "no part `speed`; there are same-training, out-of-memory" in done.stderr
