@@ -38,6 +38,12 @@ class Line:
         dist.all_gather_object(values, value, group=self.group)
         return values
 
+    def collect_from_all(self, value: Any) -> list[Any]:
+        """Every rank's `value`, of all of the gang's pipelines; on every rank."""
+        values: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(values, value)
+        return values
+
     def open_groups(
         self, some: Collection[tuple[int, ...]]
     ) -> dict[tuple[int, ...], dist.ProcessGroup]:

@@ -9,7 +9,8 @@ reduced, in the last backward of the step.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +22,8 @@ from torch.utils import _pytree as pytree
 from saturn.data import nested, seeds
 from saturn.rank.exceptions import TaskError
 from saturn.techniques.interface import NotApplicable, Objective, ParallelModel
+from saturn.techniques.pipeline.balance import better_cut
+from saturn.techniques.pipeline.layer_times import LayerTimes
 from saturn.techniques.pipeline.line import Line
 from saturn.techniques.pipeline.rehearsal import Shapes
 from saturn.techniques.pipeline.shared_parameters import SharedParameters
@@ -67,14 +70,20 @@ class PipelinedModel(ParallelModel):
         data: DeviceMesh | None = None,
         sharding: Sharding | None = None,
         tensor: TensorGroup | None = None,
+        kinds: Sequence[str] | None = None,
     ) -> None:
-        """`data` has the ranks that hold this stage for other slices, for `sharding` to use."""
+        """`data` has the ranks that hold this stage for other slices, for `sharding` to use.
+
+        `kinds` are those of the whole model's layers, where another cut may be proposed.
+        """
         self.module = stage.module
         self.data_rank = 0 if data is None else data.get_local_rank()
         self.data_size = 1 if data is None else data.size()
         self._stage, self._line, self._parameters = stage, line, parameters
         self._microbatches = microbatches
         self._sharding, self._tensor = sharding, tensor
+        self._kinds = kinds
+        self._times: LayerTimes | None = None
         self._shapes: dict[str, Shapes] = {}
         self._schedules: OrderedDict[tuple[str, ...], Traffic] = OrderedDict()
 
@@ -91,12 +100,28 @@ class PipelinedModel(ParallelModel):
                 self._sharding.release()
                 self._sharding.average_scalars()
             self._parameters.sum_gradients()
+            if self._times is not None:
+                self._times.step_ended()
         if self._tensor is not None and pieces and self.is_last_of_step:
             self._tensor.check_gradients()
         return loss if self._tensor is None or self._tensor.is_first else None
 
     def gradient_norm(self) -> torch.Tensor:
         return self._parameters.gradient_norm()
+
+    def begin_trial(self) -> None:
+        if self._kinds is not None:
+            self._times = LayerTimes(self._line.stage, self._stage.layers, self._line.device)
+
+    def better_cut(self) -> list[int] | None:
+        """How many layers each stage had better have, as far as this trial has seen.
+
+        Every rank of the gang calls it, and gets the same. None where nothing is clearly better.
+        """
+        if self._kinds is None or self._times is None:
+            return None
+        seen = self._line.collect_from_all(self._times.seen())
+        return better_cut(self._stage.bounds, self._kinds, seen)
 
     def _run(
         self, pieces: Sequence[_Microbatch], objective: Objective, share: float
@@ -123,10 +148,13 @@ class PipelinedModel(ParallelModel):
 
         def run(number: int, received: Sequence[torch.Tensor]) -> Any:
             piece, own_seed = pieces[number], seeds.derive(seed, number)
-            ended = self._stage.run(piece.args, piece.kwargs, shapes[number], received, own_seed)
-            if not self._stage.is_last:
-                return ended
-            loss = self._stage.loss(objective.loss(ended, piece.batch))
+            with nullcontext() if self._times is None else self._times.forward():
+                ended = self._stage.run(
+                    piece.args, piece.kwargs, shapes[number], received, own_seed
+                )
+                if not self._stage.is_last:
+                    return ended
+                loss = self._stage.loss(objective.loss(ended, piece.batch))
             losses[number] = loss.detach() * (piece.weight / total)
             return loss * (factor * piece.weight)
 
@@ -173,14 +201,17 @@ class PipelinedModel(ParallelModel):
             if len(self._schedules) >= _MAX_SCHEDULES:
                 self._schedules.popitem(last=False)
             self._schedules[key] = Traffic(
-                self._line, self._microbatches.schedule, shapes, self._before_backward
+                self._line, self._microbatches.schedule, shapes, self._around_backward
             )
         self._schedules.move_to_end(key)
         return self._schedules[key]
 
-    def _before_backward(self, is_last: bool) -> None:
+    @contextmanager
+    def _around_backward(self, is_last: bool) -> Iterator[None]:
         if self._sharding is not None:
             self._sharding.before_backward(is_last=is_last and self.is_last_of_step)
+        with nullcontext() if self._times is None else self._times.backward():
+            yield
 
 
 def _microbatch(part: Any, objective: Objective, weight: float) -> _Microbatch:

@@ -119,6 +119,16 @@ class StageForward:
         self.whole = Unit(module, self._until_cut, self.units)
 
     @property
+    def bounds(self) -> tuple[int, ...]:
+        """Those of all stages, as in `Split`."""
+        return self._split.bounds
+
+    @property
+    def layers(self) -> dict[int, Unit]:
+        """This stage's layers by their numbers in the chain."""
+        return dict(enumerate(self.units, start=self._start))
+
+    @property
     def is_last(self) -> bool:
         """Whether this stage's forward ends with the model's outputs."""
         return self._stop == len(self._split.layers)

@@ -29,7 +29,14 @@ from saturn.techniques.pipeline.model import Microbatches, PipelinedModel
 from saturn.techniques.pipeline.shape import DATA, TENSOR, Shape, shapes_of
 from saturn.techniques.pipeline.shared_parameters import SharedParameters
 from saturn.techniques.pipeline.stage_forward import NeededElsewhere, StageForward
-from saturn.techniques.pipeline.stages import Split, keep_only, split, stage_bytes
+from saturn.techniques.pipeline.stages import (
+    Split,
+    keep_only,
+    kinds_of_layers,
+    split,
+    stage_bytes,
+    thriftiest_numbers,
+)
 from saturn.techniques.pipeline.traffic import SCHEDULES
 from saturn.techniques.sharding import Sharding
 from saturn.techniques.tensor.group import TensorGroup, retry_knobs
@@ -37,15 +44,20 @@ from saturn.techniques.tensor.plan import ONLY, ModuleSplit, TensorPlan
 
 #: Knobs that say the mesh's shape; what they leave is for FSDP2.
 STAGES = "stages"
+#: The knob that says how many layers each stage has.
+CUT = "cut"
 #: How many shapes are measured, where more would do.
 _MAX_SHAPES = 3
 
 
 class Pipeline(Technique):
-    """GPipe and 1F1B. Knobs: `schedule`, `microbatches`, and `everywhere`.
+    """GPipe and 1F1B. Knobs: `schedule`, `microbatches`, `cut`, and `everywhere`.
 
-    `everywhere` names parameters outside the layers that every stage holds; a trial finds out
-    where a model's code needs some on other stages than where the order of its modules says.
+    `cut` says how many layers each stage has. Without it stages are balanced by their parameters;
+    a trial that sees them take different times proposes another, and where memory is short there
+    is one by bytes. `everywhere` names parameters outside the layers that every stage holds; a
+    trial finds out where a model's code needs some on other stages than where the order of its
+    modules says.
     """
 
     has_data: ClassVar = False  # several pipelines, FSDP2 over them
@@ -73,6 +85,20 @@ class Pipeline(Technique):
         ]
         return attention.with_back_ends(sets, module, setting)
 
+    def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
+        thriftier = []
+        for knobs in self.knob_sets(module, setting):
+            if knobs["schedule"] != "1f1b":
+                continue
+            cut = _split(module, self._shape(setting.gpus, knobs), knobs)
+            by_bytes = {**knobs, CUT: thriftiest_numbers(module, cut)}
+            least, before = (
+                self.least_memory_bytes(module, setting, each) or 0 for each in (by_bytes, knobs)
+            )
+            if least < before:
+                thriftier.append(by_bytes)
+        return [thriftier] if thriftier else []
+
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int | None:
         shape = self._shape(setting.gpus, knobs)
         parts = {}
@@ -96,6 +122,10 @@ class Pipeline(Technique):
             return {**knobs, "everywhere": [*held, *needed]}
         return retry_knobs(self._split_by, knobs, error)
 
+    def changes_after(self, knobs: Knobs, model: ParallelModel) -> Knobs | None:
+        numbers = model.better_cut() if isinstance(model, PipelinedModel) else None
+        return None if numbers is None else {CUT: numbers}
+
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         schedule = knobs.get("schedule", "1f1b")
         if schedule not in SCHEDULES:
@@ -107,6 +137,7 @@ class Pipeline(Technique):
         mesh = gang.mesh(tuple(dimensions.values()), names=tuple(dimensions))
         line = Line(mesh, gang.device)
         cut = _split(module, shape, knobs)
+        kinds = None if CUT in knobs else kinds_of_layers(cut)
         keep_only(module, cut, line.stage, gang.device)
         stage = StageForward(module, cut, line)
         scalars = None
@@ -145,6 +176,7 @@ class Pipeline(Technique):
             data=data,
             sharding=sharding,
             tensor=tensor,
+            kinds=kinds,
         )
 
     def _plan(self, module: nn.Module, shape: Shape, knobs: Knobs) -> TensorPlan | None:
@@ -264,7 +296,9 @@ def _refuse_batch_norm(module: nn.Module) -> None:
 
 
 def _split(module: nn.Module, shape: Shape, knobs: Knobs) -> Split:
-    return split(module, shape.stages, everywhere=knobs.get("everywhere", ()))
+    return split(
+        *(module, shape.stages), everywhere=knobs.get("everywhere", ()), numbers=knobs.get(CUT)
+    )
 
 
 def _held(splits: Sequence[ModuleSplit]) -> list[ModuleSplit]:

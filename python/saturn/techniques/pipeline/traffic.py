@@ -8,6 +8,7 @@ ones. The schedule hands out numbers of micro-batches; what they are, each stage
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from math import prod
 from typing import Any
 
@@ -33,9 +34,9 @@ class Traffic:
         line: Line,
         schedule: str,
         shapes: Sequence[Shapes],
-        before_backward: Callable[[bool], None],
+        around_backward: Callable[[bool], AbstractContextManager[None]],
     ) -> None:
-        """`before_backward` is called before each backward, with whether it is the last."""
+        """`around_backward` is entered for each backward, given whether it is the last."""
         self._line = line
         self._num_microbatches = len(shapes)
         self._is_last = line.stage == line.num_stages - 1
@@ -62,7 +63,7 @@ class Traffic:
             ),
         )
         # Both schedules have the backwards in order.
-        stage.before_backward = lambda number: before_backward(number == len(shapes) - 1)
+        stage.around_backward = lambda number: around_backward(number == len(shapes) - 1)
         if len(shapes) < line.num_stages:
             schedule = "gpipe"  # 1F1B begins with a micro-batch for each stage
         self._schedule = SCHEDULES[schedule](
@@ -109,13 +110,13 @@ class Traffic:
 
 
 class _Stage(PipelineStage):
-    """One that says of which micro-batch the backward is next."""
+    """One that says of which micro-batch a backward begins and ends."""
 
-    before_backward: Callable[[int], None]
+    around_backward: Callable[[int], AbstractContextManager[None]]
 
     def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
-        self.before_backward(bwd_chunk_id)
-        super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
+        with self.around_backward(bwd_chunk_id):
+            super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
 
 
 class _StageModule(nn.Module):
