@@ -217,9 +217,13 @@ class Technique(ABC):
 
         Every rank calls it, with its own `model`, and must come to the same; None for none. Asked
         once a trial, after the first set that was measured; where the changes make it faster, the
-        sets that are still to come take them over.
+        sets that are still to come take them over, by `changed`.
         """
         return None
+
+    def changed(self, knobs: Knobs, changes: Knobs) -> Knobs:
+        """Another set with what `changes_after` said of one, as far as it is right for it too."""
+        return {**knobs, **changes}
 
     @abstractmethod
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:

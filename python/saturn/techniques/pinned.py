@@ -67,6 +67,10 @@ class Pinned(Technique):
         changed = {**knobs, **changes}
         return changes if self._allowed([changed]) == [changed] else None
 
+    def changed(self, knobs: Knobs, changes: Knobs) -> Knobs:
+        """As the technique says."""
+        return self._technique.changed(knobs, changes)
+
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         """As the technique does."""
         return self._technique.parallelise(module, gang, knobs)

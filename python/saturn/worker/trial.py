@@ -111,7 +111,7 @@ def trial(
                     best = (knobs, outcome)
                     measurement.enough_s = _HOPELESS * outcome["step_s"]
                     if knobs is changed and measurement.changes is not None:
-                        pending = [{**each, **measurement.changes} for each in pending]
+                        pending = [technique.changed(each, measurement.changes) for each in pending]
                 continue
             if outcome["outcome"] in ("failed", "not_applicable"):
                 error = outcome.get("error") or outcome["reason"]

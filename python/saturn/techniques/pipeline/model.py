@@ -1,4 +1,4 @@
-"""A pipeline in training: one stage of it, which may be split once more over devices.
+"""A pipeline in training: one rank's stages, which may be split once more over devices.
 
 Micro-batches weigh in the loss by what the task says they count, so they needn't be equal. Where
 several pipelines share a batch (`Sharding`), each cuts its own slice, into as many as it likes; the
@@ -58,7 +58,7 @@ class _Microbatch:
 
 
 class PipelinedModel(ParallelModel):
-    """One stage. The ranks of a pipeline work on the same slice."""
+    """One rank's stages. The ranks of a pipeline work on the same slice."""
 
     def __init__(
         self,
@@ -74,7 +74,8 @@ class PipelinedModel(ParallelModel):
     ) -> None:
         """`data` has the ranks that hold this stage for other slices, for `sharding` to use.
 
-        `kinds` are those of the whole model's layers, where another cut may be proposed.
+        `kinds` are those of the whole model's layers, where another cut may be proposed: with one
+        stage a rank.
         """
         self.module = stage.module
         self.data_rank = 0 if data is None else data.get_local_rank()
@@ -111,7 +112,8 @@ class PipelinedModel(ParallelModel):
 
     def begin_trial(self) -> None:
         if self._kinds is not None:
-            self._times = LayerTimes(self._line.stage, self._stage.layers, self._line.device)
+            (stage,) = self._line.stages
+            self._times = LayerTimes(stage, self._stage.layers, self._line.device)
 
     def better_cut(self) -> list[int] | None:
         """How many layers each stage had better have, as far as this trial has seen.
@@ -146,13 +148,13 @@ class PipelinedModel(ParallelModel):
         # FSDP2 averages the gradients of slices, which are to be summed.
         factor = share * self.data_size / total
 
-        def run(number: int, received: Sequence[torch.Tensor]) -> Any:
+        def run(stage: int, number: int, received: Sequence[torch.Tensor]) -> Any:
             piece, own_seed = pieces[number], seeds.derive(seed, number)
             with nullcontext() if self._times is None else self._times.forward():
                 ended = self._stage.run(
-                    piece.args, piece.kwargs, shapes[number], received, own_seed
+                    stage, piece.args, piece.kwargs, shapes[number], received, own_seed
                 )
-                if not self._stage.is_last:
+                if not self._stage.is_last(stage):
                     return ended
                 loss = self._stage.loss(objective.loss(ended, piece.batch))
             losses[number] = loss.detach() * (piece.weight / total)
@@ -161,19 +163,22 @@ class PipelinedModel(ParallelModel):
         self._traffic(pieces, shapes).step(run, shapes)
         # Stages have drawn different numbers; what comes next in this step draws alike.
         seeds.seed_batch(seeds.derive(seed, "after"), device)
-        return torch.stack(losses).sum() if self._stage.is_last else None
+        has_last = any(map(self._stage.is_last, self._line.stages))
+        return torch.stack(losses).sum() if has_last else None
 
     def _check_forward(self, tensor: TensorGroup, piece: _Microbatch, seed: int) -> None:
         """See that each stage computes what it does unsplit, which goes on to the next."""
         shapes, received = self._shapes[piece.key], list[torch.Tensor]()
         for number in range(self._line.num_stages):
             sent = None
-            if number == self._line.stage:
-                run = partial(self._stage.run, piece.args, piece.kwargs, shapes, received, seed)
+            if number in self._line.stages:
+                run = partial(
+                    self._stage.run, number, piece.args, piece.kwargs, shapes, received, seed
+                )
                 sent = tensor.check_forward(run)
-                sent = None if self._stage.is_last else [each.cpu() for each in sent]
-            passed = self._line.collect(sent)[number]
-            if number + 1 == self._line.stage:
+                sent = None if self._stage.is_last(number) else [each.cpu() for each in sent]
+            passed = self._line.collect(sent)[self._line.place_of(number)]
+            if number + 1 in self._line.stages:
                 received = [each.to(self._line.device) for each in passed]
 
     def _cut(self, batch: Any, objective: Objective, share: float) -> list[_Microbatch]:

@@ -95,13 +95,13 @@ def split(
     )
 
 
-def keep_only(module: nn.Module, cut: Split, stage: int, device: torch.device) -> None:
-    """Leave in `module` what `stage` holds; the rest becomes tensors that are absent on `device`.
+def keep_only(module: nn.Module, cut: Split, stages: Collection[int], device: torch.device) -> None:
+    """Leave in `module` what `stages` hold; the rest becomes tensors that are absent on `device`.
 
     What is left stays where it is. Parameters keep their names, and buffers outside the chain stay
     on every stage.
     """
-    own = range(cut.bounds[stage], cut.bounds[stage + 1])
+    own = {number for s in stages for number in range(cut.bounds[s], cut.bounds[s + 1])}
     inside = {
         id(part): number for number, (_, layer) in enumerate(cut.layers) for part in layer.modules()
     }
@@ -110,7 +110,7 @@ def keep_only(module: nn.Module, cut: Split, stage: int, device: torch.device) -
         number = inside.get(id(part))
         for name, parameter in list(part._parameters.items()):
             full = f"{prefix}.{name}" if prefix else name
-            if parameter is None or stage in cut.holders[full]:
+            if parameter is None or not set(stages).isdisjoint(cut.holders[full]):
                 continue
             dropped.append(parameter)
             del part._parameters[name]
@@ -124,21 +124,23 @@ def keep_only(module: nn.Module, cut: Split, stage: int, device: torch.device) -
         parameter.data = torch.empty(0, dtype=parameter.dtype)
 
 
-def stage_bytes(
+def least_bytes(
     module: nn.Module,
     cut: Split,
     *,
+    num_places: int,
     optimizer_state_ratio: float,
     num_data: int = 1,
     num_parts: Mapping[int, int] = MappingProxyType({}),
 ) -> list[int]:
-    """For each stage what a device of it holds at the least: parameters, gradients, state.
+    """For each place of the pipeline what a device there holds at the least.
 
-    `num_parts` says by the id of a parameter into how many parts a tensor group splits it. The
-    stage is split once more over `num_data` devices, but for a copy of it, gathered while batches
-    run.
+    Parameters, gradients, and state of as many of the stages as there are for each of `num_places`.
+    `num_parts` says by the id of a parameter into how many parts a tensor group splits it. What
+    is there is split once more over `num_data` devices, but for a copy of it, gathered while
+    batches run.
     """
-    sizes = [0.0] * cut.num_stages
+    sizes = [0.0] * num_places
     for name, parameter in module.named_parameters():
         size = parameter.nbytes / num_parts.get(id(parameter), 1)
         trained = size * (1 + optimizer_state_ratio) if parameter.requires_grad else 0.0
@@ -147,8 +149,8 @@ def stage_bytes(
         else:  # before any gradient is there, or at the optimizer's step
             state = size * optimizer_state_ratio if parameter.requires_grad else 0.0
             held = max(size + (size + state) / num_data, (size + trained) / num_data)
-        for stage in cut.holders[name]:
-            sizes[stage] += held
+        for place in {stage % num_places for stage in cut.holders[name]}:
+            sizes[place] += held
     return [int(size) for size in sizes]
 
 
