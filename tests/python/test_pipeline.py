@@ -390,13 +390,13 @@ def test_an_unknown_schedule_is_refused(run: Runtime) -> None:
 def test_stages_are_interleaved_where_there_are_layers_for_it(run: Runtime) -> None:
     sets = Pipeline().knob_sets(Mlp(4), setting(2))
     assert [knobs for knobs in sets if knobs["schedule"] == "interleaved"] == [
-        {"schedule": "interleaved", "stages_a_device": 2, "microbatches": 4}
+        {"schedule": "interleaved", "microbatches": 4}
     ]
     sets = Pipeline().knob_sets(Mlp(3), setting(2))
     assert all(knobs["schedule"] != "interleaved" for knobs in sets)
     # A device holds the layers of both of its stages.
     layers = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(5)))
-    interleaved = {"schedule": "interleaved", "stages_a_device": 2}
+    interleaved = {"schedule": "interleaved"}
     assert Pipeline().least_memory_bytes(layers, setting(2), interleaved) == 3 * 64 * 4
     task = definition(get_model=partial(Mlp, 4))
     run.write_task(task)

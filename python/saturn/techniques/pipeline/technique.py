@@ -25,6 +25,7 @@ from saturn.techniques.interface import Knobs, NotApplicable, ParallelModel, Set
 from saturn.techniques.model import attention
 from saturn.techniques.model.layers import standing_alone
 from saturn.techniques.model.local_copies import WholeScalars
+from saturn.techniques.pipeline.absent import AbsentTensor
 from saturn.techniques.pipeline.line import Line
 from saturn.techniques.pipeline.model import Microbatches, PipelinedModel
 from saturn.techniques.pipeline.shape import DATA, TENSOR, Shape, shapes_of
@@ -49,7 +50,7 @@ STAGES = "stages"
 CUT = "cut"
 #: The knob that says how many stages each device has on a schedule that interleaves them.
 STAGES_A_DEVICE = "stages_a_device"
-#: What it is where a trial chooses: more would send more, and leave fewer layers to each.
+#: What it is where nothing else is said: more would send more, and leave fewer layers to each.
 _INTERLEAVED_STAGES = 2
 #: How many shapes are measured, where more would do.
 _MAX_SHAPES = 3
@@ -96,13 +97,7 @@ class Pipeline(Technique):
         except NotApplicable:
             pass  # too few layers
         else:
-            sets.append(
-                {
-                    "schedule": INTERLEAVED,
-                    STAGES_A_DEVICE: _INTERLEAVED_STAGES,
-                    "microbatches": 2 * setting.gpus,
-                }
-            )
+            sets.append({"schedule": INTERLEAVED, "microbatches": 2 * setting.gpus})
         return attention.with_back_ends(sets, module, setting)
 
     def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
@@ -121,6 +116,10 @@ class Pipeline(Technique):
 
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int | None:
         shape = self._shape(setting.gpus, knobs)
+        try:
+            cut = _split(module, shape, knobs)
+        except NotApplicable:
+            return None  # as `parallelise` will say
         parts = {}
         if self.has_tensor:
             parts = TensorPlan(module, setting.hints, knobs.get(ONLY)).num_parts(
@@ -128,7 +127,7 @@ class Pipeline(Technique):
             )
         of_places = least_bytes(
             module,
-            _split(module, shape, knobs),
+            cut,
             num_places=shape.stages,
             optimizer_state_ratio=setting.optimizer_state_ratio,
             num_data=shape.data,
@@ -341,7 +340,7 @@ def _held(splits: Sequence[ModuleSplit]) -> list[ModuleSplit]:
     """Those of the whole model's splits whose modules this stage holds."""
     held = []
     for each in splits:
-        if "weight" not in vars(each.module):  # where what is absent is
+        if not any(isinstance(value, AbsentTensor) for value in vars(each.module).values()):
             held.append(each)
         elif any(value is not None for value in each.module._parameters.values()):
             raise NotApplicable(
