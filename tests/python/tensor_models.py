@@ -226,16 +226,6 @@ def whole_norm(model: nn.Module) -> float:
     return math.sqrt(sum(squares))
 
 
-def tiny_mixtral(*, heads: int = 4, per_token: int = 2) -> nn.Module:
-    """Four experts in one tensor."""
-    from transformers import MixtralConfig, MixtralForCausalLM
-
-    sizes = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
-    of_heads = {"num_attention_heads": heads, "num_key_value_heads": heads}
-    experts = {"num_local_experts": 4, "num_experts_per_tok": per_token}
-    return MixtralForCausalLM(MixtralConfig(**sizes, **of_heads, **experts))
-
-
 def tiny_qwen_mixture() -> nn.Module:
     """Four experts in one tensor, and one that all tokens come to."""
     from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM

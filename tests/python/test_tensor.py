@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import model_kinds
 import pytest
 import reference
 import tensor_models
@@ -87,7 +88,7 @@ SEQUENCE = {
     "hints": {"tensor_plan": {"0": "colwise", "2": "rowwise"}},
 }
 EXPERTS: dict[str, Any] = {
-    "get_model": tensor_models.tiny_mixtral,
+    "get_model": model_kinds.mixtral,
     "loss_function": None,
     "hints": {},
     "max_grad_norm": 0.5,
@@ -122,7 +123,7 @@ FOREACH = partial(torch.optim.AdamW, foreach=True)
         ),
         pytest.param(EXPERTS, ALL_WAYS, id="experts"),
         pytest.param(
-            {**EXPERTS, "get_model": partial(tensor_models.tiny_mixtral, per_token=1)},
+            {**EXPERTS, "get_model": partial(model_kinds.mixtral, num_experts_per_tok=1)},
             [("tensor", 4, 3), ("pipeline+tensor", 4, 5), ("ddp", 1, 6)],
             id="experts-that-no-token-comes-to",
         ),
@@ -330,7 +331,12 @@ TIED_EMBEDDINGS = {name: PLAN[name] for name in ("embed", "head")}
             "none, and the hint `tensor_plan` can give another plan",
         ),
         (
-            *(TensorParallel, partial(tensor_models.tiny_mixtral, heads=8), 8, {}),
+            *(
+                TensorParallel,
+                partial(model_kinds.mixtral, num_attention_heads=8, num_key_value_heads=8),
+                8,
+                {},
+            ),
             "`model.layers.0.mlp.experts` has 4 experts, which 8 devices can't share evenly; "
             "2 or 4 can",
         ),
