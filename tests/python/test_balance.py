@@ -185,11 +185,17 @@ def setting(gpus: int, memory: int | None = None) -> Setting:
 class Embedded(nn.Module):
     """Most bytes are looked up, and cost no work."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: int = 1000, depth: int = 6, width: int = 8) -> None:
         super().__init__()
-        self.embed = nn.Embedding(1000, WIDTH)
-        self.layers = nn.ModuleList(Layer() for _ in range(6))
+        self.embed = nn.Embedding(words, WIDTH)
+        self.layers = nn.ModuleList(Layer(width=width) for _ in range(depth))
         self.head = nn.Linear(WIDTH, NUM_CLASSES)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.embed((inputs.abs() * 100).long()).mean(1)
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return self.head(hidden)  # type: ignore[no-any-return]
 
 
 def test_where_memory_is_short_there_is_a_cut_by_bytes() -> None:
@@ -209,14 +215,30 @@ def test_where_memory_is_short_there_is_a_cut_by_bytes() -> None:
     assert [knobs["cut"] for knobs in rung] == [[1, 5]]
 
 
+def heavy() -> nn.Module:
+    """Embeddings of 40 MB, and four layers of 20 MB each; gradients double that."""
+    return Embedded(words=40 * 10**6 // (4 * WIDTH), depth=4, width=20 * 10**6 // (8 * WIDTH))
+
+
+def test_a_trial_takes_the_cut_by_bytes_where_no_other_fits(run: Runtime) -> None:
+    run.write_task(definition(get_model=heavy, optimizer_cls=torch.optim.SGD))
+    limit = 145 * 10**6  # 160 MB and 80 MB by parameters, 120 MB each by bytes
+    options: dict[str, Any] = {"ranks": 2, "kind": "trial", "device_memory_bytes": limit}
+    trial = run.run("mlp", "pipeline", **options).one("trial")
+    assert trial["outcome"]["outcome"] == "measured", trial
+    assert trial["knobs"]["cut"] == [1, 3]
+    assert trial["outcome"]["peak_memory_bytes"] <= limit
+
+
 def test_where_bytes_are_even_there_is_none() -> None:
     assert Pipeline().thriftier_knob_sets(even(), setting(2)) == []
 
 
-def tried(run: Runtime, **changes: Any) -> dict[str, Any]:
+def tried(run: Runtime, device_kind: str = "cpu", **changes: Any) -> dict[str, Any]:
     """The trial of a task on two devices."""
     run.write_task(definition(**changes))
-    result = run.run("mlp", "pipeline", ranks=2, kind="trial", timed_steps=3)
+    options: dict[str, Any] = {"ranks": 2, "kind": "trial", "device_kind": device_kind}
+    result = run.run("mlp", "pipeline", timed_steps=3, **options)
     assert result.codes == [0, 0], result.logs
     trial: dict[str, Any] = result.one("trial")
     assert trial["outcome"]["outcome"] == "measured", trial
@@ -243,6 +265,10 @@ def test_a_trial_puts_a_slow_layer_on_a_stage_of_its_own(run: Runtime) -> None:
         assert result.codes == [0] * ranks, result.logs
     expected, _ = reference.train(task, 8)
     assert reference.largest_difference(run.losses("trained"), expected) < 1e-5
+
+
+def test_on_gpus_their_events_tell_what_layers_take(gpu_run: Runtime) -> None:
+    assert tried(gpu_run, "cuda", get_model=uneven)["knobs"]["cut"] == [1, 5]
 
 
 def test_layers_that_take_alike_stay_where_they_are(run: Runtime) -> None:
