@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 VOCABULARY, LENGTH = 32, 16
 #: Kinds that transformers builds.
-HUGGING_FACE = ("gpt2", "llama", "vit")
+HUGGING_FACE = ("gpt2", "llama", "mixtral", "vit")
 
 
 def gpt2(dropout: float = 0.0, **options: Any) -> nn.Module:
@@ -38,6 +38,17 @@ def llama(dropout: float = 0.0, **options: Any) -> nn.Module:
     depth = {"num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 2}
     more = {"intermediate_size": 32, "attention_dropout": dropout}
     return LlamaForCausalLM(LlamaConfig(**{**size, **depth, **more, **options}))
+
+
+def mixtral(dropout: float = 0.0, **options: Any) -> nn.Module:
+    """Four experts, in one tensor; each token goes to two of them."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    size = {"vocab_size": VOCABULARY, "max_position_embeddings": LENGTH, "hidden_size": 16}
+    depth = {"num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4}
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 16}
+    more = {"attention_dropout": dropout}
+    return MixtralForCausalLM(MixtralConfig(**{**size, **depth, **experts, **more, **options}))
 
 
 def vit(dropout: float = 0.0, **options: Any) -> nn.Module:
@@ -179,6 +190,7 @@ def images(batch_size: int = 6) -> DataLoader[Any]:
 BUILD: dict[str, Callable[[float], nn.Module]] = {
     "gpt2": gpt2,
     "llama": llama,
+    "mixtral": mixtral,
     "vit": vit,
     "mlp": lambda dropout: Mlp(dropout=dropout),
     "sequential": sequential,

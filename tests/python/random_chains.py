@@ -13,7 +13,7 @@ import random
 import shutil
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,12 @@ from harness import Runtime
 from saturn.checkpoint import manifest
 from saturn.definition import TaskDefinition
 from saturn.techniques import BUILT_IN, Knobs, Setting, Technique
+from saturn.techniques.pipeline.stages import split
 from torch import nn
 from torch.distributed.checkpoint import FileSystemReader, load
 from torch.optim import SGD, AdamW, RMSprop, lr_scheduler
 
-KINDS = ("gpt2", "llama", "vit", "residual", "sequential", "tied", "frozen")
+KINDS = ("gpt2", "llama", "mixtral", "vit", "residual", "sequential", "tied", "frozen")
 RANKS = (1, 2, 3, 4, 6, 8)
 #: Gangs of more ranks take long on few cores: a small share, where a technique runs on fewer too.
 WIDE, SHARE_OF_WIDE = 4, 0.08
@@ -126,7 +127,10 @@ def draw(seed: int, device_kinds: Sequence[str] = ("cpu",)) -> Chain:
         offered = strategies(kind, device_kind=device_kind)
         fresh = [each for each in offered[technique] if not moves or moves[-1].strategy != each]
         others = [each for name in offered for each in offered[name]]
-        moves.append(Move(rng.choice(some_wide(fresh or others, rng)), end))
+        chosen = some_wide(fresh or others, rng)
+        # Few models are deep enough for every schedule.
+        schedule = rng.choice(sorted({_schedule(each) for each in chosen}))
+        moves.append(Move(rng.choice([s for s in chosen if _schedule(s) == schedule]), end))
     starts = [0, *ends]
     long = [i for i in range(len(moves)) if ends[i] - starts[i] > 1]
     stop = None
@@ -159,6 +163,10 @@ def _techniques(kind: str, turn: int, rng: random.Random, *, num_moves: int) -> 
     return chosen
 
 
+def _schedule(strategy: Strategy) -> str:
+    return dict(strategy.knobs).get("schedule", "")
+
+
 def _scheduler(name: str, lr: float, steps: int, optimizer: str) -> Any:
     if name == "one-cycle":
         cycles = optimizer != "sgd"  # which has no momentum
@@ -182,7 +190,10 @@ def strategies(
 ) -> dict[str, list[Strategy]]:
     """By technique, those that the library offers for a kind of model."""
     module = model_kinds.BUILD[kind](dropout)
-    every = {name: strategies_of(name, module, device_kind, RANKS) for name in BUILT_IN}
+    every = {
+        name: list(_with_other_cuts(strategies_of(name, module, device_kind, RANKS), module))
+        for name in BUILT_IN
+    }
     return {name: offered for name, offered in every.items() if offered}
 
 
@@ -195,6 +206,22 @@ def strategies_of(
         for ranks in widths
         for knobs in _knob_sets(technique_of(technique), module, ranks, device_kind)
     ]
+
+
+def _with_other_cuts(offered: Sequence[Strategy], module: nn.Module) -> Iterator[Strategy]:
+    """Of pipelines also a most uneven cut, as a trial may propose where layers take so."""
+    for one in offered:
+        yield one
+        knobs = dict(one.knobs)
+        if "schedule" not in knobs or "cut" in knobs:
+            continue
+        num_stages = knobs.get("stages") or one.ranks // knobs.get("tensor", 1)
+        num_stages *= 2 if knobs["schedule"] == "interleaved" else 1
+        num_layers = len(split(module, num_stages).layers)
+        if num_layers > num_stages:
+            ones = [1] * (num_stages - 2)
+            knobs["cut"] = [*ones, num_layers - num_stages + 1, 1]
+            yield replace(one, knobs=tuple(sorted(knobs.items())))
 
 
 def technique_of(name: str) -> Technique:

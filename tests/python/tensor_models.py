@@ -224,3 +224,14 @@ def whole_norm(model: nn.Module) -> float:
         float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None
     ]
     return math.sqrt(sum(squares))
+
+
+def tiny_qwen_mixture() -> nn.Module:
+    """Four experts in one tensor, and one that all tokens come to."""
+    from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM
+
+    sizes = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 4}
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    shared = {"shared_expert_intermediate_size": 16}
+    return Qwen2MoeForCausalLM(Qwen2MoeConfig(**sizes, **heads, **experts, **shared))

@@ -74,3 +74,23 @@ def test_a_chain_through_every_shape_trains_as_plain_torch_does(run: Runtime) ->
         max_grad_norm=0.5,
     )
     check(run, task, EVERY_WAY)
+
+
+@pytest.mark.parametrize(
+    ("changes", "moves"),
+    [
+        (
+            {"batch_size": 1, "gradient_accumulation_steps": 3},
+            [("tensor", 2, 3, {}), ("tensor+fsdp", 4, 5, {"tensor": 2})],
+        ),
+        ({"batch_size": 4}, [("pipeline+tensor", 4, 4, {"tensor": 2, "microbatches": 4})]),
+    ],
+    ids=["accumulated", "micro-batches"],
+)
+def test_batches_of_one_row_add_up(
+    run: Runtime, changes: dict[str, Any], moves: list[Move]
+) -> None:
+    # What is added to every row, as the class token and the positions, gets the row's gradient.
+    pytest.importorskip("transformers")
+    task = model_kinds.task_of("vit", batch_count=18, optimizer_cls=ADAM, **changes)
+    check(run, task, moves)

@@ -38,6 +38,11 @@ def pipeline(ranks: int, steps: int, microbatches: int = 4, schedule: str = "1f1
     return "pipeline", ranks, steps, {"microbatches": microbatches, "schedule": schedule}
 
 
+def interleaved(ranks: int, steps: int, microbatches: int, stages: int = 2) -> Move:
+    _, _, _, knobs = pipeline(ranks, steps, microbatches, "interleaved")
+    return "pipeline", ranks, steps, {**knobs, "stages_a_device": stages}
+
+
 def chain(run: Runtime, task: TaskDefinition, moves: list[Move]) -> dict[int, float]:
     run.write_task(task)
     for technique, ranks, steps, knobs in moves:
@@ -90,12 +95,22 @@ def only_the_head() -> nn.Module:
     return model
 
 
+CLIPPED: dict[str, Any] = {"max_grad_norm": 0.3, "optimizer_cls": torch.optim.SGD, "lr": 0.3}
 EVERY_WAY = [
     pipeline(2, 2),
     ("ddp", 2, 3, {}),
     pipeline(4, 4, 3, "gpipe"),
     ("fsdp", 2, 5, {}),
     pipeline(3, 7, 8),
+    ("ddp", 1, 8, {}),
+]
+#: In two rounds of micro-batches and in one, and (5 of them for 2 devices) in none that are even.
+INTERLEAVED = [
+    interleaved(2, 2, 4),
+    ("fsdp", 2, 3, {}),
+    interleaved(2, 5, 3),
+    interleaved(2, 6, 5),
+    pipeline(2, 7),
     ("ddp", 1, 8, {}),
 ]
 STAGES = [pipeline(2, 1), pipeline(4, 3, 3, "gpipe"), ("fsdp", 2, 4, {}), pipeline(3, 5)]
@@ -108,8 +123,10 @@ STAGES = [pipeline(2, 1), pipeline(4, 3, 3, "gpipe"), ("fsdp", 2, 4, {}), pipeli
         ("llama", {"get_model": partial(model_kinds.llama, num_hidden_layers=4)}, STAGES),
         ("vit", {"get_model": partial(model_kinds.vit, num_hidden_layers=4)}, STAGES),
         ("gpt2", {"get_model": frozen_gpt2}, STAGES),
+        ("gpt2", {"get_model": partial(model_kinds.gpt2, n_layer=5), **CLIPPED}, INTERLEAVED),
+        ("llama", {"get_model": partial(model_kinds.llama, num_hidden_layers=4)}, INTERLEAVED),
     ],
-    ids=["gpt2", "llama", "vit", "frozen-gpt2"],
+    ids=["gpt2", "llama", "vit", "frozen-gpt2", "gpt2-interleaved", "llama-interleaved"],
 )
 def test_transformers_train_as_in_plain_torch(
     run: Runtime, kind: str, changes: dict[str, Any], moves: list[Move]
@@ -124,6 +141,12 @@ def test_transformers_train_as_in_plain_torch(
         pytest.param({"get_model": linears}, EVERY_WAY, id="sequential"),
         pytest.param({"get_model": partial(Mlp, 4)}, STAGES, id="residuals-outside-the-layers"),
         pytest.param({"get_model": only_the_head}, STAGES, id="stages-all-frozen"),
+        pytest.param({"get_model": only_the_head}, INTERLEAVED, id="interleaved-all-frozen"),
+        pytest.param(
+            {"get_model": partial(Mlp, 6)},
+            [interleaved(2, 2, 4, stages=3), interleaved(3, 4, 5), pipeline(2, 5)],
+            id="interleaved-by-three",
+        ),
         pytest.param(
             {"get_model": linears, "optimizer_cls": torch.optim.SGD}, STAGES, id="without-state"
         ),
@@ -189,9 +212,6 @@ def test_micro_batches_count_by_their_weight(run: Runtime, changes: dict[str, An
     check(run, task, [pipeline(3, 3, 5), ("ddp", 2, 4, {}), pipeline(2, 7, 3, "gpipe")])
 
 
-CLIPPED: dict[str, Any] = {"max_grad_norm": 0.3, "optimizer_cls": torch.optim.SGD, "lr": 0.3}
-
-
 def test_gradients_are_clipped_by_the_norm_of_the_whole_model(run: Runtime) -> None:
     pytest.importorskip("transformers")
     tied = partial(model_kinds.gpt2, n_layer=4)
@@ -236,10 +256,12 @@ def test_stop_and_resume_under_the_same_strategy_is_bit_equal(
     run: Runtime, kind: str, changes: dict[str, Any]
 ) -> None:
     pytest.importorskip("transformers")
-    whole = model_kinds.task_of(kind, "whole", **changes)
-    parts = model_kinds.task_of(kind, "parts", **changes)
-    expected = chain(run, whole, [pipeline(3, 7)])
-    assert chain(run, parts, [pipeline(3, step) for step in (1, 5, 7)]) == expected
+    for name, move in (("", pipeline), ("-interleaved", interleaved)):
+        whole, parts = (
+            model_kinds.task_of(kind, each + name, **changes) for each in ("whole", "parts")
+        )
+        expected = chain(run, whole, [move(2, 7, 4)])
+        assert chain(run, parts, [move(2, step, 4) for step in (1, 5, 7)]) == expected
 
 
 def drawing_loss(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -360,5 +382,23 @@ def test_an_unknown_schedule_is_refused(run: Runtime) -> None:
     run.write_task(task)
     result = run.run(task.name, "pipeline", ranks=2, steps=1, knobs={"schedule": "zero"})
     assert (
-        "schedule is `zero`; it must be one of ['1f1b', 'gpipe']" in result.of("failed")[0]["error"]
+        "schedule is `zero`; it must be one of ['1f1b', 'gpipe', 'interleaved']"
+        in result.of("failed")[0]["error"]
     )
+
+
+def test_stages_are_interleaved_where_there_are_layers_for_it(run: Runtime) -> None:
+    sets = Pipeline().knob_sets(Mlp(4), setting(2))
+    assert [knobs for knobs in sets if knobs["schedule"] == "interleaved"] == [
+        {"schedule": "interleaved", "microbatches": 4}
+    ]
+    sets = Pipeline().knob_sets(Mlp(3), setting(2))
+    assert all(knobs["schedule"] != "interleaved" for knobs in sets)
+    # A device holds the layers of both of its stages.
+    layers = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(5)))
+    interleaved = {"schedule": "interleaved"}
+    assert Pipeline().least_memory_bytes(layers, setting(2), interleaved) == 3 * 64 * 4
+    task = definition(get_model=partial(Mlp, 4))
+    run.write_task(task)
+    result = run.run(task.name, "pipeline+fsdp", ranks=4, steps=1, knobs=interleaved)
+    assert "`interleaved` is for `pipeline` alone" in result.of("failed")[0]["error"]

@@ -33,7 +33,7 @@ from saturn.techniques import BUILT_IN
 from torch import nn
 
 Losses = dict[int, float]
-DEFAULT_SEEDS = "14"
+DEFAULT_SEEDS = "16"
 
 
 def seeds() -> range:
@@ -44,7 +44,12 @@ def seeds() -> range:
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     """A warm parent that has transformers, which each rank would spend seconds on."""
-    names = ("GPT2LMHeadModel", "LlamaForCausalLM", "ViTForImageClassification")
+    names = (
+        "GPT2LMHeadModel",
+        "LlamaForCausalLM",
+        "MixtralForCausalLM",
+        "ViTForImageClassification",
+    )
     lock = tmp_path_factory.mktemp("warm") / "workers.lock"
     parent = Warm(lock, preload=",".join(f"transformers:{name}" for name in names))
     yield parent
@@ -61,6 +66,12 @@ def test_the_default_seeds_draw_everything_there_is() -> None:
     moves = [(chain, move) for chain in chains for move in chain.moves]
     assert {chain.kind for chain in chains} == set(KINDS)
     assert {move.strategy.technique for _, move in moves} == set(BUILT_IN)
+    knobs = [dict(move.strategy.knobs) for _, move in moves]
+    assert {each.get("schedule") for each in knobs} == {None, "1f1b", "gpipe", "interleaved"}
+    assert {"cut" in each for each in knobs} == {True, False}
+    assert any(
+        chain.kind == "mixtral" and "tensor" in move.strategy.technique for chain, move in moves
+    )
     assert {move.strategy.ranks for _, move in moves} >= {1, 2, 3, 4, 8}
     assert any(chain.batch_size % move.strategy.ranks for chain, move in moves)
     assert {len(chain.moves) - 1 for chain in chains} == {2, 3, 4, 5}

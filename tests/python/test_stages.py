@@ -26,16 +26,23 @@ CPU = torch.device("cpu")
 
 
 class FakeLine:
-    """One stage of several that are threads of one process."""
+    """One rank of several that are threads of one process."""
 
     device = CPU
 
-    def __init__(self, rank: int, barrier: threading.Barrier, values: list[Any]) -> None:
-        self.stage, self.num_stages = rank, barrier.parties
+    def __init__(
+        self, rank: int, stages_a_rank: int, barrier: threading.Barrier, values: list[Any]
+    ) -> None:
+        self.rank, self.num_places = rank, barrier.parties
+        self.num_stages = self.num_places * stages_a_rank
+        self.stages = tuple(range(rank, self.num_stages, self.num_places))
         self._barrier, self._values = barrier, values
 
+    def place_of(self, stage: int) -> int:
+        return stage % self.num_places
+
     def collect(self, value: Any) -> list[Any]:
-        self._values[self.stage] = value
+        self._values[self.rank] = value
         self._barrier.wait()
         values = list(self._values)
         self._barrier.wait()
@@ -46,18 +53,24 @@ class Stages:
     """A model cut into stages, all of them here."""
 
     def __init__(
-        self, build: Callable[[], nn.Module], num_stages: int, everywhere: list[str] | None = None
+        self,
+        build: Callable[[], nn.Module],
+        num_stages: int,
+        everywhere: list[str] | None = None,
+        *,
+        stages_a_rank: int = 1,
     ) -> None:
         self.modules = []
-        self._barrier = threading.Barrier(num_stages)
-        values = [None] * num_stages
-        self._stages = []
-        for rank in range(num_stages):
+        num_ranks = num_stages // stages_a_rank
+        self._barrier = threading.Barrier(num_ranks)
+        values = [None] * num_ranks
+        self._ranks = []
+        for rank in range(num_ranks):
             module = seeded(build)
             self.cut = split(module, num_stages, everywhere=everywhere or ())
-            keep_only(module, self.cut, rank, CPU)
-            line: Any = FakeLine(rank, self._barrier, values)
-            self._stages.append(StageForward(module, self.cut, line))
+            line: Any = FakeLine(rank, stages_a_rank, self._barrier, values)
+            keep_only(module, self.cut, line.stages, CPU)
+            self._ranks.append(StageForward(module, self.cut, line))
             self.modules.append(module)
 
     def outputs(self, *args: Any, **kwargs: Any) -> Any:
@@ -72,15 +85,16 @@ class Stages:
                 self._barrier.abort()
                 raise
 
-        with ThreadPoolExecutor(len(self._stages)) as pool:
-            shapes = list(pool.map(rehearse, self._stages))
+        with ThreadPoolExecutor(len(self._ranks)) as pool:
+            shapes = list(pool.map(rehearse, self._ranks))
         passed: Any = []
-        for stage, found in zip(self._stages, shapes, strict=True):
-            passed = stage.run(args, kwargs, found, passed, 5)
+        for stage in range(self.cut.num_stages):
+            rank = stage % len(self._ranks)
+            passed = self._ranks[rank].run(stage, args, kwargs, shapes[rank], passed, 5)
         return passed
 
     def loss(self, outputs: Any) -> torch.Tensor:
-        return self._stages[-1].loss(loss_of(outputs))
+        return self._ranks[-1].loss(loss_of(outputs))
 
     def gradients(self) -> dict[str, torch.Tensor]:
         """Each parameter's gradient, summed over the stages that hold it."""
@@ -128,12 +142,13 @@ def check(
     inputs: dict[str, torch.Tensor],
     num_stages: int,
     everywhere: list[str] | None = None,
+    stages_a_rank: int = 1,
 ) -> Split:
     """Loss and gradients of the stages are those of the model."""
     whole = seeded(build)
     expected = loss_of(whole(**inputs))
     expected.backward()
-    stages = Stages(build, num_stages, everywhere)
+    stages = Stages(build, num_stages, everywhere, stages_a_rank=stages_a_rank)
     loss = stages.loss(stages.outputs(**inputs))
     loss.backward()
     torch.testing.assert_close(loss, expected, atol=1e-6, rtol=0)
@@ -193,6 +208,8 @@ def test_language_models(kind: str, num_stages: int) -> None:
     pytest.importorskip("transformers")
     inputs = tokens() if kind == "t5" else padded_tokens()
     check(TRANSFORMERS[kind], inputs, num_stages)
+    if num_stages == 4:
+        check(TRANSFORMERS[kind], inputs, num_stages, stages_a_rank=2)
 
 
 def test_vision_transformer() -> None:
@@ -260,6 +277,7 @@ def test_plain_models(build: Callable[[], nn.Module], everywhere: list[str]) -> 
             check(build, rows(), 2)
     check(build, rows(), 2, everywhere)
     check(build, rows(), 4, everywhere)
+    check(build, rows(), 4, everywhere, stages_a_rank=2)
 
 
 def test_nested_sequentials_are_one_chain() -> None:

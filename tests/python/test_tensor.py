@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import model_kinds
 import pytest
 import reference
 import tensor_models
@@ -86,6 +87,12 @@ SEQUENCE = {
     "loss_function": nn.functional.cross_entropy,
     "hints": {"tensor_plan": {"0": "colwise", "2": "rowwise"}},
 }
+EXPERTS: dict[str, Any] = {
+    "get_model": model_kinds.mixtral,
+    "loss_function": None,
+    "hints": {},
+    "max_grad_norm": 0.5,
+}
 MOMENTUM = partial(torch.optim.SGD, momentum=0.9)
 FUSED = partial(torch.optim.AdamW, fused=True)
 FOREACH = partial(torch.optim.AdamW, foreach=True)
@@ -113,6 +120,17 @@ FOREACH = partial(torch.optim.AdamW, foreach=True)
             {"get_model": tensor_models.first_layer_frozen, "optimizer_cls": FOREACH},
             [("tensor", 2, 2), ("tensor+fsdp", 4, 4)],
             id="frozen-foreach-adamw",
+        ),
+        pytest.param(EXPERTS, ALL_WAYS, id="experts"),
+        pytest.param(
+            {**EXPERTS, "get_model": partial(model_kinds.mixtral, num_experts_per_tok=1)},
+            [("tensor", 4, 3), ("pipeline+tensor", 4, 5), ("ddp", 1, 6)],
+            id="experts-that-no-token-comes-to",
+        ),
+        pytest.param(
+            {**EXPERTS, "get_model": tensor_models.tiny_qwen_mixture},
+            [("tensor", 2, 3), ("ddp", 2, 4)],
+            id="experts-and-a-shared-one",
         ),
     ],
 )
@@ -283,12 +301,11 @@ def setting(gpus: int, **hints: Any) -> Setting:
     return Setting(gpus=gpus, device_kind="cpu", hints=hints or {"tensor_plan": PLAN})
 
 
-def tiny_mixtral() -> nn.Module:
-    from transformers import MixtralConfig, MixtralForCausalLM
-
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_local_experts": 2}
-    return MixtralForCausalLM(MixtralConfig(vocab_size=32, **sizes, **heads))
+def unknown_plan(style: str) -> nn.Module:
+    model: Any = tiny_llama()
+    plan = {**model.tp_plan, "model.layers.*.mlp.up_proj": style}
+    model.__class__ = type("LlamaForCausalLM", (type(model),), {"tp_plan": plan})
+    return model  # type: ignore[no-any-return]
 
 
 TIED_EMBEDDINGS = {name: PLAN[name] for name in ("embed", "head")}
@@ -308,10 +325,20 @@ TIED_EMBEDDINGS = {name: PLAN[name] for name in ("embed", "head")}
             'hints={"tensor_plan": {"layers.*.up": "colwise", "layers.*.down": "rowwise"}}',
         ),
         (
-            *(TensorParallel, tiny_mixtral, 2, {}),
-            "the plan that MixtralForCausalLM brings splits "
-            "`model.layers.*.mlp.experts.gate_up_proj` as `packed_colwise`, for which torch has no "
-            "style; the hint `tensor_plan` can give another",
+            *(TensorParallel, partial(unknown_plan, "packed_colwise"), 2, {}),
+            "the plan that LlamaForCausalLM brings splits `model.layers.*.mlp.up_proj` as "
+            "`packed_colwise`, for which torch has no style; `fsdp`, `pipeline` and `offload` need "
+            "none, and the hint `tensor_plan` can give another plan",
+        ),
+        (
+            *(
+                TensorParallel,
+                partial(model_kinds.mixtral, num_attention_heads=8, num_key_value_heads=8),
+                8,
+                {},
+            ),
+            "`model.layers.0.mlp.experts` has 4 experts, which 8 devices can't share evenly; "
+            "2 or 4 can",
         ),
         (
             *(TensorParallel, tiny_llama, 4, {}),
@@ -337,8 +364,8 @@ TIED_EMBEDDINGS = {name: PLAN[name] for name in ("embed", "head")}
             "the hint `tensor_plan` says 'columns' of `layers.*.up`; it may say colwise, rowwise, "
             "colwise_gather_output, colwise_rep, rowwise_split_input, rowwise_rep, "
             "colwise_halves, colwise_thirds, embedding_rowwise, embedding_colwise, "
-            "embedding_parts, replicated_with_grad_allreduce, replicate, or be a ParallelStyle of "
-            "torch",
+            "embedding_parts, experts, replicated_with_grad_allreduce, replicate, or be a "
+            "ParallelStyle of torch",
         ),
         (
             *(TensorParallel, Attentive, 2, {"tensor_plan": {"layer.*.up": "colwise"}}),
@@ -346,8 +373,8 @@ TIED_EMBEDDINGS = {name: PLAN[name] for name in ("embed", "head")}
         ),
         (
             *(TensorParallel, Attentive, 2, {"tensor_plan": {"layers.*.norm": "colwise"}}),
-            "the plan splits `layers.0.norm`, which is a LayerNorm; only nn.Linear, nn.Embedding "
-            "and the Conv1D of transformers can be split",
+            "the plan splits `layers.0.norm`, which is a LayerNorm; only nn.Linear, nn.Embedding, "
+            "the Conv1D of transformers and its experts in one tensor can be split",
         ),
         (
             *(TensorParallel, Attentive, 2, {"tensor_plan": {"embed": "colwise"}}),

@@ -20,6 +20,7 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
     }
 )
 
+_PIPELINE = frozenset({"attention", "cut", "microbatches", "schedule"})
 #: Name → the knobs that a task may pin; `docs/techniques.md` says what they do.
 KNOBS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -35,11 +36,9 @@ KNOBS: Mapping[str, frozenset[str]] = MappingProxyType(
         "tensor": frozenset({"activation_checkpointing", "attention"}),
         "tensor+fsdp": frozenset({"activation_checkpointing", "attention", "tensor"}),
         "offload": frozenset({"attention"}),
-        "pipeline": frozenset({"attention", "microbatches", "schedule"}),
-        "pipeline+fsdp": frozenset({"attention", "microbatches", "schedule", "stages"}),
-        "pipeline+tensor": frozenset({"attention", "microbatches", "schedule", "tensor"}),
-        "pipeline+tensor+fsdp": frozenset(
-            {"attention", "microbatches", "schedule", "stages", "tensor"}
-        ),
+        "pipeline": _PIPELINE | {"stages_a_device"},
+        "pipeline+fsdp": _PIPELINE | {"stages"},
+        "pipeline+tensor": _PIPELINE | {"tensor"},
+        "pipeline+tensor+fsdp": _PIPELINE | {"stages", "tensor"},
     }
 )

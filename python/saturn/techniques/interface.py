@@ -122,6 +122,12 @@ class ParallelModel(ABC):
         finally:
             self.is_last_of_step = True
 
+    def begin_trial(self) -> None:  # noqa: B027  (most techniques have nothing to look at)
+        """Called on every rank before the first step of a trial: what comes may be watched.
+
+        What is learnt from it is for `Technique.changes_after`.
+        """
+
     def gradient_norm(self) -> Tensor:
         """The 2-norm of the whole model's gradients, each parameter once: equal on every rank.
 
@@ -205,6 +211,19 @@ class Technique(ABC):
     def retry_knobs(self, knobs: Knobs, error: str) -> Knobs | None:
         """Another setting to try, given that `knobs` failed with `error`; None for no more."""
         return None
+
+    def changes_after(self, knobs: Knobs, model: ParallelModel) -> Knobs | None:
+        """Changes of `knobs` that are worth measuring too, as a trial's steps of `model` tell.
+
+        Every rank calls it, with its own `model`, and must come to the same; None for none. Asked
+        once a trial, after the first set that was measured; where the changes make it faster, the
+        sets that are still to come take them over, by `changed`.
+        """
+        return None
+
+    def changed(self, knobs: Knobs, changes: Knobs) -> Knobs:
+        """Another set with what `changes_after` said of one, as far as it is right for it too."""
+        return {**knobs, **changes}
 
     @abstractmethod
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:

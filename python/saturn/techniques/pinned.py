@@ -59,6 +59,18 @@ class Pinned(Technique):
         again = self._technique.retry_knobs(knobs, error)
         return again if again is not None and self._allowed([again]) == [again] else None
 
+    def changes_after(self, knobs: Knobs, model: ParallelModel) -> Knobs | None:
+        """What the technique would change, where that is allowed."""
+        changes = self._technique.changes_after(knobs, model)
+        if changes is None:
+            return None
+        changed = {**knobs, **changes}
+        return changes if self._allowed([changed]) == [changed] else None
+
+    def changed(self, knobs: Knobs, changes: Knobs) -> Knobs:
+        """As the technique says."""
+        return self._technique.changed(knobs, changes)
+
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         """As the technique does."""
         return self._technique.parallelise(module, gang, knobs)

@@ -82,6 +82,7 @@ def trial(
         *(spec, technique, gang, reporter, memory, builds, slicing),
         fresh=[(built, startup_s + built_s)],
         startup_s=startup_s,
+        asks_for_changes=spec.knobs is None,
     )
     del module, built  # the measurement's alone from here on
     # Asked of all, since all must do the same: another attempt may write the first just now.
@@ -90,6 +91,7 @@ def trial(
     )
     best: tuple[Knobs, Outcome] | None = None
     failed: tuple[Knobs, Outcome] | None = None
+    changed: Knobs | None = None
     for rung in rungs:
         pending = list(rung)
         of_rung: tuple[Knobs, Outcome] | None = None
@@ -102,9 +104,14 @@ def trial(
             else:
                 outcome = measurement.agreed_outcome_of(knobs)
             if outcome["outcome"] == "measured":
+                if best is None and measurement.changes is not None:
+                    changed = {**knobs, **measurement.changes}
+                    pending.insert(0, changed)
                 if best is None or outcome["step_s"] < best[1]["step_s"]:
                     best = (knobs, outcome)
                     measurement.enough_s = _HOPELESS * outcome["step_s"]
+                    if knobs is changed and measurement.changes is not None:
+                        pending = [technique.changed(each, measurement.changes) for each in pending]
                 continue
             if outcome["outcome"] in ("failed", "not_applicable"):
                 error = outcome.get("error") or outcome["reason"]
@@ -170,6 +177,9 @@ class _Measurement:
     keeps_steps: bool = False
     #: Seconds a step that are too many to be worth knowing.
     enough_s: float = math.inf
+    #: Whether the technique is asked for changes, as it is until a set was measured; what it said.
+    asks_for_changes: bool = False
+    changes: Knobs | None = None
     taken: Taken | None = None
     #: What this rank has failed with, in the knob set at hand. Not the exception, which would hold
     #: the model, and with it its group's connections.
@@ -191,6 +201,8 @@ class _Measurement:
             texts = self.gang.exchange(name, json.dumps(own), within_s=within_s)
         self.reporter.alive()
         agreed = _agree([json.loads(text) for text in texts])
+        if agreed["outcome"] == "measured":
+            self.asks_for_changes = False
         if agreed["outcome"] != "measured" and self.taken is not None:
             self.taken = None
             self._let_go(is_broken=True)
@@ -253,6 +265,8 @@ class _Measurement:
                 note=self.reporter.note,
             )
             del module
+            if self.asks_for_changes:
+                stepper.parallel.begin_trial()
             self.memory.forget_building()
             pieces = stepper.pieces(Position())
             ready = itertools.chain([next(pieces)], pieces)
@@ -263,6 +277,10 @@ class _Measurement:
         limits = Limits(self.spec.warmup_steps, least, most, self.enough_s)
         timer = StepTimer(stepper, self.gang, limits, alive=self.reporter.alive)
         timing = timer.time(ready)
+        if self.asks_for_changes:
+            self.changes = self.technique.changes_after(knobs, stepper.parallel)
+            # The task goes on from these steps only where nothing else is measured.
+            self.keeps_steps = self.keeps_steps and self.changes is None
         if not self.keeps_steps:
             pieces.close()
         peak_bytes = self.memory.peak_bytes()

@@ -84,8 +84,8 @@ class LocalCopies:
                 local = parameter.to_local(
                     grad_placements=[Replicate()] * parameter.device_mesh.ndim
                 )
-                change = self._change_gradient(part)
-                if change is not None and local.requires_grad:
+                change = self._change_gradient(part) or functools.partial(_own, parameter)
+                if local.requires_grad:
                     local.register_hook(change)  # type: ignore[no-untyped-call]
                 self._replaced.append((parameters, name, parameter))
                 parameters[name] = local
@@ -94,6 +94,16 @@ class LocalCopies:
         for parameters, name, parameter in self._replaced:
             parameters[name] = parameter
         self._replaced.clear()
+
+
+def _own(parameter: DTensor, gradient: Tensor) -> Tensor | None:
+    """The first gradient that `parameter` gets, in memory of its own.
+
+    A `DTensor` keeps it as it is, and others are added to it in place. But it may be a part of what
+    another parameter gets: where a batch has one row, whatever is added to each row gets the rows'
+    own gradient.
+    """
+    return gradient.clone() if parameter.grad is None else None
 
 
 class WholeScalars:

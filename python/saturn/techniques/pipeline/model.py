@@ -1,4 +1,4 @@
-"""A pipeline in training: one stage of it, which may be split once more over devices.
+"""A pipeline in training: one rank's stages, which may be split once more over devices.
 
 Micro-batches weigh in the loss by what the task says they count, so they needn't be equal. Where
 several pipelines share a batch (`Sharding`), each cuts its own slice, into as many as it likes; the
@@ -9,7 +9,8 @@ reduced, in the last backward of the step.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +22,8 @@ from torch.utils import _pytree as pytree
 from saturn.data import nested, seeds
 from saturn.rank.exceptions import TaskError
 from saturn.techniques.interface import NotApplicable, Objective, ParallelModel
+from saturn.techniques.pipeline.balance import better_cut
+from saturn.techniques.pipeline.layer_times import LayerTimes
 from saturn.techniques.pipeline.line import Line
 from saturn.techniques.pipeline.rehearsal import Shapes
 from saturn.techniques.pipeline.shared_parameters import SharedParameters
@@ -55,7 +58,7 @@ class _Microbatch:
 
 
 class PipelinedModel(ParallelModel):
-    """One stage. The ranks of a pipeline work on the same slice."""
+    """One rank's stages. The ranks of a pipeline work on the same slice."""
 
     def __init__(
         self,
@@ -67,14 +70,21 @@ class PipelinedModel(ParallelModel):
         data: DeviceMesh | None = None,
         sharding: Sharding | None = None,
         tensor: TensorGroup | None = None,
+        kinds: Sequence[str] | None = None,
     ) -> None:
-        """`data` has the ranks that hold this stage for other slices, for `sharding` to use."""
+        """`data` has the ranks that hold this stage for other slices, for `sharding` to use.
+
+        `kinds` are those of the whole model's layers, where another cut may be proposed: with one
+        stage a rank.
+        """
         self.module = stage.module
         self.data_rank = 0 if data is None else data.get_local_rank()
         self.data_size = 1 if data is None else data.size()
         self._stage, self._line, self._parameters = stage, line, parameters
         self._microbatches = microbatches
         self._sharding, self._tensor = sharding, tensor
+        self._kinds = kinds
+        self._times: LayerTimes | None = None
         self._shapes: dict[str, Shapes] = {}
         self._schedules: OrderedDict[tuple[str, ...], Traffic] = OrderedDict()
 
@@ -91,12 +101,29 @@ class PipelinedModel(ParallelModel):
                 self._sharding.release()
                 self._sharding.average_scalars()
             self._parameters.sum_gradients()
+            if self._times is not None:
+                self._times.step_ended()
         if self._tensor is not None and pieces and self.is_last_of_step:
             self._tensor.check_gradients()
         return loss if self._tensor is None or self._tensor.is_first else None
 
     def gradient_norm(self) -> torch.Tensor:
         return self._parameters.gradient_norm()
+
+    def begin_trial(self) -> None:
+        if self._kinds is not None:
+            (stage,) = self._line.stages
+            self._times = LayerTimes(stage, self._stage.layers, self._line.device)
+
+    def better_cut(self) -> list[int] | None:
+        """How many layers each stage had better have, as far as this trial has seen.
+
+        Every rank of the gang calls it, and gets the same. None where nothing is clearly better.
+        """
+        if self._kinds is None or self._times is None:
+            return None
+        seen = self._line.collect_from_all(self._times.seen())
+        return better_cut(self._stage.bounds, self._kinds, seen)
 
     def _run(
         self, pieces: Sequence[_Microbatch], objective: Objective, share: float
@@ -121,31 +148,37 @@ class PipelinedModel(ParallelModel):
         # FSDP2 averages the gradients of slices, which are to be summed.
         factor = share * self.data_size / total
 
-        def run(number: int, received: Sequence[torch.Tensor]) -> Any:
+        def run(stage: int, number: int, received: Sequence[torch.Tensor]) -> Any:
             piece, own_seed = pieces[number], seeds.derive(seed, number)
-            ended = self._stage.run(piece.args, piece.kwargs, shapes[number], received, own_seed)
-            if not self._stage.is_last:
-                return ended
-            loss = self._stage.loss(objective.loss(ended, piece.batch))
+            with nullcontext() if self._times is None else self._times.forward():
+                ended = self._stage.run(
+                    stage, piece.args, piece.kwargs, shapes[number], received, own_seed
+                )
+                if not self._stage.is_last(stage):
+                    return ended
+                loss = self._stage.loss(objective.loss(ended, piece.batch))
             losses[number] = loss.detach() * (piece.weight / total)
             return loss * (factor * piece.weight)
 
         self._traffic(pieces, shapes).step(run, shapes)
         # Stages have drawn different numbers; what comes next in this step draws alike.
         seeds.seed_batch(seeds.derive(seed, "after"), device)
-        return torch.stack(losses).sum() if self._stage.is_last else None
+        has_last = any(map(self._stage.is_last, self._line.stages))
+        return torch.stack(losses).sum() if has_last else None
 
     def _check_forward(self, tensor: TensorGroup, piece: _Microbatch, seed: int) -> None:
         """See that each stage computes what it does unsplit, which goes on to the next."""
         shapes, received = self._shapes[piece.key], list[torch.Tensor]()
         for number in range(self._line.num_stages):
             sent = None
-            if number == self._line.stage:
-                run = partial(self._stage.run, piece.args, piece.kwargs, shapes, received, seed)
+            if number in self._line.stages:
+                run = partial(
+                    self._stage.run, number, piece.args, piece.kwargs, shapes, received, seed
+                )
                 sent = tensor.check_forward(run)
-                sent = None if self._stage.is_last else [each.cpu() for each in sent]
-            passed = self._line.collect(sent)[number]
-            if number + 1 == self._line.stage:
+                sent = None if self._stage.is_last(number) else [each.cpu() for each in sent]
+            passed = self._line.collect(sent)[self._line.place_of(number)]
+            if number + 1 in self._line.stages:
                 received = [each.to(self._line.device) for each in passed]
 
     def _cut(self, batch: Any, objective: Objective, share: float) -> list[_Microbatch]:
@@ -173,14 +206,17 @@ class PipelinedModel(ParallelModel):
             if len(self._schedules) >= _MAX_SCHEDULES:
                 self._schedules.popitem(last=False)
             self._schedules[key] = Traffic(
-                self._line, self._microbatches.schedule, shapes, self._before_backward
+                self._line, self._microbatches.schedule, shapes, self._around_backward
             )
         self._schedules.move_to_end(key)
         return self._schedules[key]
 
-    def _before_backward(self, is_last: bool) -> None:
+    @contextmanager
+    def _around_backward(self, is_last: bool) -> Iterator[None]:
         if self._sharding is not None:
             self._sharding.before_backward(is_last=is_last and self.is_last_of_step)
+        with nullcontext() if self._times is None else self._times.backward():
+            yield
 
 
 def _microbatch(part: Any, objective: Objective, weight: float) -> _Microbatch:

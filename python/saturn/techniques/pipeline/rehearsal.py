@@ -97,6 +97,7 @@ class Rehearsal:
         self._buffers = _versions(module)
         self._kept: set[tuple[str, int]] = set()
         self._random_state: seeds.RandomState | None = None
+        self._made_up: list[torch.Tensor] = []
 
     def seed(self, seed: int) -> None:
         """Seed what comes next, and see whether anything was drawn since the last time."""
@@ -118,12 +119,13 @@ class Rehearsal:
         if not numbers:
             raise NotApplicable(f"layer `{name}` gets nothing from the layers before it")
         self.found.arriving = list(map(_digest, leaves))
-        return [
+        self._made_up = [
             torch.zeros(lacks.shape, dtype=lacks.dtype, device=self._device, requires_grad=True)
             # No leaf of the graph, so that layers may write to it.
             .clone()
             for lacks in self.found.lacking
         ]
+        return list(self._made_up)
 
     def _type_sent(self, number: int) -> torch.dtype | None:
         """The type of an argument where it has numbers: autocast passes over those that have none.
@@ -191,7 +193,8 @@ class Rehearsal:
 
     def cut(self, layers: Sequence[tuple[str, nn.Module]], leaves: list[Any]) -> None:
         """The forward has ended at the next stage's first layer, after this stage's `layers`."""
-        self.found.leaving = list(map(_digest, leaves))
+        made_up = set(map(id, self._made_up))
+        self.found.leaving = [_digest(leaf, is_made_up=id(leaf) in made_up) for leaf in leaves]
         if kept := sorted(_kept_activations(self._module) - self._kept):
             raise NotApplicable(
                 f"a layer leaves a tensor of its forward in `{kept[0][0]}`, where other stages "
@@ -211,23 +214,30 @@ class Rehearsal:
 def compare(name: str, before: Found, after: Found) -> None:
     """Both sides of the cut at layer `name` must see the same arguments.
 
-    But for those that `after` lacks, and those that are absent on either side.
+    But for those that `after` lacks, those that are absent on either side, and the values of those
+    that were made up for `before`.
     """
     lacking = {lacks.number for lacks in after.lacking}
     for number, (one, other) in enumerate(zip(before.leaving, after.arriving, strict=True)):
-        if number not in lacking and None not in (one, other) and one != other:
+        if number in lacking or None in (one, other):
+            continue
+        is_made_up = one[0] == "tensor" and one[-1] is None
+        if one != other and not (is_made_up and one[:-1] == other[:-1]):
             raise NotApplicable(
                 f"argument {number} of layer `{name}` differs between the stages: it depends on "
                 "what only some of them have"
             )
 
 
-def _digest(leaf: Any) -> Any:
-    """Plain data that is equal for equal values; None for an absent one."""
+def _digest(leaf: Any, *, is_made_up: bool = False) -> Any:
+    """Plain data that is equal for equal values; None for an absent one.
+
+    Of a tensor that is made up its values are left out.
+    """
     if is_absent(leaf):
         return None
     if isinstance(leaf, torch.Tensor):
-        total = float(leaf.detach().double().nan_to_num().sum())
+        total = None if is_made_up else float(leaf.detach().double().nan_to_num().sum())
         return ("tensor", tuple(leaf.shape), leaf.dtype, total)
     if leaf is None or isinstance(leaf, bool | int | float | str):
         return ("plain", leaf)

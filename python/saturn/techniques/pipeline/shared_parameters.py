@@ -1,8 +1,9 @@
-"""Parameters that several stages hold, such as tied embeddings: one gradient, counted once.
+"""Parameters that several ranks of a pipeline hold, such as tied embeddings: one gradient.
 
-Each holder's backward leaves only what its own use of the parameter adds. Summed over the holders,
-the gradient is the same on each, and so is what the optimizer makes of it. Where the ranks of a
-stage have split a parameter between them, its holders have split it alike: each sums its part.
+It is counted once. Each holder's backward leaves only what its own use of the parameter adds.
+Summed over the holders, the gradient is the same on each, and so is what the optimizer makes of it.
+Where the ranks of a stage have split a parameter between them, its holders have split it alike:
+each sums its part.
 """
 
 from __future__ import annotations
@@ -28,18 +29,21 @@ class SharedParameters:
         self._module = module
         self._line = line
         own = dict(module.named_parameters(remove_duplicate=False))
-        groups = line.open_groups({stages for stages in holders.values() if len(stages) > 1})
+        places_of = {
+            name: tuple(sorted(set(map(line.place_of, stages)))) for name, stages in holders.items()
+        }
+        groups = line.open_groups({places for places in places_of.values() if len(places) > 1})
         # With the group of its holders.
         self._shared: list[tuple[nn.Parameter, dist.ProcessGroup]] = []
         self._counted_elsewhere: set[int] = set()
         seen: set[int] = set()
-        for name, stages in holders.items():
-            if line.stage not in stages or len(stages) == 1 or id(own[name]) in seen:
+        for name, places in places_of.items():
+            if line.place not in places or len(places) == 1 or id(own[name]) in seen:
                 continue
             seen.add(id(own[name]))
             if own[name].requires_grad:
-                self._shared.append((own[name], groups[stages]))
-            if line.stage != stages[0]:
+                self._shared.append((own[name], groups[places]))
+            if line.place != places[0]:
                 self._counted_elsewhere.add(id(own[name]))
 
     def sum_gradients(self) -> None:

@@ -1,4 +1,4 @@
-"""One stage's part of a model's forward: the model's own code, cut at two calls of layers.
+"""A stage's part of a model's forward: the model's own code, cut at two calls of layers.
 
 Every stage calls the model with the micro-batch. Layers of earlier stages are skipped and give
 absent tensors (see `absent`); at the call of the stage's first layer, those of its arguments that
@@ -55,6 +55,8 @@ class NeededElsewhere(RuntimeError):
 class _Run:
     """One forward in progress."""
 
+    stage: int
+    layers: range  # those of the stage, by their numbers
     shapes: Shapes
     received: Sequence[torch.Tensor]
     seed: int
@@ -93,10 +95,10 @@ class Unit(nn.Module):
 
 
 class StageForward:
-    """Runs the part of `module` that falls to `line.stage`; `module` has been cut by `keep_only`.
+    """Runs the parts of `module` that fall to `line.stages`; `module` was cut by `keep_only`.
 
-    The layers' `forward`s are replaced for good. Activation checkpointing of the model's own may
-    call them again while the backward runs.
+    One stage at a time. The layers' `forward`s are replaced for good. Activation checkpointing of
+    the model's own may call them again while the backward runs.
     """
 
     #: The ids of hooks that a technique has put on parts of layers; models may have none there.
@@ -106,25 +108,34 @@ class StageForward:
         self.module = module
         self._split = cut
         self._line = line
-        self._start, self._stop = cut.bounds[line.stage], cut.bounds[line.stage + 1]
         self._run: _Run | None = None
-        #: The stage's layers, and the stage with these in it.
-        self.units: list[Unit] = []
+        own = [number for stage in line.stages for number in self._layers_of(stage)]
+        #: The layers of this rank's stages by their numbers, and the model with these in it.
+        self.layers: dict[int, Unit] = {}
         for number, (_, layer) in enumerate(cut.layers):
             forward = layer.forward
-            if self._start <= number < self._stop:
-                self.units.append(Unit(layer, forward))
-                forward = self.units[-1]
+            if number in own:
+                self.layers[number] = forward = Unit(layer, forward)
             layer.forward = functools.partial(self._layer, number, forward)
         self.whole = Unit(module, self._until_cut, self.units)
 
     @property
-    def is_last(self) -> bool:
-        """Whether this stage's forward ends with the model's outputs."""
-        return self._stop == len(self._split.layers)
+    def units(self) -> list[Unit]:
+        """The layers of this rank's stages, in order."""
+        return list(self.layers.values())
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """Those of all stages, as in `Split`."""
+        return self._split.bounds
+
+    def is_last(self, stage: int) -> bool:
+        """Whether the forward of `stage` ends with the model's outputs."""
+        return self._layers_of(stage).stop == len(self._split.layers)
 
     def run(
         self,
+        stage: int,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         shapes: Shapes,
@@ -132,17 +143,17 @@ class StageForward:
         seed: int,
     ) -> Any:
         """The model's outputs on the last stage; else the tensors that the next stage lacks."""
-        run = _Run(shapes, received, seed)
+        run = _Run(stage, self._layers_of(stage), shapes, received, seed)
         outputs = self._forward(run, args, kwargs)
         if run.leaves is None:
             return outputs
         leaving = []
-        for lacking in shapes.lacking[self._line.stage + 1]:
+        for lacking in shapes.lacking[stage + 1]:
             tensor = run.leaves[lacking.number]
-            self._require(tensor, self._stop)
+            self._require(tensor, run.layers.stop)
             if (tuple(tensor.shape), tensor.dtype) != (lacking.shape, lacking.dtype):
                 raise NotApplicable(
-                    f"argument {lacking.number} of layer `{self._name(self._stop)}` is a "
+                    f"argument {lacking.number} of layer `{self._name(run.layers.stop)}` is a "
                     f"{tensor.dtype} of shape {tuple(tensor.shape)}, and was a {lacking.dtype} of "
                     f"shape {lacking.shape} for a micro-batch of the same shape"
                 )
@@ -155,9 +166,9 @@ class StageForward:
         before: Found | None = None
         for stage in range(self._split.num_stages):
             mine = None
-            if stage == self._line.stage:
-                mine = self._rehearse_own(shapes, before, args, kwargs, seed)
-            found = self._line.collect(mine)[stage]
+            if stage in self._line.stages:
+                mine = self._rehearse_own(stage, shapes, before, args, kwargs, seed)
+            found = self._line.collect(mine)[self._line.place_of(stage)]
             shapes.add(found)
             if before is not None:
                 compare(self._name(self._split.bounds[stage]), before, found)
@@ -173,6 +184,7 @@ class StageForward:
 
     def _rehearse_own(
         self,
+        stage: int,
         shapes: Shapes,
         before: Found | None,
         args: tuple[Any, ...],
@@ -180,12 +192,13 @@ class StageForward:
         seed: int,
     ) -> Found:
         rehearsal = Rehearsal(self.module, self._line.device, before, self.own_hooks)
-        run = _Run(shapes, (), seed, rehearsal)
+        layers = self._layers_of(stage)
+        run = _Run(stage, layers, shapes, (), seed, rehearsal)
         self._forward(run, args, kwargs)
         rehearsal.seed(seed)  # sees what the last stretch has drawn
         rehearsal.ended()
         if run.leaves is not None:
-            rehearsal.cut(self._split.layers[self._start : self._stop], run.leaves)
+            rehearsal.cut(self._split.layers[layers.start : layers.stop], run.leaves)
         return rehearsal.found
 
     def _forward(self, run: _Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -221,12 +234,12 @@ class StageForward:
             return forward(*args, **kwargs)
         self._see_order(run, number)
         run.next_layer += 1
-        if number == self._stop:
+        if number == run.layers.stop:
             raise _Cut(leaves)
-        if number < self._start:
+        if number < run.layers.start:
             outputs = self._skip(run, number, leaves)
         else:
-            if number == self._start and number > 0:
+            if number == run.layers.start and number > 0:
                 self._supply(run, leaves)
                 leaves = list(map(supplied, leaves))
             for leaf in leaves:
@@ -267,7 +280,7 @@ class StageForward:
 
     def _supply(self, run: _Run, leaves: list[Any]) -> None:
         """Give the arguments of this stage's first layer what was received for them."""
-        name = self._name(self._start)
+        name = self._name(run.layers.start)
         lacking: dict[int, int] = {}  # one tensor may be several arguments
         for number, leaf in enumerate(leaves):
             if is_absent(leaf):
@@ -276,7 +289,7 @@ class StageForward:
         received = run.received
         if run.rehearsal is not None:
             received = run.rehearsal.first_layer(name, leaves, numbers)
-        elif numbers != [lacks.number for lacks in run.shapes.lacking[self._line.stage]]:
+        elif numbers != [lacks.number for lacks in run.shapes.lacking[run.stage]]:
             raise NotApplicable(f"layer `{name}` gets other arguments from time to time")
         for number, tensor in zip(numbers, received, strict=True):
             leaves[number].supply(tensor)
@@ -301,6 +314,9 @@ class StageForward:
             run.rehearsal.seed(seeds.derive(run.seed, run.next_layer))
         elif run.shapes.draws:
             seeds.seed_batch(seeds.derive(run.seed, run.next_layer), self._line.device)
+
+    def _layers_of(self, stage: int) -> range:
+        return range(self._split.bounds[stage], self._split.bounds[stage + 1])
 
     def _name(self, number: int) -> str:
         return self._split.layers[number][0]

@@ -6,16 +6,17 @@ outside the chain go to the first stage where they are registered before it (emb
 last where after it (norms, heads), or to all stages where that is asked for. A parameter that is
 registered in several places is held whole by each of their stages, under all of its names.
 
-Stages are balanced by the parameters that their work passes over: those of embeddings, which are
-only looked up, don't count. This file looks at the modules alone; whether the model's code can be
-run in stages shows when it runs (see `stage_forward`).
+Unless it is said how many layers each stage has, they are balanced by the parameters that their
+work passes over: those of embeddings, which are only looked up, don't count. This file looks at the
+modules alone; whether the model's code can be run in stages shows when it runs (see
+`stage_forward`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from types import MappingProxyType
 
 import torch
@@ -23,13 +24,17 @@ from torch import nn
 
 from saturn.techniques.interface import NotApplicable
 from saturn.techniques.pipeline.absent import AbsentTensor
+from saturn.techniques.pipeline.balance import balanced, numbers_of_layers
+
+#: Names and modules, in order.
+_Layers = tuple[tuple[str, nn.Module], ...]
 
 
 @dataclass(frozen=True)
 class Split:
     """A model cut into stages."""
 
-    layers: tuple[tuple[str, nn.Module], ...]  # the chain: names and modules, in order
+    layers: _Layers  # the chain
     bounds: tuple[int, ...]  # stage s runs the layers from bounds[s] to before bounds[s + 1]
     holders: dict[str, tuple[int, ...]]  # for each name of a parameter, its stages
 
@@ -39,13 +44,19 @@ class Split:
         return len(self.bounds) - 1
 
 
-def split(module: nn.Module, num_stages: int, *, everywhere: Collection[str] = ()) -> Split:
+def split(
+    module: nn.Module,
+    num_stages: int,
+    *,
+    everywhere: Collection[str] = (),
+    numbers: Sequence[int] | None = None,
+) -> Split:
     """Cut `module` into `num_stages`; the same on every rank.
 
-    Every stage holds the parameters outside the chain that `everywhere` names. Raises
-    `NotApplicable` where there are too few layers.
+    Every stage holds the parameters outside the chain that `everywhere` names. `numbers` says how
+    many layers each has. Raises `NotApplicable` where there are too few layers, or others.
     """
-    best: tuple[tuple[bool, int], Split] | None = None
+    best: tuple[tuple[bool, float], _Layers, tuple[int, ...]] | None = None
     most: tuple[int, str] = (0, "")
     total = _cost(module.modules())
     chains: list[tuple[set[int], int]] = []  # what their layers hold, and cost
@@ -65,15 +76,17 @@ def split(module: nn.Module, num_stages: int, *, everywhere: Collection[str] = (
         if any(id(container) in inside and 3 * sum(costs) < 2 * cost for inside, cost in chains):
             continue
         chains.append(({id(part) for _, layer in layers for part in layer.modules()}, sum(costs)))
-        bounds, largest = _balanced(costs, num_stages, before=before, after=after)
+        bounds, largest = balanced(costs, num_stages, before=before, after=after)
         # A chain that is the bulk of the model; then the best balance; then the first, since
         # modules come from the outside in.
         merit = (2 * sum(costs) < total, largest)
         if best is None or merit < best[0]:
-            holders = _holders(module, layers, bounds, everywhere)
-            best = (merit, Split(layers, bounds, holders))
+            best = (merit, layers, bounds)
     if best is not None:
-        return best[1]
+        _, layers, bounds = best
+        if numbers is not None:
+            bounds = _bounds(numbers, num_stages, len(layers))
+        return Split(layers, bounds, _holders(module, layers, bounds, everywhere))
     if most[0] == 0:
         raise NotApplicable("the model has no chain of layers (a ModuleList or a Sequential)")
     where = f"`{most[1]}`" if most[1] else "the model"
@@ -82,13 +95,13 @@ def split(module: nn.Module, num_stages: int, *, everywhere: Collection[str] = (
     )
 
 
-def keep_only(module: nn.Module, cut: Split, stage: int, device: torch.device) -> None:
-    """Leave in `module` what `stage` holds; the rest becomes tensors that are absent on `device`.
+def keep_only(module: nn.Module, cut: Split, stages: Collection[int], device: torch.device) -> None:
+    """Leave in `module` what `stages` hold; the rest becomes tensors that are absent on `device`.
 
     What is left stays where it is. Parameters keep their names, and buffers outside the chain stay
     on every stage.
     """
-    own = range(cut.bounds[stage], cut.bounds[stage + 1])
+    own = {number for s in stages for number in range(cut.bounds[s], cut.bounds[s + 1])}
     inside = {
         id(part): number for number, (_, layer) in enumerate(cut.layers) for part in layer.modules()
     }
@@ -97,7 +110,7 @@ def keep_only(module: nn.Module, cut: Split, stage: int, device: torch.device) -
         number = inside.get(id(part))
         for name, parameter in list(part._parameters.items()):
             full = f"{prefix}.{name}" if prefix else name
-            if parameter is None or stage in cut.holders[full]:
+            if parameter is None or not set(stages).isdisjoint(cut.holders[full]):
                 continue
             dropped.append(parameter)
             del part._parameters[name]
@@ -111,21 +124,23 @@ def keep_only(module: nn.Module, cut: Split, stage: int, device: torch.device) -
         parameter.data = torch.empty(0, dtype=parameter.dtype)
 
 
-def stage_bytes(
+def least_bytes(
     module: nn.Module,
     cut: Split,
     *,
+    num_places: int,
     optimizer_state_ratio: float,
     num_data: int = 1,
     num_parts: Mapping[int, int] = MappingProxyType({}),
 ) -> list[int]:
-    """For each stage what a device of it holds at the least: parameters, gradients, state.
+    """For each place of the pipeline what a device there holds at the least.
 
-    `num_parts` says by the id of a parameter into how many parts a tensor group splits it. The
-    stage is split once more over `num_data` devices, but for a copy of it, gathered while batches
-    run.
+    Parameters, gradients, and state of as many of the stages as there are for each of `num_places`.
+    `num_parts` says by the id of a parameter into how many parts a tensor group splits it. What
+    is there is split once more over `num_data` devices, but for a copy of it, gathered while
+    batches run.
     """
-    sizes = [0.0] * cut.num_stages
+    sizes = [0.0] * num_places
     for name, parameter in module.named_parameters():
         size = parameter.nbytes / num_parts.get(id(parameter), 1)
         trained = size * (1 + optimizer_state_ratio) if parameter.requires_grad else 0.0
@@ -134,9 +149,43 @@ def stage_bytes(
         else:  # before any gradient is there, or at the optimizer's step
             state = size * optimizer_state_ratio if parameter.requires_grad else 0.0
             held = max(size + (size + state) / num_data, (size + trained) / num_data)
-        for stage in cut.holders[name]:
-            sizes[stage] += held
+        for place in {stage % num_places for stage in cut.holders[name]}:
+            sizes[place] += held
     return [int(size) for size in sizes]
+
+
+def kinds_of_layers(cut: Split) -> list[str]:
+    """A text for each layer, the same for those that are built alike. Asked of the whole model."""
+    return [
+        repr([(name, type(part).__qualname__) for name, part in layer.named_modules()])
+        + repr(
+            [
+                (name, tuple(parameter.shape), parameter.dtype, parameter.requires_grad)
+                for name, parameter in layer.named_parameters()
+            ]
+        )
+        for _, layer in cut.layers
+    ]
+
+
+def thriftiest_numbers(module: nn.Module, cut: Split) -> list[int]:
+    """How many layers each of as many stages has where they hold as equal parts as can be."""
+    layers = [layer for _, layer in cut.layers]
+    ends: list[dict[int, int]] = [{}, {}]
+    for after, _, part in _outside(module, layers):
+        ends[after] |= {id(each): each.nbytes for each in part.parameters(recurse=False)}
+    at_first, at_last = (sum(end.values()) for end in ends)
+    costs = [sum(parameter.nbytes for parameter in layer.parameters()) for layer in layers]
+    bounds, _ = balanced(costs, cut.num_stages, before=at_first, after=at_last)
+    return numbers_of_layers(bounds)
+
+
+def _bounds(numbers: Sequence[int], num_stages: int, num_layers: int) -> tuple[int, ...]:
+    if len(numbers) != num_stages or sum(numbers) != num_layers or min(numbers) < 1:
+        raise NotApplicable(
+            f"the cut {list(numbers)} is none of {num_layers} layers into {num_stages} stages"
+        )
+    return (0, *accumulate(numbers))
 
 
 def _chain(name: str, container: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -186,32 +235,6 @@ def _cost(modules: Iterator[nn.Module] | Sequence[nn.Module]) -> int:
         if not isinstance(module, nn.Embedding | nn.EmbeddingBag)
         for parameter in module.parameters(recurse=False)
     )
-
-
-def _balanced(
-    costs: Sequence[int], num_stages: int, *, before: int, after: int
-) -> tuple[tuple[int, ...], int]:
-    """Bounds of `num_stages` runs of layers, none empty, whose largest cost is least; that cost."""
-    num_layers = len(costs)
-    total = [before]
-    for cost in costs:
-        total.append(total[-1] + cost)
-    total[0] = 0
-    total[-1] += after
-    # least[n] is (largest cost, bounds) of the first n layers in the stages so far.
-    least: dict[int, tuple[int, tuple[int, ...]]] = {
-        n: (total[n], (0, n)) for n in range(1, num_layers + 1)
-    }
-    for stages in range(2, num_stages + 1):
-        least = {
-            n: min(
-                (max(least[m][0], total[n] - total[m]), (*least[m][1], n))
-                for m in range(stages - 1, n)
-            )
-            for n in range(stages, num_layers + 1)
-        }
-    largest, bounds = least[num_layers]
-    return bounds, largest
 
 
 def _holders(

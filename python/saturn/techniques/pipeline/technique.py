@@ -1,8 +1,9 @@
 """`pipeline` and what it combines with: each device holds some of the layers, or a part of them.
 
-Micro-batches flow through the stages on schedules of `torch.distributed.pipelining`, GPipe and
-1F1B, with one stage a rank. How a model is cut is in `stages`, how a stage runs its part in
-`stage_forward`, what travels between stages in `traffic`, and a step in `model`.
+Micro-batches flow through the stages on schedules of `torch.distributed.pipelining`: GPipe and
+1F1B, with one stage a rank, and interleaved 1F1B, with several. How a model is cut is in `stages`
+(and `balance`), how a stage runs its part in `stage_forward`, what travels between stages in
+`traffic`, and a step in `model`.
 
 In `pipeline+tensor` a group of devices holds each stage, whose single layers are split over it as
 under `tensor`. In `pipeline+fsdp` there are several pipelines, each with a slice of the batch, and
@@ -24,28 +25,48 @@ from saturn.techniques.interface import Knobs, NotApplicable, ParallelModel, Set
 from saturn.techniques.model import attention
 from saturn.techniques.model.layers import standing_alone
 from saturn.techniques.model.local_copies import WholeScalars
+from saturn.techniques.pipeline.absent import AbsentTensor
 from saturn.techniques.pipeline.line import Line
 from saturn.techniques.pipeline.model import Microbatches, PipelinedModel
 from saturn.techniques.pipeline.shape import DATA, TENSOR, Shape, shapes_of
 from saturn.techniques.pipeline.shared_parameters import SharedParameters
 from saturn.techniques.pipeline.stage_forward import NeededElsewhere, StageForward
-from saturn.techniques.pipeline.stages import Split, keep_only, split, stage_bytes
-from saturn.techniques.pipeline.traffic import SCHEDULES
+from saturn.techniques.pipeline.stages import (
+    Split,
+    keep_only,
+    kinds_of_layers,
+    least_bytes,
+    split,
+    thriftiest_numbers,
+)
+from saturn.techniques.pipeline.traffic import INTERLEAVED, ONE_A_RANK, SCHEDULES
 from saturn.techniques.sharding import Sharding
 from saturn.techniques.tensor.group import TensorGroup, retry_knobs
 from saturn.techniques.tensor.plan import ONLY, ModuleSplit, TensorPlan
 
 #: Knobs that say the mesh's shape; what they leave is for FSDP2.
 STAGES = "stages"
+#: The knob that says how many layers each stage has.
+CUT = "cut"
+#: The knob that says how many stages each device has on a schedule that interleaves them.
+STAGES_A_DEVICE = "stages_a_device"
+#: What it is where nothing else is said: more would send more, and leave fewer layers to each.
+_INTERLEAVED_STAGES = 2
 #: How many shapes are measured, where more would do.
 _MAX_SHAPES = 3
 
 
 class Pipeline(Technique):
-    """GPipe and 1F1B. Knobs: `schedule`, `microbatches`, and `everywhere`.
+    """Stages on a line of devices.
 
-    `everywhere` names parameters outside the layers that every stage holds; a trial finds out
-    where a model's code needs some on other stages than where the order of its modules says.
+    Knobs: `schedule`, with `stages_a_device` where it interleaves them, `microbatches`, `cut`, and
+    `everywhere`.
+
+    `cut` says how many layers each stage has. Without it stages are balanced by their parameters;
+    a trial that sees them take different times proposes another, and where memory is short there
+    is one by bytes. `everywhere` names parameters outside the layers that every stage holds; a
+    trial finds out where a model's code needs some on other stages than where the order of its
+    modules says.
     """
 
     has_data: ClassVar = False  # several pipelines, FSDP2 over them
@@ -69,25 +90,50 @@ class Pipeline(Technique):
         sets: list[Knobs] = [
             {"schedule": schedule, "microbatches": times * setting.gpus}
             for times in (2, 4)
-            for schedule in SCHEDULES
+            for schedule in ONE_A_RANK
         ]
+        try:
+            split(module, _INTERLEAVED_STAGES * setting.gpus)
+        except NotApplicable:
+            pass  # too few layers
+        else:
+            sets.append({"schedule": INTERLEAVED, "microbatches": 2 * setting.gpus})
         return attention.with_back_ends(sets, module, setting)
+
+    def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
+        thriftier = []
+        for knobs in self.knob_sets(module, setting):
+            if knobs["schedule"] != "1f1b":
+                continue
+            cut = _split(module, self._shape(setting.gpus, knobs), knobs)
+            by_bytes = {**knobs, CUT: thriftiest_numbers(module, cut)}
+            least, before = (
+                self.least_memory_bytes(module, setting, each) or 0 for each in (by_bytes, knobs)
+            )
+            if least < before:
+                thriftier.append(by_bytes)
+        return [thriftier] if thriftier else []
 
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int | None:
         shape = self._shape(setting.gpus, knobs)
+        try:
+            cut = _split(module, shape, knobs)
+        except NotApplicable:
+            return None  # as `parallelise` will say
         parts = {}
         if self.has_tensor:
             parts = TensorPlan(module, setting.hints, knobs.get(ONLY)).num_parts(
                 module, shape.tensor
             )
-        of_stages = stage_bytes(
+        of_places = least_bytes(
             module,
-            _split(module, shape, knobs),
+            cut,
+            num_places=shape.stages,
             optimizer_state_ratio=setting.optimizer_state_ratio,
             num_data=shape.data,
             num_parts=parts,
         )
-        return max(of_stages)
+        return max(of_places)
 
     def retry_knobs(self, knobs: Knobs, error: str) -> Knobs | None:
         held = knobs.get("everywhere", [])
@@ -96,18 +142,29 @@ class Pipeline(Technique):
             return {**knobs, "everywhere": [*held, *needed]}
         return retry_knobs(self._split_by, knobs, error)
 
+    def changes_after(self, knobs: Knobs, model: ParallelModel) -> Knobs | None:
+        numbers = model.better_cut() if isinstance(model, PipelinedModel) else None
+        return None if numbers is None else {CUT: numbers}
+
+    def changed(self, knobs: Knobs, changes: Knobs) -> Knobs:
+        return knobs if knobs["schedule"] == INTERLEAVED else super().changed(knobs, changes)
+
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         schedule = knobs.get("schedule", "1f1b")
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule is `{schedule}`; it must be one of {list(SCHEDULES)}")
+        if schedule == INTERLEAVED and (self.has_data or self.has_tensor):
+            raise NotApplicable(f"the schedule `{INTERLEAVED}` is for `pipeline` alone")
         shape = self._shape(gang.world_size, knobs)
         self._split_by = plan = self._plan(module, shape, knobs)
         attention.set_back_end(module, knobs)
         dimensions = shape.dimensions
         mesh = gang.mesh(tuple(dimensions.values()), names=tuple(dimensions))
-        line = Line(mesh, gang.device)
+        line = Line(mesh, gang.device, _stages_a_device(knobs))
         cut = _split(module, shape, knobs)
-        keep_only(module, cut, line.stage, gang.device)
+        may_change = CUT not in knobs and schedule != INTERLEAVED
+        kinds = kinds_of_layers(cut) if may_change else None
+        keep_only(module, cut, line.stages, gang.device)
         stage = StageForward(module, cut, line)
         scalars = None
         if self.has_data:
@@ -145,6 +202,7 @@ class Pipeline(Technique):
             data=data,
             sharding=sharding,
             tensor=tensor,
+            kinds=kinds,
         )
 
     def _plan(self, module: nn.Module, shape: Shape, knobs: Knobs) -> TensorPlan | None:
@@ -263,15 +321,26 @@ def _refuse_batch_norm(module: nn.Module) -> None:
             )
 
 
+def _stages_a_device(knobs: Knobs) -> int:
+    if knobs.get("schedule") != INTERLEAVED:
+        return 1
+    return int(knobs.get(STAGES_A_DEVICE, _INTERLEAVED_STAGES))
+
+
 def _split(module: nn.Module, shape: Shape, knobs: Knobs) -> Split:
-    return split(module, shape.stages, everywhere=knobs.get("everywhere", ()))
+    return split(
+        module,
+        shape.stages * _stages_a_device(knobs),
+        everywhere=knobs.get("everywhere", ()),
+        numbers=knobs.get(CUT),
+    )
 
 
 def _held(splits: Sequence[ModuleSplit]) -> list[ModuleSplit]:
     """Those of the whole model's splits whose modules this stage holds."""
     held = []
     for each in splits:
-        if "weight" not in vars(each.module):  # where what is absent is
+        if not any(isinstance(value, AbsentTensor) for value in vars(each.module).values()):
             held.append(each)
         elif any(value is not None for value in each.module._parameters.values()):
             raise NotApplicable(

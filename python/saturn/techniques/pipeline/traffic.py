@@ -8,21 +8,31 @@ ones. The schedule hands out numbers of micro-batches; what they are, each stage
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from math import prod
 from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleLoopedBFS,
+)
 
 from saturn.techniques.interface import NotApplicable
 from saturn.techniques.pipeline.line import Line
 from saturn.techniques.pipeline.rehearsal import Lacking, Shapes
 
-SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
-#: Runs a stage on a micro-batch, by its number, with what was received for it: gives the scaled
+#: Schedules by what the knob calls them, with one stage a rank, and with several.
+ONE_A_RANK = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
+INTERLEAVED = "interleaved"
+SCHEDULES = (*ONE_A_RANK, INTERLEAVED)
+#: Runs a stage on a micro-batch, by their numbers, with what was received for it: gives the scaled
 #: loss on the last stage, elsewhere the tensors for the next.
-RunStage = Callable[[int, Sequence[torch.Tensor]], Any]
+RunStage = Callable[[int, int, Sequence[torch.Tensor]], Any]
 
 
 class Traffic:
@@ -33,52 +43,61 @@ class Traffic:
         line: Line,
         schedule: str,
         shapes: Sequence[Shapes],
-        before_backward: Callable[[bool], None],
+        around_backward: Callable[[bool], AbstractContextManager[None]],
     ) -> None:
-        """`before_backward` is called before each backward, with whether it is the last."""
+        """`around_backward` is entered for each backward.
+
+        It is told whether that is the last, where there is one stage a rank.
+        """
         self._line = line
         self._num_microbatches = len(shapes)
-        self._is_last = line.stage == line.num_stages - 1
-        arriving = _lengths([each.lacking[line.stage] for each in shapes])
-        self._leaving = (
-            [] if self._is_last else _lengths([each.lacking[line.stage + 1] for each in shapes])
-        )
         self._run: RunStage | None = None  # during a step, as the next two
         self._shapes: Sequence[Shapes] = ()
         self._failure: Exception | None = None
+        #: What leaves each of this rank's stages but the model's last.
+        self._leaving = {
+            stage: _lengths([each.lacking[stage + 1] for each in shapes])
+            for stage in line.stages
+            if stage + 1 < line.num_stages
+        }
+        stages = [self._stage(stage, shapes, around_backward) for stage in line.stages]
+        self._schedule: Any = _schedule(schedule, stages, len(shapes))
+
+    def _stage(
+        self,
+        number: int,
+        shapes: Sequence[Shapes],
+        around_backward: Callable[[bool], AbstractContextManager[None]],
+    ) -> _Stage:
+        line = self._line
+        arriving = _lengths([each.lacking[number] for each in shapes])
         # The schedule hands out numbers of micro-batches; each stage has the micro-batches.
         numbers = (torch.empty(1, dtype=torch.int64, device="meta"),)
         stage = _Stage(
-            _StageModule(self),
-            line.stage,
+            _StageModule(self, number),
+            number,
             line.num_stages,
             line.device,
             group=line.group,
-            input_args=numbers if line.stage == 0 else tuple(_metas(arriving)),
+            input_args=numbers if number == 0 else tuple(_metas(arriving)),
             output_args=(
-                torch.empty(1, device="meta", requires_grad=True)
-                if self._is_last
-                else tuple(_metas(self._leaving))
+                tuple(_metas(self._leaving[number]))
+                if number in self._leaving
+                else torch.empty(1, device="meta", requires_grad=True)
             ),
         )
-        # Both schedules have the backwards in order.
-        stage.before_backward = lambda number: before_backward(number == len(shapes) - 1)
-        if len(shapes) < line.num_stages:
-            schedule = "gpipe"  # 1F1B begins with a micro-batch for each stage
-        self._schedule = SCHEDULES[schedule](
-            stage, len(shapes), loss_fn=lambda output, number: output, scale_grads=False
-        )
+        # With one stage a rank, the backwards are in order.
+        stage.around_backward = lambda each: around_backward(each == len(shapes) - 1)
+        return stage
 
     def step(self, run: RunStage, shapes: Sequence[Shapes]) -> None:
         """Forward and backward of all micro-batches, by `run(number, received)`."""
         self._run, self._shapes, self._failure = run, shapes, None
         numbers = torch.arange(self._num_microbatches)
-        target = numbers if self._is_last else None
+        first = (numbers,) if 0 in self._line.stages else ()
+        target = numbers if self._line.num_stages - 1 in self._line.stages else None
         try:
-            if self._line.stage == 0:
-                self._schedule.step(numbers, target=target)
-            else:
-                self._schedule.step(number=numbers, target=target)
+            self._schedule.step(*first, number=numbers, target=target)
         except RuntimeError:
             # The schedule says only that a stage has failed; its own error says why.
             if self._failure is not None:
@@ -87,9 +106,9 @@ class Traffic:
         finally:
             self._run, self._shapes, self._failure = None, (), None
 
-    def forward(self, number: int, arrived: Sequence[torch.Tensor]) -> Any:
-        """One micro-batch through this stage: flat tensors in, flat tensors out."""
-        lacking = self._shapes[number].lacking[self._line.stage]
+    def forward(self, stage: int, number: int, arrived: Sequence[torch.Tensor]) -> Any:
+        """One micro-batch through a stage: flat tensors in, flat tensors out."""
+        lacking = self._shapes[number].lacking[stage]
         received = [
             # A copy, because layers may write to it, and what arrived is a leaf of the graph.
             flat[: prod(lacks.shape)].view(lacks.shape).clone()
@@ -97,38 +116,52 @@ class Traffic:
         ]
         assert self._run is not None  # only called in a step
         try:
-            ended = self._run(number, received)
+            ended = self._run(stage, number, received)
         except Exception as error:
             self._failure = error
             raise
-        if self._is_last:
+        if stage not in self._leaving:
             return ended.reshape(1)
         return tuple(
-            _flat(tensor, length) for tensor, (length, _) in zip(ended, self._leaving, strict=True)
+            _flat(tensor, length)
+            for tensor, (length, _) in zip(ended, self._leaving[stage], strict=True)
         )
 
 
-class _Stage(PipelineStage):
-    """One that says of which micro-batch the backward is next."""
+def _schedule(name: str, stages: list[_Stage], num_microbatches: int) -> Any:
+    """The schedule of this name, or the nearest that so many micro-batches allow."""
+    options: dict[str, Any] = {"loss_fn": lambda output, number: output, "scale_grads": False}
+    if name != INTERLEAVED:
+        (stage,) = stages
+        if num_microbatches < stage.num_stages:
+            name = "gpipe"  # 1F1B begins with a micro-batch for each stage
+        return ONE_A_RANK[name](stage, num_microbatches, **options)
+    # It goes in rounds of as many micro-batches, at least one for each rank where there are enough.
+    rounds = max(1, num_microbatches // stages[0].group_size)
+    schedule = ScheduleLoopedBFS if num_microbatches % rounds else ScheduleInterleaved1F1B
+    return schedule([*stages], num_microbatches, **options)
 
-    before_backward: Callable[[int], None]
+
+class _Stage(PipelineStage):
+    """One that says of which micro-batch a backward begins and ends."""
+
+    around_backward: Callable[[int], AbstractContextManager[None]]
 
     def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
-        self.before_backward(bwd_chunk_id)
-        super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
+        with self.around_backward(bwd_chunk_id):
+            super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
 
 
 class _StageModule(nn.Module):
-    """What the schedule calls. It owns no parameters: the model does."""
+    """What the schedule calls for a stage. It owns no parameters: the model does."""
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: Traffic, stage: int) -> None:
         super().__init__()
-        self._traffic = traffic
+        self._traffic, self._stage = traffic, stage
 
-    def forward(self, *arrived: torch.Tensor, number: torch.Tensor | None = None) -> Any:
-        if number is None:
-            return self._traffic.forward(int(arrived[0]), ())
-        return self._traffic.forward(int(number), arrived)
+    def forward(self, *arrived: torch.Tensor, number: torch.Tensor) -> Any:
+        # The first stage gets the number once more.
+        return self._traffic.forward(self._stage, int(number), arrived if self._stage else ())
 
 
 def _lengths(lacking: Sequence[Sequence[Lacking]]) -> list[tuple[int, torch.dtype]]:

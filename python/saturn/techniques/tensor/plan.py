@@ -23,7 +23,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 
 from saturn.techniques.interface import NotApplicable
 from saturn.techniques.tensor.derived import ATTENTION, MLP, Derived, OwnSizes, derive
-from saturn.techniques.tensor.styles import KNOWN, SUMMED, WHOLE, style_of
+from saturn.techniques.tensor.experts import NUM_EXPERTS, SplitExperts, num_experts
+from saturn.techniques.tensor.styles import EXPERTS, KNOWN, SUMMED, WHOLE, style_of
 
 #: The hint with a task's own plan.
 HINT = "tensor_plan"
@@ -78,6 +79,14 @@ class TensorPlan:
             entries = list(_derived_entries(module, derived, self.parts))
         splits = [_resolve(module, within) for each in entries for within in _within_adapter(each)]
         self._splits = _with_weights_shared_alike(module, splits)
+        self.own_sizes = [
+            *self.own_sizes,
+            *(
+                OwnSizes(split.module, {NUM_EXPERTS: split.units})
+                for split in self._splits
+                if isinstance(split.style, SplitExperts)
+            ),
+        ]
         if not any(split.style is not None for split in self._splits):
             raise NotApplicable(f"the plan of {type(module).__name__} leaves every module whole")
 
@@ -175,11 +184,17 @@ def _from_model(module: nn.Module) -> Iterator[_Entry]:
         planned.append(prefix)
         for pattern, style in plan.items():
             found = _matching(model, pattern)
-            parameter = any(_matches(name, pattern) for name, _ in model.named_parameters())
+            parameter = any(
+                _matches(name, pattern) and num_experts(_parent(model, name)) is None
+                for name, _ in model.named_parameters()
+            )
+            if found and all(num_experts(part) is not None for part in found.values()):
+                style = EXPERTS  # which covers what is said of their tensors
             if (found and style not in KNOWN) or (parameter and style != WHOLE):
                 raise NotApplicable(
                     f"the plan that {type(model).__name__} brings splits `{pattern}` as "
-                    f"`{style}`, for which torch has no style; the hint `{HINT}` can give another"
+                    f"`{style}`, for which torch has no style; `fsdp`, `pipeline` and `offload` "
+                    f"need none, and the hint `{HINT}` can give another plan"
                 )
             # Plans name modules that only some sizes of a model have.
             yield from (_Entry(prefix + name, part, style) for name, part in found.items())
@@ -245,6 +260,10 @@ def _resolve(model: nn.Module, entry: _Entry) -> ModuleSplit:
     if isinstance(said, ParallelStyle) and not isinstance(said, ColwiseParallel | RowwiseParallel):
         return ModuleSplit(name, module, said)
     style = style_of(name, module, said)
+    if (experts := num_experts(module)) is not None:
+        return ModuleSplit(
+            *(name, module, style.make(), style.dimension), units=experts, units_are="experts"
+        )
     weight = module.weight
     assert isinstance(weight, nn.Parameter)
     units = weight.shape[style.dimension] // style.parts

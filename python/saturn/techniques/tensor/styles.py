@@ -1,9 +1,10 @@
 """How single modules are split: what a plan may say of each kind of module, and what it means.
 
-The kinds are `nn.Linear`, `nn.Embedding`, and the `Conv1D` of transformers: a linear layer whose
-weight lies the other way round, as (inputs, outputs). For most of them torch has the styles. Those
-of this file are for `Conv1D`, and for layers whose outputs are several values one after the other,
-such as query, key and value: of each, every rank wants its part.
+The kinds are `nn.Linear`, `nn.Embedding`, the `Conv1D` of transformers (a linear layer whose weight
+lies the other way round, as (inputs, outputs)), and experts in one tensor (see `experts`). For most
+of them torch has the styles. Those of this file are for `Conv1D`, and for layers whose outputs are
+several values one after the other, such as query, key and value: of each, every rank wants its
+part.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from torch.distributed.tensor.placement_types import Placement
 
 from saturn.techniques.interface import NotApplicable
+from saturn.techniques.tensor.experts import SplitExperts, num_experts
 
 #: Styles of modules that stay whole. `SUMMED` stand between split ones and see only this rank's
 #: part of the values, such as the norm of each attention head: their gradients must be summed.
 WHOLE, SUMMED = "replicate", "replicated_with_grad_allreduce"
+#: What a plan says of experts in one tensor, and the kind of the module that holds them.
+EXPERTS, _EXPERTS_MODULE = "experts", "experts module"
 
 
 class SplitLinear(ParallelStyle):
@@ -160,6 +164,7 @@ STYLES: Mapping[str, Mapping[str, Style]] = {
         # What each vector holds is by head, such as a bias of attention.
         "embedding_parts": Style(ColwiseParallel, 1, True),
     },
+    _EXPERTS_MODULE: {EXPERTS: Style(SplitExperts, 0, True)},
 }
 KNOWN = (*dict.fromkeys(name for styles in STYLES.values() for name in styles), SUMMED, WHOLE)
 
@@ -173,7 +178,7 @@ def kind_of(module: nn.Module) -> str | None:
     # By its name and its size: transformers need not be installed.
     if type(module).__name__ == "Conv1D" and isinstance(module.weight, Tensor):
         return "Conv1D" if module.weight.dim() == 2 else None
-    return None
+    return _EXPERTS_MODULE if num_experts(module) is not None else None
 
 
 def style_of(name: str, module: nn.Module, said: str | ParallelStyle) -> Style:
@@ -182,7 +187,7 @@ def style_of(name: str, module: nn.Module, said: str | ParallelStyle) -> Style:
     if kind is None:
         raise NotApplicable(
             f"the plan splits `{name}`, which is a {type(module).__name__}; only nn.Linear, "
-            "nn.Embedding and the Conv1D of transformers can be split"
+            "nn.Embedding, the Conv1D of transformers and its experts in one tensor can be split"
         )
     if isinstance(said, ParallelStyle):
         by_outputs = not isinstance(said, RowwiseParallel)
