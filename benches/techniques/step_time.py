@@ -155,7 +155,7 @@ def run_rank(case: int, rank: int, pairs: int, directory: Path) -> None:
     from saturn.rank.gang import Gang
     from saturn.rank.process import settle
 
-    settle([sorted(os.sched_getaffinity(0))[rank]], num_devices=1)
+    settle([sorted(os.sched_getaffinity(0))[rank]])
     gang = Gang(
         rank=rank,
         world_size=ranks,
