@@ -16,8 +16,10 @@ import model_kinds
 import pytest
 import torch
 from harness import Result, Runtime
+from models import Mlp, shuffled_loader
 from saturn.techniques import BUILT_IN
 from step_waits import LAST, waits_in, watched
+from torch.utils.data import DataLoader, default_collate
 
 STEPS = LAST + 2
 #: Where the host waits until the device has done the step before, which it has to read.
@@ -212,3 +214,39 @@ def test_what_was_told_before_a_failure_is_not_lost(gpu_run: Runtime, ranks: int
     failed = next(message for rank, message in result.messages if message["type"] == "failed")
     assert failed["kind"] == "task" and "enough" in failed["error"]
     assert list(gpu_run.losses("llama")) == [1, 2, 3]
+
+
+class Wrapped:
+    """Holds a tensor where nobody but itself finds it."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def to(self, device: torch.device) -> Wrapped:
+        return Wrapped(self.tensor.to(device))
+
+
+class OfWrapped(Mlp):
+    def forward(self, inputs: Wrapped) -> torch.Tensor:
+        outputs: torch.Tensor = super().forward(inputs.tensor)
+        return outputs
+
+
+def wrapped_batches() -> DataLoader[Any]:
+    def collate(samples: list[Any]) -> Any:
+        inputs, labels = default_collate(samples)
+        return Wrapped(inputs), labels
+
+    plain = shuffled_loader()
+    return DataLoader(plain.dataset, batch_size=4, collate_fn=collate)
+
+
+def test_a_batch_that_moves_in_its_own_way_comes_to_the_device(gpu_run: Runtime) -> None:
+    found = []
+    for kind in ("cpu", "cuda"):
+        task = model_kinds.task_of("mlp", kind, get_model=OfWrapped, get_dataloader=wrapped_batches)
+        gpu_run.write_task(task)
+        result = gpu_run.run(kind, "ddp", steps=6, device_kind=kind)
+        assert result.codes == [0], result.logs
+        found.append(gpu_run.losses(kind))
+    assert found[0] == pytest.approx(found[1], abs=1e-6)

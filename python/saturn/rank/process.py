@@ -9,6 +9,9 @@ from pathlib import Path
 
 import torch
 
+#: NVIDIA's driver has a directory here for each GPU; in a container for each that it was given.
+MACHINES_GPUS = "/proc/driver/nvidia/gpus"
+
 
 def settle(cores: Sequence[int], *, num_threads: int = 1) -> None:
     """Run on these cores only, with a thread for each; without any named, with so many threads.
@@ -24,8 +27,8 @@ def settle(cores: Sequence[int], *, num_threads: int = 1) -> None:
 
 def cores_a_gpu(at_least: int) -> int:
     """This process's cores for each GPU of the machine, of which there are `at_least` so many."""
-    # What is visible here is one rank's. In a container these are those that it was given.
-    gpus = Path("/proc/driver/nvidia/gpus")
+    # What is visible here is one rank's.
+    gpus = Path(MACHINES_GPUS)
     found = len(list(gpus.iterdir())) if gpus.is_dir() else 0
     return max(1, len(os.sched_getaffinity(0)) // max(found, at_least))
 
