@@ -1,7 +1,9 @@
 """Each technique as one would write it for one model in plain torch, without Saturn.
 
-A class a technique: made on every rank of an open process group with a fresh model, its `step`
-trains on one global batch, of which it takes its own part, and returns the loss of that part.
+A class a technique: made on every rank of an open process group with a fresh model on its device,
+its `step` trains on one global batch, of which it takes its own part, and returns the loss of that
+part (a stage of a pipeline that has none: None). Nobody reads it there: that would wait for the
+device.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ class OneDevice:
 
     def __init__(self, model: nn.Module) -> None:
         self.rank, self.ranks = 0, 1
+        self.device = next(model.parameters()).device
         self.run = self.spread(model)
         self.optimizer = torch.optim.AdamW(self.parameters(model), lr=1e-3)
 
@@ -37,13 +40,13 @@ class OneDevice:
     def parameters(self, model: nn.Module) -> Any:
         return model.parameters()
 
-    def step(self, tokens: Tensor) -> float:
-        own = tokens.chunk(self.ranks)[self.rank]
+    def step(self, tokens: Tensor) -> Tensor | None:
+        own = tokens.chunk(self.ranks)[self.rank].to(self.device, non_blocking=True)
         loss = self.run(input_ids=own, labels=own).loss
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return loss.item()
+        return loss.detach()
 
 
 class OnParts(OneDevice):
@@ -69,14 +72,14 @@ class Fsdp(OnParts):
 
     def spread(self, model: Any) -> nn.Module:
         super().spread(model)
-        return _shard(model, init_device_mesh("cpu", (self.ranks,)))
+        return _shard(model, init_device_mesh(self.device.type, (self.ranks,)))
 
 
 class TensorParallel(OneDevice):
     """Attention, MLP and embeddings split; the whole batch on every rank."""
 
     def spread(self, model: Any) -> nn.Module:
-        return _split(model, init_device_mesh("cpu", (dist.get_world_size(),)))
+        return _split(model, init_device_mesh(self.device.type, (dist.get_world_size(),)))
 
 
 class TensorFsdp(OneDevice):
@@ -84,7 +87,7 @@ class TensorFsdp(OneDevice):
 
     def spread(self, model: Any) -> nn.Module:
         shape = (dist.get_world_size() // 2, 2)
-        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor"))
+        mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("data", "tensor"))
         self.rank, self.ranks = mesh["data"].get_local_rank(), mesh["data"].size()
         return _shard(_split(model, mesh["tensor"]), mesh["data"])
 
@@ -126,7 +129,7 @@ class _Stage(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         if self.embed is not None:
             hidden = self.embed(hidden)
-        places = self.rotary(hidden, torch.arange(hidden.shape[1])[None])
+        places = self.rotary(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
         for layer in self.layers:
             hidden = layer(hidden, attention_mask=None, position_embeddings=places)
         return hidden if self.head is None else self.head(self.norm(hidden))
@@ -144,22 +147,23 @@ class Pipeline(OneDevice):
         rank, ranks = dist.get_rank(), dist.get_world_size()
         self.is_last = rank == ranks - 1
         self.stage = _Stage(model, rank, ranks)
-        stage = PipelineStage(self.stage, rank, ranks, torch.device("cpu"))
+        stage = PipelineStage(self.stage, rank, ranks, self.device)
         self.schedule = self._schedule(stage, self._micro_batches, loss_fn=_next_token)
         return self.stage
 
     def parameters(self, model: nn.Module) -> Any:
         return self.stage.parameters()
 
-    def step(self, tokens: Tensor) -> float:
+    def step(self, tokens: Tensor) -> Tensor | None:
         losses: list[Tensor] = []
+        tokens = tokens.to(self.device, non_blocking=True)
         if self.stage.embed is not None:
             self.schedule.step(tokens)
         else:
             self.schedule.step(target=tokens, losses=losses)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return torch.stack(losses).mean().item() if losses else 0.0
+        return torch.stack(losses).detach().mean() if losses else None
 
 
 def _next_token(logits: Tensor, tokens: Tensor) -> Tensor:

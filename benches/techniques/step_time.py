@@ -1,29 +1,32 @@
 """A step under Saturn beside the same technique written by hand in plain torch.
 
-usage: step_time.py [--pairs N] [--only SUBSTRING] [--out JSON]
+usage: step_time.py [--pairs N] [--only SUBSTRING] [--device cpu|cuda] [--out JSON]
 
 A Llama of 5M parameters with AdamW, batches of 8 sequences of 64 tokens, a core and a thread for
-each rank; what needs more ranks than there are cores is left out. Both sides live in the same ranks
-and take turns: blocks of steps, the order of the two changing from pair to pair. What is told is
-the median over pairs of Saturn's time over that by hand, with the middle half of them; so a machine
-that is slow for a while slows down both.
+each rank; what needs more ranks than there are cores, or GPUs, is left out. Both sides live in the
+same ranks and take turns: blocks of steps, the order of the two changing from pair to pair. What is
+told is the median over pairs of Saturn's time over that by hand, with the middle half of them; so a
+machine that is slow for a while slows down both.
 
 Saturn's side is what its training loop does in a step: samples of the task fetched and cut, seeds,
 forward, backward, optimizer, the ranks' agreement on loss and stopping, a line of metrics. The
-other is a loader, forward, backward, optimizer, and the loss as a number.
+other is a loader, forward, backward, optimizer, and a loss that nobody reads but the last.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +34,11 @@ BENCHES = Path(__file__).resolve().parent
 sys.path[:0] = [str(BENCHES), str(BENCHES.parents[1] / "python")]
 
 import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 SIDES = ("saturn", "by_hand")
-STEPS_A_BLOCK = 3
+#: Steps of a block: many on a GPU, whose work is waited for at a block's end.
+STEPS_A_BLOCK = {"cpu": 3, "cuda": 20}
 BATCH_SIZE, LENGTH, VOCABULARY = 8, 64, 4096
 #: Technique and ranks, Saturn's knobs, and the class by hand with its arguments.
 CASES: tuple[tuple[str, int, dict[str, Any], str, dict[str, Any]], ...] = (
@@ -73,7 +76,8 @@ def get_dataloader() -> DataLoader[Any]:
     """As many batches as will ever be asked for, in order."""
     generator = torch.Generator().manual_seed(1)
     rows = torch.randint(0, VOCABULARY, (512, LENGTH), generator=generator)
-    return DataLoader(rows, batch_size=BATCH_SIZE, collate_fn=collate)
+    pinned = torch.accelerator.is_available()
+    return DataLoader(rows, batch_size=BATCH_SIZE, collate_fn=collate, pin_memory=pinned)
 
 
 def collate(rows: list[torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -82,10 +86,17 @@ def collate(rows: list[torch.Tensor]) -> dict[str, torch.Tensor]:
     return {"input_ids": tokens, "labels": tokens}
 
 
-def saturn_side(
-    technique_name: str, knobs: dict[str, Any], gang: Any, directory: Path
-) -> Callable[[], float]:
-    """One step of Saturn's, as its training loop takes it; returns the loss."""
+@dataclass(frozen=True)
+class Side:
+    """One of the two that take turns."""
+
+    step: Callable[[], None]
+    #: The last step's loss, once it is known.
+    loss: Callable[[], float]
+
+
+def saturn_side(technique_name: str, knobs: dict[str, Any], gang: Any, directory: Path) -> Side:
+    """One step of Saturn's, as its training loop takes it."""
     from saturn.data.slices import Position
     from saturn.definition import TaskDefinition
     from saturn.techniques import BUILT_IN
@@ -119,25 +130,34 @@ def saturn_side(
     stepper = Stepper(definition, technique, gang, knobs, note=print)
     pieces = stepper.pieces(Position())
     metrics = Metrics(directory) if gang.rank == 0 else None
-    number = 0
+    number, loss = 0, math.nan
+    unread: deque[Any] = deque()
+    staged: Any = None
 
-    def step() -> float:
-        nonlocal number
-        result = stepper.step(next(pieces), stop=False, save=False)
-        number += 1
-        if metrics is not None:
-            metrics.add(number, result.loss)
-        return result.loss
+    def read(behind: int) -> float:
+        nonlocal number, loss
+        while len(unread) > behind:
+            number, loss = number + 1, unread.popleft().result().loss
+            if metrics is not None:
+                metrics.add(number, loss)
+        return loss
 
-    return step
+    def step() -> None:
+        nonlocal staged
+        own = staged or stepper.stage(next(pieces))
+        unread.append(stepper.step(own, stop=False, save=False))
+        staged = stepper.stage(next(pieces)) if stepper.steps_behind else None
+        read(stepper.steps_behind)
+
+    return Side(step, lambda: read(0))
 
 
-def side_by_hand(kind: str, arguments: dict[str, Any]) -> Callable[[], float]:
-    """One step by hand; returns the loss of this rank's part."""
+def side_by_hand(kind: str, arguments: dict[str, Any], device: torch.device) -> Side:
+    """One step by hand; the loss is that of this rank's part, 0 where it has none."""
     import by_hand
 
     torch.manual_seed(0)
-    model = get_model()
+    model = get_model().to(device)
     model.train()
     trained = getattr(by_hand, kind)(model, **arguments)
 
@@ -146,20 +166,28 @@ def side_by_hand(kind: str, arguments: dict[str, Any]) -> Callable[[], float]:
             yield from get_dataloader()
 
     stream = batches()
-    return lambda: trained.step(next(stream)["input_ids"])
+    loss: torch.Tensor | None = None
+
+    def step() -> None:
+        nonlocal loss
+        loss = trained.step(next(stream)["input_ids"])
+
+    return Side(step, lambda: 0.0 if loss is None else float(loss))
 
 
-def run_rank(case: int, rank: int, pairs: int, directory: Path) -> None:
+def run_rank(case: int, rank: int, pairs: int, kind_of_device: str, directory: Path) -> None:
     """What one rank does; rank 0 prints the seconds of each pair, and losses."""
     technique, ranks, knobs, kind, arguments = CASES[case]
     from saturn.rank.gang import Gang
-    from saturn.rank.process import settle
+    from saturn.rank.process import cores_a_gpu, device_of, settle
 
-    settle([sorted(os.sched_getaffinity(0))[rank]], num_devices=1)
+    is_cpu = kind_of_device == "cpu"
+    cores = [sorted(os.sched_getaffinity(0))[rank]] if is_cpu else []
+    settle(cores, num_threads=cores_a_gpu(ranks))
     gang = Gang(
         rank=rank,
         world_size=ranks,
-        device=torch.device("cpu"),
+        device=device_of(kind_of_device, rank),
         rendezvous=directory / "rendezvous",
     )
     gang.open()
@@ -168,38 +196,43 @@ def run_rank(case: int, rank: int, pairs: int, directory: Path) -> None:
             SIDES,
             (
                 saturn_side(technique, knobs, gang, directory),
-                side_by_hand(kind, arguments),
+                side_by_hand(kind, arguments, gang.device),
             ),
             strict=True,
         )
     )
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     cpu: dict[str, list[float]] = {name: [] for name in sides}
-    losses: dict[str, list[float]] = {name: [] for name in sides}
+    losses: dict[str, float] = {}
+    num_steps = STEPS_A_BLOCK[kind_of_device]
     for pair in range(-1, pairs):  # the first warms up
         for name in sorted(sides, reverse=pair % 2 == 0):
-            dist.barrier()
+            gang.sum([0.0])
             began, cpu_began = time.perf_counter(), time.process_time()
-            for _ in range(STEPS_A_BLOCK):
-                losses[name].append(sides[name]())
+            for _ in range(num_steps):
+                sides[name].step()
+            losses[name] = sides[name].loss()
+            if not is_cpu:
+                torch.accelerator.synchronize()
             computed = time.process_time() - cpu_began
-            dist.barrier()
+            gang.sum([0.0])
             if pair >= 0:
-                seconds[name].append((time.perf_counter() - began) / STEPS_A_BLOCK)
-                cpu[name].append(gang.sum([computed])[0] / STEPS_A_BLOCK)
+                seconds[name].append((time.perf_counter() - began) / num_steps)
+                cpu[name].append(gang.sum([computed])[0] / num_steps)
     # Parts of the batch are equal, so its loss is the mean of theirs; stages that have none say 0.
-    by_hand = gang.sum([losses["by_hand"][-1], losses["by_hand"][-1] != 0.0])
-    difference = abs(by_hand[0] / by_hand[1] - losses["saturn"][-1])
+    by_hand = gang.sum([losses["by_hand"], losses["by_hand"] != 0.0])
+    difference = abs(by_hand[0] / by_hand[1] - losses["saturn"])
     if rank == 0:
         print(json.dumps({"wall": seconds, "cpu": cpu, "loss_difference": difference}))
     gang.close()
 
 
-def measure(case: int, pairs: int) -> dict[str, Any]:
+def measure(case: int, pairs: int, kind_of_device: str) -> dict[str, Any]:
     """Run the ranks of one case, and read what rank 0 found."""
     ranks = CASES[case][1]
     with tempfile.TemporaryDirectory(prefix="saturn-bench-") as directory:
         command = [sys.executable, __file__, "--pairs", str(pairs), "--rank-of", str(case)]
+        command += ["--device", kind_of_device]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         processes = [
             subprocess.Popen(
@@ -219,10 +252,10 @@ def measure(case: int, pairs: int) -> dict[str, Any]:
     return found
 
 
-def row(case: int, pairs: int) -> dict[str, str]:
+def row(case: int, pairs: int, kind_of_device: str) -> dict[str, str]:
     """What is told of one case."""
     technique, ranks, knobs, _, _ = CASES[case]
-    found = measure(case, pairs)
+    found = measure(case, pairs, kind_of_device)
     told = {
         "technique": technique,
         "slots": str(ranks),
@@ -243,18 +276,21 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--only", default="", help="only techniques whose name contains this")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rank-of", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank_of is not None:
-        run_rank(options.rank_of, options.rank, options.pairs, options.directory)
+        run_rank(options.rank_of, options.rank, options.pairs, options.device, options.directory)
         return
     rows = []
-    cores = len(os.sched_getaffinity(0))
+    most = len(os.sched_getaffinity(0))
+    if options.device != "cpu":
+        most = torch.accelerator.device_count()
     for case, (technique, ranks, *_) in enumerate(CASES):
-        if options.only in technique and ranks <= cores:
-            rows.append(row(case, options.pairs))
+        if options.only in technique and ranks <= most:
+            rows.append(row(case, options.pairs, options.device))
             print("  ".join(rows[-1].values()), flush=True)
     if options.out is not None:
         options.out.write_text(json.dumps(rows, indent=1))

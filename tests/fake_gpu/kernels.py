@@ -6,7 +6,8 @@ operation, and puts what is new on the device. What only allocates, or looks, st
 
 As on a GPU, tensors of two devices in one operation are refused, random numbers follow the device's
 generator, and an index out of range is found out by the kernel: the process can't use its devices
-after that, and is told at its next synchronisation.
+after that, and is told at its next synchronisation. What makes the host wait for a real device, as
+a copy from memory does that isn't pinned, is told as `torch.cuda.set_sync_debug_mode` says.
 
 Not here: sparse tensors, LSTM's fused kernels, fused attention (plain arithmetic is used).
 """
@@ -42,10 +43,17 @@ _ASSERTS = _INDEXES | {
     *("scatter_add_", "index_select", "index_add", "index_add_", "take", "nll_loss_forward"),
     *("nll_loss_backward", "nll_loss2d_forward", "nll_loss2d_backward"),
 }
+#: Their results are as large as data says: the host waits to hear.
+_SIZED_BY_DATA = {
+    *("nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive"),
+    *("unique_dim_consecutive", "repeat_interleave", "bincount", "equal"),
+}
 #: What an offset of a CUDA generator counts in.
 _OFFSETS_A_DRAW = 4
 
 _CPU = torch.device("cpu")
+#: Of `torch.cuda.get_sync_debug_mode`.
+_SYNC_WARN, _SYNC_ERROR = 1, 2
 _libraries: list[torch.library.Library] = []  # registrations last as long as these
 
 
@@ -113,6 +121,8 @@ class _Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = dict(zip(self._arguments, args, strict=False)) | kwargs
         device = self._device(given)
+        if self._makes_host_wait(given):
+            _tell_of_waiting(self._name)
         self._runtime.wait(device)
         # An output may have any shape: a CPU tensor of the operation's own is copied into it.
         fresh = {
@@ -167,6 +177,24 @@ class _Kernel:
             return torch.device("cuda", torch.cuda.current_device())
         return found
 
+    def _makes_host_wait(self, given: dict[str, Any]) -> bool:
+        """Whether a real device's host would wait in it until the device has come there."""
+        if self._name in _MOVES:
+            first, second = list(given.values())[:2]
+            pairs = [(first, second)] if self._name == _COPY else zip(first, second, strict=True)
+            between = [pair for pair in pairs if any(each.is_cuda for each in pair)]
+            in_host = [each for pair in between for each in pair if not each.is_cuda]
+            return any(
+                each.numel() and not (given.get("non_blocking") and each.is_pinned())
+                for each in in_host
+            )
+        if self._name in _INDEXES:
+            masks = [each for each in given["indices"] if each is not None]
+            by_mask = any(each.dtype in (torch.bool, torch.uint8) for each in masks)
+            # To put one number where a mask says takes no list of places.
+            return by_mask and ("values" not in given or given["values"].numel() > 1)
+        return self._name in _SIZED_BY_DATA
+
     def _raised(self, result: Any, given: dict[str, Any], device: torch.device) -> Any:
         """What the operation returned, on the device; what it wrote to, as it was given."""
         if not self._returned:
@@ -201,6 +229,16 @@ def _argument_of(returned: Any, arguments: list[Any]) -> str | None:
         if own is not None and own.is_write and own.before_set & alias.before_set:
             return str(argument.name)
     return None
+
+
+def _tell_of_waiting(name: str) -> None:
+    """As torch does, where it was asked to: for a value that is read it does so by itself."""
+    mode = torch.cuda.get_sync_debug_mode()
+    text = f"called a synchronizing CUDA operation (fake GPU, in aten::{name})"
+    if mode == _SYNC_ERROR:
+        raise RuntimeError(text)
+    if mode == _SYNC_WARN:
+        warnings.warn(text, stacklevel=2)
 
 
 @contextlib.contextmanager

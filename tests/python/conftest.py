@@ -52,7 +52,7 @@ def gpu_warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     parent = Warm(
         tmp_path_factory.mktemp("gpu-warm") / "workers.lock",
         preload=",".join(f"transformers:{name}" for name in names),
-        gpus=environment(devices=4),
+        gpus=environment(devices=8),
     )
     assert parent.ready.get("ready") is True
     yield parent

@@ -51,7 +51,7 @@ def train(
         pieces = stepper.pieces(Position())
         losses = {}
         for step in range(steps):
-            result = stepper.step(next(pieces), stop=False, save=False)
+            result = stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
             losses[step + 1] = result.loss
         pieces.close()
         state = stepper.parallel.module.state_dict()

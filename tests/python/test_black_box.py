@@ -13,6 +13,7 @@ import reference
 import torch
 from harness import Result, Runtime
 from models import Mlp, definition, shuffled_loader
+from saturn.rank.process import cores_a_gpu
 from techniques_of_tests import spec_of
 
 
@@ -228,7 +229,8 @@ def test_threads_come_from_the_devices_alone(run: Runtime, device_kind: str, col
         cold=cold,
         env={"OMP_NUM_THREADS": "3"},
     )
-    assert result.one("trial")["knobs"] == {"threads": 2}, result.logs
+    threads = 2 if device_kind == "cpu" else 2 * cores_a_gpu(2)
+    assert result.one("trial")["knobs"] == {"threads": threads}, result.logs
 
 
 def test_models_travel_between_the_levels(run: Runtime) -> None:

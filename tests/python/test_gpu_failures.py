@@ -285,4 +285,4 @@ def test_bf16_is_refused_where_the_device_has_none(gpu_run: Runtime) -> None:
     older = {"FAKE_GPU_CAPABILITY": "7.5"}
     outcome = gpu_run.run("mlp", "ddp", kind="trial", env=older).one("trial")["outcome"]
     assert outcome["outcome"] == "not_applicable"
-    assert "Fake GPU does not compute in it (compute capability 7.5" in outcome["reason"]
+    assert "Fake GPU does not compute in bf16 (compute capability 7.5" in outcome["reason"]

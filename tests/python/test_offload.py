@@ -234,7 +234,7 @@ def test_state_of_any_optimizer_is_in_the_slow_tier(tmp_path: Path, optimizer_cl
     with in_process.gang_of_one(tmp_path) as gang:
         stepper = in_process.stepper_of(task, Offload(), gang)
         pieces = stepper.pieces(Position())
-        stepper.step(next(pieces), stop=False, save=False)
+        stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
         pieces.close()
         ranges = file_backed()
         large = [

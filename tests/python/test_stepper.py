@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -25,9 +25,10 @@ class FakeGang:
         self._others = list(others)
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        if len(values) > 1:  # losses and flags: the other ranks have none
-            return list(values)
-        return [values[0] + sum(self._others)]
+        return list(values)  # losses and flags: the other ranks have none
+
+    def begin_sum(self, values: Sequence[float]) -> Callable[[], list[float]]:
+        return lambda: [values[0] + sum(self._others)]
 
 
 class Recording(ParallelModel):
@@ -65,6 +66,6 @@ def test_a_slice_that_ranks_share_is_weighed_once(
     gang: Any = FakeGang(others)
     stepper = Stepper(task, Sharing(), gang, {"data_size": data_size}, note=print)
     piece = Slice((torch.zeros(2, 12), torch.zeros(2)), 2, 8, Position(batches=1))
-    result = stepper.step([piece], stop=False, save=False)
+    result = stepper.step(stepper.stage([piece]), stop=False, save=False).result()
     assert isinstance(stepper.parallel, Recording)
     assert stepper.parallel.share == pytest.approx(share) and result.loss == 1.0

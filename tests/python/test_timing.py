@@ -7,12 +7,13 @@ import statistics
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from saturn.data.slices import Position, Slice
-from saturn.training.stepper import StepResult
+from saturn.training.agreement import Agreement
 from saturn.worker.step_times import StepTimes
 from saturn.worker.timing import KNOWN_TO, Limits, StepTimer, Timing
 
@@ -101,6 +102,10 @@ class FakeWorld:
     sizes: Sequence[int]
     different_steps: int | None = None
     fetch_s: float = 0.0
+    #: As of a stepper on an accelerator, where it is 1.
+    steps_behind: int = 0
+    #: Seconds that the host needs to give a step to the device.
+    given_s: float = 0.0
     rank: int = 0
     world_size: int = 1
     device: Any = field(default_factory=lambda: torch.device("cpu"))
@@ -117,12 +122,25 @@ class FakeWorld:
     def sum(self, values: Sequence[float]) -> list[float]:
         return self.total(values)
 
-    def step(self, of_step: Sequence[Slice], *, stop: bool, save: bool) -> StepResult:
+    def stage(self, of_step: Sequence[Slice]) -> Any:
         size = sum(piece.batch.numel() for piece in of_step)
-        self.now_s += self.cost(self.trained, size)
+        return SimpleNamespace(size=size, after=of_step[-1].after)
+
+    def step(self, staged: Any, *, stop: bool, save: bool) -> Agreement:
+        self.now_s += self.given_s
+        # What the device computes, or the host, until somebody asks for the result.
+        done_s = self.now_s + self.cost(self.trained, staged.size)
         self.trained += 1
-        self.order.append(of_step[-1].after.batches)
-        return StepResult(loss=float(self.trained), stop=stop, save=save)
+        loss = float(self.trained)
+        self.order.append(staged.after.batches)
+
+        def rows() -> list[list[float]]:
+            self.now_s = max(self.now_s, done_s)
+            return [[loss, 1.0, stop, save]]
+
+        if not self.steps_behind:
+            rows()
+        return Agreement(rows)
 
     def pieces(self) -> Iterator[list[Slice]]:
         while True:
@@ -157,6 +175,21 @@ def test_the_steps_follow_on_each_other_and_leave_the_next_ones_ahead() -> None:
 def test_what_was_fetched_ahead_counts_with_its_step() -> None:
     world = FakeWorld(lambda number, size: 0.1, sizes=[8, 16], fetch_s=0.02)
     assert world.time(LIMITS).step.step_s == pytest.approx(0.12)
+
+
+@pytest.mark.parametrize(("fetch_s", "step_s"), [(0.02, 0.11), (0.3, 0.31)])
+def test_on_an_accelerator_fetching_costs_only_what_a_step_does_not_hide(
+    fetch_s: float, step_s: float
+) -> None:
+    world = FakeWorld(
+        lambda number, size: 0.1, sizes=[8, 16], fetch_s=fetch_s, steps_behind=1, given_s=0.01
+    )
+    timer = world.timer(LIMITS)
+    timing = timer.time(world.pieces())
+    assert timing.step.step_s == pytest.approx(step_s)
+    assert timer.staged is not None
+    following = [timer.staged.after.batches, next(timer.ahead)[0].after.batches]
+    assert following == [world.trained + 1, world.trained + 2]
 
 
 def test_steady_steps_are_timed_no_longer_than_need_be() -> None:

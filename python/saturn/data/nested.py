@@ -78,14 +78,14 @@ def with_floats(batch: Any, dtype: torch.dtype) -> Any:
         is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
         return value.to(dtype) if is_float else value
 
-    return _map(batch, cast)
+    return mapped(batch, cast)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """The batch with every tensor on `device`; the batch itself where nothing has to move."""
     if device.type == "cpu":
         return batch
-    return _map(batch, lambda value: _move(value, device))
+    return mapped(batch, lambda value: _move(value, device))
 
 
 def _move(value: Any, device: torch.device) -> Any:
@@ -114,7 +114,7 @@ def _take(value: Any, start: int, stop: int, size: int) -> Any:
             "use tensors, tuples, lists and mappings, or a map-style dataset"
         )
 
-    return _map(value, cut)
+    return mapped(value, cut)
 
 
 def _first_size(value: Any) -> int | None:
@@ -130,15 +130,16 @@ def _first_size(value: Any) -> int | None:
     return None
 
 
-def _map(value: Any, function: Callable[[Any], Any]) -> Any:
+def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
+    """The batch with what `function` makes of each of its leaves: arrays, plain values, objects."""
     if isinstance(value, Mapping):
-        return {key: _map(inner, function) for key, inner in value.items()}
+        return {key: mapped(inner, function) for key, inner in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_map(inner, function) for inner in value))
+        return type(value)(*(mapped(inner, function) for inner in value))
     if isinstance(value, tuple):
-        return tuple(_map(inner, function) for inner in value)
+        return tuple(mapped(inner, function) for inner in value)
     if isinstance(value, list) and _first_size(value) is not None:
-        return [_map(inner, function) for inner in value]
+        return [mapped(inner, function) for inner in value]
     return function(value)
 
 

@@ -107,15 +107,16 @@ def describe(error: BaseException) -> Failure:
         for link in chain:
             if is_kind(link):
                 return Failure(kind=kind, error=_one_line(link), traceback=_format(link))
+    # Told some time after the kernel has run, in whatever function of the task comes by.
+    if (asserted := next(filter(_is_failed_assertion, chain), None)) is not None:
+        return Failure(
+            kind="task",
+            error="the model or loss_function indexes out of range on the GPU, such as an "
+            "embedding's rows or the classes of a loss (where, is seen with "
+            f"CUDA_LAUNCH_BLOCKING=1): {_one_line(asserted)}",
+            traceback=_format(asserted),
+        )
     for link in chain:
-        if _is_failed_assertion(link):
-            return Failure(
-                kind="task",
-                error="the model or loss_function indexes out of range on the GPU, such as an "
-                "embedding's rows or the classes of a loss (where, is seen with "
-                f"CUDA_LAUNCH_BLOCKING=1): {_one_line(link)}",
-                traceback=_format(link),
-            )
         if isinstance(link, NotApplicable):
             return Failure(kind="not_applicable", error=str(link), traceback="")
         if isinstance(link, TaskError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -141,12 +141,22 @@ class Gang:
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """Each value summed over the ranks, in float64. One collective; none for a gang of one."""
+        return self.begin_sum(values)()
+
+    def begin_sum(self, values: Sequence[float]) -> Callable[[], list[float]]:
+        """Begin what `sum` does, and go on; what is returned waits for it, and gives the sums."""
         if self.world_size == 1:
-            return list(values)
+            return lambda: list(values)
         self.open()
         tensor = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(tensor)
-        return [float(value) for value in tensor]
+        work = dist.all_reduce(tensor, async_op=True)
+        assert work is not None  # this rank is in the group
+
+        def wait() -> list[float]:
+            work.wait()
+            return tensor.tolist()
+
+        return wait
 
     def collect(self, value: Any) -> list[Any]:
         """Every rank's `value` (small, picklable), in rank order, on every rank."""

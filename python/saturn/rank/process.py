@@ -9,9 +9,12 @@ from pathlib import Path
 
 import torch
 
+#: NVIDIA's driver has a directory here for each GPU; in a container for each that it was given.
+MACHINES_GPUS = "/proc/driver/nvidia/gpus"
 
-def settle(cores: Sequence[int], *, num_devices: int) -> None:
-    """Run on these cores only, with a thread for each; beside GPUs with a thread for each GPU.
+
+def settle(cores: Sequence[int], *, num_threads: int = 1) -> None:
+    """Run on these cores only, with a thread for each; without any named, with so many threads.
 
     The number of threads decides the order of sums, and so their last bits. It is set here, for
     every process that trains, and not by the environment: a warm parent's torch has read that long
@@ -19,7 +22,15 @@ def settle(cores: Sequence[int], *, num_devices: int) -> None:
     """
     if cores:
         os.sched_setaffinity(0, set(cores))
-    torch.set_num_threads(len(cores) or num_devices)
+    torch.set_num_threads(len(cores) or num_threads)
+
+
+def cores_a_gpu(at_least: int) -> int:
+    """This process's cores for each GPU of the machine, of which there are `at_least` so many."""
+    # What is visible here is one rank's.
+    gpus = Path(MACHINES_GPUS)
+    found = len(list(gpus.iterdir())) if gpus.is_dir() else 0
+    return max(1, len(os.sched_getaffinity(0)) // max(found, at_least))
 
 
 def renew_threads_after_fork() -> None:

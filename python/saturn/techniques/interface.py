@@ -82,6 +82,13 @@ class Objective(Protocol):
         """
         ...
 
+    def in_host_memory(self, batch: Any) -> Any:
+        """The slice at work, given as `batch`, as it was before it came to the device.
+
+        What is read of this one, as `weight` may, waits for no device.
+        """
+        ...
+
 
 class ParallelModel(ABC):
     """A module spread over the gang, as one rank holds it."""

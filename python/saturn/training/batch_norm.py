@@ -108,9 +108,10 @@ def _follow(norm: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
     """Move the running statistics as torch's batch norm does."""
     if norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
-    factor = norm.momentum
-    if factor is None:  # the mean over all batches
-        factor = 1.0 / float(norm.num_batches_tracked) if norm.num_batches_tracked else 0.0
+    factor: Any = norm.momentum
+    if factor is None:  # the mean over all batches; not as a number: nobody waits for the device
+        tracked = norm.num_batches_tracked
+        factor = 0.0 if tracked is None else tracked.double().reciprocal()
     for running, new in ((norm.running_mean, mean), (norm.running_var, variance)):
         if running is not None:
             running.copy_((1 - factor) * running + factor * new)

@@ -39,6 +39,8 @@ class TaskObjective:
         self._slicing = slicing
         #: Samples of the global batch that is at work, all its slices together.
         self.num_global: int | None = None
+        #: The slice at work as it came from the loader; None where it is on the device alone.
+        self.in_host: Any = None
 
     def inputs(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if isinstance(batch, Mapping):
@@ -65,6 +67,9 @@ class TaskObjective:
         with task_function("loss_function"), self._precision.context():
             loss = self._loss_function(outputs, target)
         return _scalar(loss, "loss_function")
+
+    def in_host_memory(self, batch: Any) -> Any:
+        return batch if self.in_host is None else self.in_host
 
     def weight(self, batch: Any) -> float:
         if self._slicing.reason is not None:

@@ -3,6 +3,10 @@
 Training and trials both step through this, so a trial measures exactly what training does: fetch,
 forward, backward, clipping, optimizer, scheduler, and the agreement of the ranks.
 
+On an accelerator nothing in a step makes the host wait for the device, so that it always has work:
+what the next step needs is staged while this one computes, and what the ranks agree on is read a
+step later. Only fp16 reads one number a step, whether a gradient has overflowed.
+
 What belongs to the task is done here, the same way under every technique: precision, gradient
 accumulation and clipping, batch norm over the global batch, the learning rate's schedule.
 """
@@ -12,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from saturn.data import nested, seeds
+from saturn.data import seeds
+from saturn.data.delivery import Deliveries, Delivery
 from saturn.data.slices import Data, Position, Slice
 from saturn.definition import FP16, TaskDefinition, call_get_model
 from saturn.rank.exceptions import NotApplicable, TaskError
@@ -24,6 +30,7 @@ from saturn.rank.failure import task_function
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import Knobs, Technique
 from saturn.training.accumulation import Accumulation
+from saturn.training.agreement import Agreement, agree
 from saturn.training.batch_norm import GlobalBatchNorm
 from saturn.training.loss_scale import Buffers, LossScale, Verdict
 from saturn.training.lr_schedule import LrSchedule
@@ -34,12 +41,26 @@ from saturn.training.slicing import LABELS, UNKNOWN, Slicing
 
 
 @dataclass(frozen=True)
-class StepResult:
-    """What the ranks agree on after a step: the same on every rank."""
+class _Piece:
+    """A slice, on its way to the device."""
 
-    loss: float  # mean over the step's global batches
-    stop: bool  # some rank was asked to stop
-    save: bool  # rank 0 wants a checkpoint
+    delivery: Delivery
+    in_host: Any  # the batch as it came, where more of it may have to be weighed
+    num_samples: int
+    num_global: int
+    batches: int  # that training has seen once its batch is done
+    weight: float  # what it counts
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What a step trains on: weighed, and on its way to the device."""
+
+    pieces: Sequence[_Piece]
+    #: Waits for all ranks, and gives what the step's global batches count together.
+    total: Callable[[], float]
+    #: Where training stands once the step is done.
+    after: Position
 
 
 class Stepper:
@@ -90,6 +111,12 @@ class Stepper:
         memory.training()
         self.loss_scale = LossScale() if definition.precision == FP16 else None
         self._accumulation = Accumulation(definition, self.data.batches_per_epoch)
+        self._deliveries = Deliveries(gang.device)
+
+    @property
+    def steps_behind(self) -> int:
+        """So many more steps are given to the device before a step's result is read."""
+        return 0 if self._gang.device.type == "cpu" else 1
 
     @property
     def different_steps(self) -> int | None:
@@ -113,61 +140,76 @@ class Stepper:
                 yield [next(slices) for _ in range(number)]
                 batches += number
 
-    def step(self, pieces: Sequence[Slice], *, stop: bool, save: bool) -> StepResult:
+    def stage(self, slices: Sequence[Slice]) -> Staged:
+        """Send the slices of one step to the device, and weigh them.
+
+        Every rank calls it, before `step`; on an accelerator best while the step before computes.
+        """
+        weights, total = self._weights(slices)
+        pieces = [
+            _Piece(
+                self._deliveries.send(piece.batch),
+                in_host=None if self._weigh is None else piece.batch,
+                num_samples=piece.num_samples,
+                num_global=piece.num_global,
+                batches=piece.after.batches,
+                weight=weight,
+            )
+            for piece, weight in zip(slices, weights, strict=True)
+        ]
+        return Staged(pieces, total, slices[-1].after)
+
+    def step(self, staged: Staged, *, stop: bool, save: bool) -> Agreement:
         """Train on the slices of one step; every rank calls it."""
-        weights, total = self._weights(pieces)
-        losses, is_taken = self._gradients(pieces, weights, total)
+        pieces = staged.pieces
+        losses, is_taken = self._gradients(pieces, self._expect_weight(staged))
         if is_taken:
             with self.parallel.optimizer_memory():
                 step_optimizer(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
-        if is_taken and not self._accumulation.is_past_end(pieces[-1].after.batches):
+        if is_taken and not self._accumulation.is_past_end(pieces[-1].batches):
             self.lr_schedule.step()
-        # A slice that several ranks share is counted by the one that reports its loss. Loss and
-        # flags travel together: one collective a step.
-        counted = [
-            (float(loss) * weight, weight)
-            for loss, weight in zip(losses, weights, strict=True)
-            if loss is not None and weight
-        ]
-        value, count = (sum(column) for column in zip(*counted, strict=True)) if counted else (0, 0)
-        value, count, stops, saves = self._gang.sum([value, count, stop, save])
+        # A slice that several ranks share is counted by the one that reports its loss.
+        weighed = [(loss, piece.weight) for loss, piece in zip(losses, pieces, strict=True)]
+        agreement = agree(self._gang, weighed, stop=stop, save=save)
         self._gang.device_memory.stepped()
-        return StepResult(loss=value / count, stop=stops > 0, save=saves > 0)
+        return agreement
 
     @property
     def _weighed(self) -> str:
         counts_labels = self._slicing.kind == LABELS
         return "the number of labels that are not -100" if counts_labels else "loss_weight"
 
-    def _forward_backward(self, piece: Slice, share: float, *, is_last: bool) -> Tensor | None:
+    def _forward_backward(self, piece: _Piece, share: float, *, is_last: bool) -> Tensor | None:
         device, parallel = self._gang.device, self.parallel
-        batch = nested.to_device(piece.batch, device)
-        number = piece.after.batches - 1
+        batch = piece.delivery.taken()
+        number = piece.batches - 1
         seeds.seed_batch(
             seeds.batch_seed(self._definition.seed, number, parallel.data_rank), device
         )
         self._batch_norm.counts = piece.num_samples > 0
-        self._objective.num_global = piece.num_global
+        self._objective.num_global, self._objective.in_host = piece.num_global, piece.in_host
         if not share:
             batch = self._slicing.with_labels(batch)
         with nullcontext() if is_last else parallel.accumulating():
             return parallel.forward_backward(batch, self._objective, share)
 
     def _gradients(
-        self, pieces: Sequence[Slice], weights: Sequence[float], total: float
+        self, pieces: Sequence[_Piece], total: float
     ) -> tuple[list[Tensor | None], bool]:
         """The step's gradients, clipped; its losses, and whether the optimizer may step.
 
-        All ranks agree on the latter.
+        All ranks agree on the latter. `total` is what the step's global batches count together.
         """
         scale = self.loss_scale
         before = None if scale is None else Buffers(self.parallel.module)
         while True:
             factor = 1.0 if scale is None else scale.factor
             losses = [
-                self._forward_backward(piece, weight / total * factor, is_last=piece is pieces[-1])
-                for piece, weight in zip(pieces, weights, strict=True)
+                self._forward_backward(
+                    piece, piece.weight / total * factor, is_last=piece is pieces[-1]
+                )
+                for piece in pieces
             ]
             verdict = self._finish_gradients()
             if verdict is not Verdict.REPEAT or before is None:
@@ -189,24 +231,34 @@ class Stepper:
             torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
         return verdict
 
-    def _weights(self, pieces: Sequence[Slice]) -> tuple[list[float], float]:
-        """What each slice counts, and what the step's global batches count together."""
+    def _weights(self, pieces: Sequence[Slice]) -> tuple[list[float], Callable[[], float]]:
+        """What each slice counts, and what tells what the step's global batches count together.
+
+        The ranks begin to add that up here, and wait for it when it is asked for.
+        """
         if self._weigh is None:
             if len(pieces) > 1 or self._gang.world_size > 1:
                 for piece in pieces:
                     self._slicing.expect_labels(piece.batch)
             counts = [float(piece.num_samples) for piece in pieces]
-            return counts, float(sum(piece.num_global for piece in pieces))
+            num_global = float(sum(piece.num_global for piece in pieces))
+            return counts, lambda: num_global
         weights = [
             self._objective.weight(piece.batch) if piece.num_samples else 0.0 for piece in pieces
         ]
         total = sum(weights)
-        if self.parallel.data_size > 1:
-            # Ranks that share a slice weigh it once each.
-            ranks_a_slice = self._gang.world_size / self.parallel.data_size
-            total = self._gang.sum([total])[0] / ranks_a_slice
-        if not total > 0:
-            last = pieces[-1].after.batches
+        if self.parallel.data_size == 1:
+            return weights, lambda: total
+        # Ranks that share a slice weigh it once each.
+        ranks_a_slice = self._gang.world_size / self.parallel.data_size
+        of_all = self._gang.begin_sum([total])
+        return weights, lambda: of_all()[0] / ranks_a_slice
+
+    def _expect_weight(self, staged: Staged) -> float:
+        """What the step's global batches count together; a task error where that is nothing."""
+        if not (total := staged.total()) > 0:
+            pieces = staged.pieces
+            last = pieces[-1].batches
             which = (
                 f"batch {last}"
                 if len(pieces) == 1
@@ -216,7 +268,7 @@ class Stepper:
                 f"{self._weighed} of {which} is {total:g}; it must be positive for a whole step "
                 "(for example the number of its tokens)"
             )
-        return weights, total
+        return total
 
 
 def build_model(definition: TaskDefinition) -> nn.Module:

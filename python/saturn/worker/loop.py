@@ -1,15 +1,19 @@
 """Train a managed task from its last checkpoint to its last step, to a switch or to a stop request.
 
 All ranks of the gang run this in step; rank 0 alone reports and keeps the metrics.
+
+On an accelerator the host runs a step ahead: what a step told is read once the next one has been
+given to the device (`Stepper.steps_behind`). So ranks say a step sooner what they are asked for:
+all stop, or save, after the same step, and a stop at a step that is known a step before is exact.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +23,9 @@ from saturn.data.slices import Position, Slice
 from saturn.definition import TaskDefinition
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import Technique
+from saturn.training.agreement import Agreement, StepResult
 from saturn.training.optimizer_groups import OptimizerGroups
-from saturn.training.stepper import Stepper
+from saturn.training.stepper import Staged, Stepper
 from saturn.worker import slicing as slicings
 from saturn.worker.build import Builds
 from saturn.worker.export import export
@@ -34,6 +39,8 @@ from saturn.worker.spec import Spec
 _PROGRESS_EVERY_S = 0.25
 #: Steps over which recent seconds a step are averaged.
 _RECENT_STEPS = 32
+#: How long a rank that fails waits for what the steps before have told.
+_LAST_WORDS_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,9 @@ class Taken:
     #: As it came with the model that was built.
     definition: TaskDefinition
     stepper: Stepper
-    #: Slices of each step after these.
+    #: What the next step trains on, where it has been staged already.
+    staged: Staged | None
+    #: Slices of each step after that.
     pieces: Iterator[list[Slice]]
     #: Of each step.
     losses: list[float]
@@ -122,10 +131,16 @@ class _Attempt:
             may_stage=spec.device_kind != "cpu" or spec.device_memory_bytes is None,
         )
         self._done, self._loss, self._position = 0, math.nan, Position()
-        self._stopping = False
+        self._behind = stepper.steps_behind
+        #: Of the last steps, those whose results haven't been read.
+        self._unread: deque[tuple[int, Agreement]] = deque()
+        #: Done steps at which all ranks stop, and save; None where nobody has asked for it.
+        self._stops_at: int | None = None
+        self._saves_at: int | None = None
         #: Steps in the checkpoint that this began from.
         self._start = 0
         self._pieces: Iterator[list[Slice]] = iter(())
+        self._staged: Staged | None = None
         self._observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
         self._saved_at = time.monotonic()
         self._interval = Interval(spec.checkpoint_every_s, spec.failure_every_s)
@@ -137,11 +152,11 @@ class _Attempt:
         self._start = self._done
         laps.end("load_s")
         # Stopped before it began, as after a crash between a checkpoint and its report.
-        self._stopping = self._gang.sum([self._reporter.wants_stop_at(self._done)])[0] > 0
+        self._agree_on_stops(self._done)
         self._pieces = self._stepper.pieces(self._position)
         if self._goes_on:
             # Fetched before training counts as begun: a stream is first read again up to there.
-            self._pieces = itertools.chain([next(self._pieces)], self._pieces)
+            self._staged = self._stepper.stage(next(self._pieces))
         if self._observer is not None:
             laps.end("data_s")
             self._observer.started(self._done, laps)
@@ -151,14 +166,20 @@ class _Attempt:
         """Stand where a trial does. The runtime knows that it goes on."""
         self._done = len(taken.losses)
         self._loss, self._position = taken.losses[-1], taken.position
-        self._pieces = taken.pieces
+        self._staged, self._pieces = taken.staged, taken.pieces
+        self._agree_on_stops(self._done + 1)
         if self._observer is not None:
             self._observer.took(taken.losses)
 
     def run(self) -> None:
         """Train; every rank stops after the same step."""
-        while self._goes_on:
-            self._step()
+        try:
+            while self._goes_on:
+                self._step()
+        except Exception:
+            self._say_last_words()
+            raise
+        self._read_all()
         if self._done > self._start:
             self._save(background=False)
         if self._done < self._steps:
@@ -175,7 +196,19 @@ class _Attempt:
 
     @property
     def _goes_on(self) -> bool:
-        return self._done < self._steps and not self._stopping
+        stops = self._stops_at is not None and self._stops_at <= self._done
+        return self._done < self._steps and not stops
+
+    def _agree_on_stops(self, first: int) -> None:
+        """Whether to stop at `first`, or at steps after it that no step is there to ask about."""
+        asked_about = range(first, self._done + self._behind + 1)
+        if not asked_about:
+            return
+        wanted = self._gang.sum([self._reporter.wants_stop_at(step) for step in asked_about])
+        for step, num_ranks in zip(asked_about, wanted, strict=True):
+            if num_ranks:
+                self._stops_at = step
+                return
 
     def _load(self) -> None:
         if (newest := self._checkpoints.newest()) is None:
@@ -194,23 +227,59 @@ class _Attempt:
 
     def _step(self) -> None:
         began = time.monotonic()
-        of_step = next(self._pieces)
+        staged = self._staged or self._stepper.stage(next(self._pieces))
         if is_saving := self._checkpoints.is_saving:
             self._saved_at = began
         is_due = not is_saving and began - self._saved_at >= self._interval.seconds
-        result = self._stepper.step(
-            of_step,
-            stop=self._reporter.wants_stop_at(self._done + 1),
+        told_after = self._done + 1 + self._behind
+        agreement = self._stepper.step(
+            staged,
+            stop=self._reporter.wants_stop_at(told_after),
             save=self._gang.rank == 0 and is_due,
         )
-        self._done += 1
-        self._loss, self._position = result.loss, of_step[-1].after
-        self._stopping = result.stop
-        if self._observer is not None:
-            self._observer.stepped(self._done, self._loss, time.monotonic() - began)
+        self._done, self._position = self._done + 1, staged.after
+        self._unread.append((self._done, agreement))
+        self._staged = None
+        if self._behind and self._goes_on:
+            # Fetched, and copied to the device, while that computes.
+            self._staged = self._stepper.stage(next(self._pieces))
+        if len(self._unread) > self._behind:
+            # In the mean, rounds take as long as steps do.
+            self._read(lambda: time.monotonic() - began)
         self._tell_saves()
-        if result.save and self._goes_on:
-            self._save(background=True)
+        if self._saves_at is not None and self._saves_at <= self._done:
+            self._saves_at = None
+            if self._goes_on:
+                self._read_all()
+                self._save(background=True)
+
+    def _read_all(self) -> None:
+        """Wait until all that was given to the device is done."""
+        while self._unread:
+            self._read()
+
+    def _read(self, taken_s: Callable[[], float] | None = None) -> None:
+        step, agreement = self._unread.popleft()
+        self._note(step, agreement.result(), taken_s)
+
+    def _note(
+        self, step: int, result: StepResult, taken_s: Callable[[], float] | None = None
+    ) -> None:
+        self._loss = result.loss
+        if result.stop and self._stops_at is None:
+            self._stops_at = step + self._behind
+        if result.save and self._saves_at is None:
+            self._saves_at = step + self._behind
+        if self._observer is not None:
+            self._observer.stepped(step, self._loss, None if taken_s is None else taken_s())
+
+    def _say_last_words(self) -> None:
+        """Tell the losses that are known: the failure that ends this is raised all the same."""
+        with contextlib.suppress(Exception):  # such as that the device is lost
+            for step, agreement in self._unread:
+                if (result := agreement.result_within(_LAST_WORDS_S)) is None:
+                    return
+                self._note(step, result)
 
     def _save(self, *, background: bool) -> None:
         with self._gang.device_memory.host(), self._reporter.alive_throughout():

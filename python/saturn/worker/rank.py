@@ -24,7 +24,7 @@ from saturn.rank import device_memory
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import describe
 from saturn.rank.gang import Gang
-from saturn.rank.process import device_of, renew_threads_after_fork, settle
+from saturn.rank.process import cores_a_gpu, device_of, renew_threads_after_fork, settle
 from saturn.training import numerics
 from saturn.training.slicing import LabelsDifferError
 from saturn.worker import black_box, load_technique, output, slicing
@@ -56,7 +56,7 @@ def run(spec_path: str, rank: int) -> int:
 def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter) -> None:
     definition = _definition(spec.task_dir)
     if isinstance(spec, specs.InspectionSpec):
-        settle((), num_devices=1)
+        settle(())
         inspect(spec, definition, reporter)
         return
     # torch's own place, which importing parts of it may have written down here, could be filled
@@ -66,7 +66,8 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
     # A black box's one process holds all of the gang's devices, a managed rank its own.
     held = range(spec.gpus) if is_black_box else [rank]
     cores = () if spec.cores is None else [core for slot in held for core in spec.cores[slot]]
-    settle(cores, num_devices=len(held))
+    # Beside GPUs these are for what is computed on the host, such as an offloaded optimizer's step.
+    settle(cores, num_threads=len(held) * cores_a_gpu(spec.gpus))
     numerics.set_up(deterministic=definition.deterministic, tf32=definition.tf32)
     if is_black_box:
         _limit_black_box(spec)

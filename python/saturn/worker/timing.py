@@ -2,6 +2,10 @@
 
 The steps are the task's own, one after the other, so that it can go on from the last of them.
 
+On an accelerator, where training gives a step to the device before the one before is done, a trial
+waits for each: that is how a step's own seconds are known. What training does meanwhile, to stage
+the next step, a trial does in the same place.
+
 The ranks take each step together, and must agree on which is the last: after every step one sum
 tells all of them its size and rank 0's seconds, and each draws the same conclusion from the same
 numbers.
@@ -28,7 +32,7 @@ import torch
 from saturn.data import nested
 from saturn.data.slices import Position, Slice
 from saturn.rank.gang import Gang
-from saturn.training.stepper import Stepper
+from saturn.training.stepper import Staged, Stepper
 from saturn.worker.step_times import Estimate, StepTimes
 
 #: A step's seconds are known when their standard error is no more than this part of them.
@@ -91,7 +95,9 @@ class StepTimer:
         self._warmup, self._timed = StepTimes(), StepTimes()
         #: What is still to be trained on, in order.
         self.ahead: Iterator[list[Slice]] = iter(())
-        #: Seconds that it took to fetch the next of it, where that was done already.
+        #: What the next step trains on, and its size; None where that is the next of `ahead`.
+        self._staged: tuple[Staged, float] | None = None
+        #: Seconds that it took to fetch the next of `ahead`, where that was done already.
         self._fetched_s: deque[float] = deque()
         #: The loss of each step that was taken, and where the data stands after the last.
         self.losses: list[float] = []
@@ -127,22 +133,36 @@ class StepTimer:
     def _is_too_slow(self) -> bool:
         return min(self._timed.seconds) > self._limits.enough_s
 
+    @property
+    def staged(self) -> Staged | None:
+        """What comes before `ahead`, where it has been staged already."""
+        return None if self._staged is None else self._staged[0]
+
+    def _stage(self) -> tuple[Staged, float]:
+        of_step = next(self.ahead)
+        return self._stepper.stage(of_step), size_of(of_step)
+
     def _step(self, into: StepTimes) -> None:
-        """One step; to fetch its batches is part of it."""
+        """One step; to fetch batches, its own or those of the next, is part of it."""
         self._alive()
         began = self._clock()
-        of_step = next(self.ahead)
-        result = self._stepper.step(of_step, stop=False, save=False)
+        staged, own_size = self._staged or self._stage()
+        agreement = self._stepper.step(staged, stop=False, save=False)
+        self._staged = self._stage() if self._stepper.steps_behind else None
+        given_s = self._clock() - began
+        result = agreement.result()
         if self._gang.device.type != "cpu":
             torch.accelerator.synchronize(self._gang.device)
         fetched_s = self._fetched_s.popleft() if self._fetched_s else 0.0
-        seconds = fetched_s + self._clock() - began
+        # The device computes while the host fetches: on a CPU slot, where they are one, all of it
+        # has been done by now.
+        seconds = max(self._clock() - began, given_s + fetched_s)
         # One rank's seconds count, so that the sum is those seconds to the last bit.
         own_s = seconds if self._gang.rank == 0 else 0.0
-        agreed_s, size = self._gang.sum([own_s, size_of(of_step)])
+        agreed_s, size = self._gang.sum([own_s, own_size])
         into.add(agreed_s, size)
         self.losses.append(result.loss)
-        self.position = of_step[-1].after
+        self.position = staged.after
 
     def _look(self) -> list[float]:
         """Sizes of the task's steps: of all that differ, or as many as can be fetched soon."""
@@ -151,7 +171,8 @@ class StepTimer:
         most = _LOOKED_AT_STEPS if different is None else min(_LOOKED_AT_STEPS, different)
         until = self._clock() + _LOOK_S
         held: list[list[Slice]] = []
-        for _ in range(most - len(sizes)):
+        staged = [] if self._staged is None else [self._staged[1]]
+        for _ in range(most - len(sizes) - len(staged)):
             if self._clock() >= until or sum(map(size_of, held)) >= _HELD_NUMBERS:
                 break
             self._alive()
@@ -159,7 +180,7 @@ class StepTimer:
             held.append(next(self.ahead))
             self._fetched_s.append(self._clock() - began)
         self.ahead = itertools.chain(held, self.ahead)
-        own = [size_of(of_step) for of_step in held]
+        own = [*staged, *map(size_of, held)]
         # Ranks that fetch faster have seen more; only what all have seen has a sum.
         unseen = [math.nan] * (_LOOKED_AT_STEPS - len(own))
         sizes += takewhile(math.isfinite, self._gang.sum([*own, *unseen]))

@@ -305,7 +305,11 @@ class _Measurement:
         if stepper.data.batches_per_epoch is not None:
             outcome["batches_per_epoch"] = stepper.data.batches_per_epoch
         if self.keeps_steps:
-            self.taken = Taken(definition, stepper, timer.ahead, timer.losses, timer.position)
+            self.taken = Taken(
+                *(definition, stepper, timer.staged, timer.ahead),
+                losses=timer.losses,
+                position=timer.position,
+            )
         return outcome
 
     def _built(self) -> tuple[TaskDefinition, nn.Module]:

@@ -11,11 +11,7 @@ One rank only. Knob: `attention`, see there.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from saturn.techniques import memory_bounds
 from saturn.techniques.data_parallel import DataParallelModel
@@ -37,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    import torch
     from torch import Tensor, nn
 
     from saturn.rank.gang import Gang
@@ -65,8 +62,6 @@ class Offload(Technique):
             raise NotApplicable(reason)
         attention.set_back_end(module, knobs)
         recompute.without_cache(module)
-        if gang.device.type == "cuda":
-            torch.set_num_threads(_threads_a_gpu())
         return _OffloadedModel(module, gang)
 
 
@@ -119,10 +114,3 @@ def _move_buffers(module: nn.Module, device: torch.device) -> None:
         for name, buffer in part._buffers.items():
             if buffer is not None:
                 part._buffers[name] = moved.setdefault(id(buffer), buffer.to(device))
-
-
-def _threads_a_gpu() -> int:
-    """This rank's share of the cores, for the optimizer; ranks have one thread otherwise."""
-    gpus = Path("/proc/driver/nvidia/gpus")
-    num_gpus = len(list(gpus.iterdir())) if gpus.is_dir() else 1
-    return max(1, len(os.sched_getaffinity(0)) // max(1, num_gpus))

@@ -185,13 +185,17 @@ class PipelinedModel(ParallelModel):
         """The micro-batches; as many as there are samples where that is fewer."""
         size = nested.num_samples(batch) or 0
         number = max(1, min(self._microbatches.number, size))
+        in_host = objective.in_host_memory(batch)
         pieces = []
         for index in range(number):
+            bounds = size * index // number, size * (index + 1) // number
             try:
-                part = nested.take(batch, size * index // number, size * (index + 1) // number)
+                part = nested.take(batch, *bounds)
             except TaskError as error:
                 raise NotApplicable(f"batches can't be cut into micro-batches: {error}") from None
-            weight = objective.weight(part) if number > 1 and share else float(share > 0)
+            weight = float(share > 0)
+            if number > 1 and share:
+                weight = objective.weight(nested.take(in_host, *bounds))
             if weight:  # what counts nothing may have no mean
                 pieces.append(_microbatch(part, objective, weight))
         if not pieces and self._sharding is not None:

@@ -50,10 +50,8 @@ class SharedParameters:
         """Add up the gradients over the holders of each parameter."""
         for group in {id(group): group for _, group in self._shared}.values():
             parameters = [parameter for parameter, of in self._shared if of is group]
-            used = torch.tensor(
-                [float(parameter.grad is not None) for parameter in parameters],
-                device=self._line.device,
-            )
+            # In host memory: between the hosts, none of which waits for its device.
+            used = torch.tensor([float(parameter.grad is not None) for parameter in parameters])
             dist.all_reduce(used, group=group)
             for parameter, num_used in zip(parameters, used.tolist(), strict=True):
                 # Without a gradient anywhere there is none, as on one device: no step is taken.

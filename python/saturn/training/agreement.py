@@ -1,0 +1,91 @@
+"""What the ranks of a gang agree on after a step: its loss, and whether to stop or to save.
+
+On CPU slots it is known at once. On an accelerator it is known when the device has come to it, and
+a rank that waited for that would leave its device without work until the next step is given to it.
+So there all of it travels on the device, behind the step, and is read when the next step has been
+given to the device as well (see `Agreement.result`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from saturn.rank.gang import Gang
+
+#: Between two looks at whether the device has come to it.
+_LOOK_AGAIN_S = 0.005
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What the ranks agree on after a step: the same on every rank."""
+
+    loss: float  # mean over the step's global batches
+    stop: bool  # some rank was asked to stop
+    save: bool  # rank 0 wants a checkpoint
+
+
+class Agreement:
+    """A step's result, which may still be under way."""
+
+    def __init__(
+        self, rows: Callable[[], list[list[float]]], arrived: torch.Event | None = None
+    ) -> None:
+        """`rows` gives ranks' (weighed loss, weight, stop, save), once `arrived` has happened."""
+        self._rows, self._arrived = rows, arrived
+
+    def result(self) -> StepResult:
+        """Wait for it, if need be."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        # In the order of ranks, whichever way they came together: the same sum to the last bit.
+        value, count, stops, saves = map(sum, zip(*self._rows(), strict=True))
+        return StepResult(loss=value / count, stop=stops > 0, save=saves > 0)
+
+    def result_within(self, seconds: float) -> StepResult | None:
+        """What has arrived, or does so soon; None where it doesn't, as where a peer is gone."""
+        until = time.monotonic() + seconds
+        while self._arrived is not None and not self._arrived.query():
+            if time.monotonic() > until:
+                return None
+            time.sleep(_LOOK_AGAIN_S)
+        return self.result()
+
+
+def agree(
+    gang: Gang, losses: Sequence[tuple[Tensor | None, float]], *, stop: bool, save: bool
+) -> Agreement:
+    """Bring together the (loss, weight) of this rank's slices, and two flags, with all others'.
+
+    Every rank calls it, in the same place of a step. None: another rank reports that slice's loss.
+    """
+    counted = [(loss, weight) for loss, weight in losses if loss is not None and weight]
+    rest = [sum(weight for _, weight in counted), stop, save]
+    if gang.device.type == "cpu":
+        # Loss and flags travel together: one collective a step.
+        value = sum(float(loss) * weight for loss, weight in counted)
+        together = gang.sum([value, *rest])
+        return Agreement(lambda: [together])
+    device = gang.device
+    row = torch.tensor([0.0, *rest], dtype=torch.float64).pin_memory()
+    row = row.to(device, non_blocking=True)
+    for loss, weight in counted:
+        # Two operations: a fused one would round once, and differ from what other devices say.
+        row[0] += loss.to(device, torch.float64, non_blocking=True) * weight
+    rows = row[None]
+    if gang.world_size > 1:
+        gang.open()
+        rows = torch.empty(gang.world_size, len(row), dtype=row.dtype, device=device)
+        dist.all_gather_into_tensor(rows, row)
+    told = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
+    told.copy_(rows, non_blocking=True)
+    # The thread that waits for it leaves its core to others meanwhile.
+    arrived = torch.Event(device, blocking=True)
+    arrived.record(torch.accelerator.current_stream(device))
+    return Agreement(told.tolist, arrived)
