@@ -5,6 +5,7 @@ The fake GPUs (`fake_gpu`) refuse what would make a real device's host wait.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -170,6 +171,15 @@ def test_a_stop_at_a_step_is_exact(gpu_run: Runtime, ranks: int, at: int) -> Non
     losses = gpu_run.losses("llama")
     assert list(losses) == list(range(1, 7)) and again.one("finished")["loss"] == losses[6]
     assert {step: losses[step] for step in stopped} == stopped
+
+
+def test_a_save_is_asked_for_once(gpu_run: Runtime) -> None:
+    gpu_run.write_task(model_kinds.task_of("llama", batch_count=9))
+    result = gpu_run.run("llama", "ddp", ranks=2, steps=9, checkpoint_every_s=1e-6)
+    *saved, last = [message["step"] for message in result.of("checkpoint")]
+    assert last == 9 and saved[0] == 2  # asked for with the first step, agreed on with the second
+    # In the step between two of them it could be asked for again.
+    assert all(later - sooner >= 2 for sooner, later in itertools.pairwise(saved))
 
 
 def asks_for_a_stop_at_once(optimizer: torch.optim.Optimizer) -> Any:

@@ -137,6 +137,7 @@ class _Attempt:
         #: Done steps at which all ranks stop, and save; None where nobody has asked for it.
         self._stops_at: int | None = None
         self._saves_at: int | None = None
+        self._has_asked_to_save = False  # this rank has, and nothing has come of it yet
         #: Steps in the checkpoint that this began from.
         self._start = 0
         self._pieces: Iterator[list[Slice]] = iter(())
@@ -230,7 +231,9 @@ class _Attempt:
         staged = self._staged or self._stepper.stage(next(self._pieces))
         if is_saving := self._checkpoints.is_saving:
             self._saved_at = began
-        is_due = not is_saving and began - self._saved_at >= self._interval.seconds
+        may_ask = not (is_saving or self._has_asked_to_save)
+        is_due = may_ask and began - self._saved_at >= self._interval.seconds
+        self._has_asked_to_save |= is_due
         told_after = self._done + 1 + self._behind
         agreement = self._stepper.step(
             staged,
@@ -290,7 +293,7 @@ class _Attempt:
                 loss=self._loss,
                 background=background,
             )
-        self._saved_at = time.monotonic()
+        self._saved_at, self._has_asked_to_save = time.monotonic(), False
         self._tell_saves()
 
     def _tell_saves(self) -> None:
