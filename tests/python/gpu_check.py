@@ -50,8 +50,8 @@ MB = 1_000_000
 TOLERANCE = 1e-4
 #: What gloo can't do with memory of a GPU: send from one rank to one other.
 NOT_OVER_GLOO = ("pipeline",)
-#: Most ranks of a gang.
-MOST_RANKS = 4
+#: Most ranks of a gang whose ranks share a GPU.
+MOST_SHARING = 4
 #: A model that every technique can split over four devices.
 DIVISIBLE = partial(
     model_kinds.llama, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4
@@ -77,8 +77,8 @@ class Machine:
         """The numbers of ranks that a technique is checked with."""
         if self.shares and technique.startswith(NOT_OVER_GLOO):
             return [1]
-        most = MOST_RANKS if self.shares else min(MOST_RANKS, len(self.uuids))
-        return [ranks for ranks in (1, 2, 4) if ranks <= most]
+        most = MOST_SHARING if self.shares else len(self.uuids)
+        return [ranks for ranks in (1, 2, 4, 8) if ranks <= most]
 
 
 @contextmanager

@@ -31,6 +31,8 @@ from saturn.techniques import BUILT_IN
 DEFAULT_SEEDS = "7"
 KINDS_OF_DEVICES = ("cpu", "cuda")
 WIDTHS = (1, 2, 4)
+#: What needs more devices than those.
+WIDER = {"pipeline+tensor+fsdp": (8,)}
 #: A model that every technique can split over four devices.
 DIVISIBLE = partial(
     model_kinds.llama, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4
@@ -58,7 +60,7 @@ def test_the_default_seeds_have_gangs_on_both_kinds_of_device() -> None:
 def test_every_width_and_knob_of_a_technique_trains_the_same(
     gpu_run: Runtime, technique: str
 ) -> None:
-    offered = covering(strategies_of(technique, DIVISIBLE(), "cuda", WIDTHS))
+    offered = covering(offered_by(technique))
     moves = tuple(Move(strategy, 2 * (n + 1)) for n, strategy in enumerate(offered))
     task = model_kinds.task_of(
         *("llama", technique),
@@ -69,6 +71,10 @@ def test_every_width_and_knob_of_a_technique_trains_the_same(
         max_grad_norm=1.0,
     )
     assert_trains_as_plain_torch_does(gpu_run, Chain(0, "llama", 7, {}, task, moves, None))
+
+
+def offered_by(technique: str) -> list[Strategy]:
+    return strategies_of(technique, DIVISIBLE(), "cuda", WIDER.get(technique, WIDTHS))
 
 
 def covering(offered: list[Strategy]) -> list[Strategy]:
@@ -82,9 +88,7 @@ def covering(offered: list[Strategy]) -> list[Strategy]:
 
 
 def test_what_is_offered_covers_the_widths_and_the_knobs() -> None:
-    offered = {
-        name: covering(strategies_of(name, DIVISIBLE(), "cuda", WIDTHS)) for name in BUILT_IN
-    }
+    offered = {name: covering(offered_by(name)) for name in BUILT_IN}
     widths = {name: {each.ranks for each in every} for name, every in offered.items()}
     assert widths == {
         "ddp": {1, 2, 4},
@@ -93,6 +97,9 @@ def test_what_is_offered_covers_the_widths_and_the_knobs() -> None:
         "tensor+fsdp": {4},
         "offload": {1},
         "pipeline": {2, 4},
+        "pipeline+fsdp": {4},
+        "pipeline+tensor": {4},
+        "pipeline+tensor+fsdp": {8},
     }
     knobs = {name: {k for each in every for k, _ in each.knobs} for name, every in offered.items()}
     recomputed = "activation_checkpointing"
