@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -64,31 +65,27 @@ def collate(rows: list[torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def saturn_side(make: Callable[[], Any], load: Callable[[], Any], directory: Path) -> Any:
     """Saturn's step, as its training loop takes it."""
+    import tasks
     from saturn.data.slices import Position
-    from saturn.definition import TaskDefinition
     from saturn.rank.gang import Gang
     from saturn.techniques.ddp import Ddp
     from saturn.training.stepper import Stepper
 
-    definition = TaskDefinition(
-        name="bench",
-        get_model=make,
-        get_dataloader=load,
-        loss_function=None,
-        loss_weight=None,
-        lr=1e-4,
-        epochs=None,
-        batch_count=10**6,
-        optimizer_cls=torch.optim.AdamW,
-        kwargs={},
-        hints={},
-        seed=0,
-        precision="bf16",
-    )
+    definition = tasks.definition("bench", make, load, precision="bf16")
     gang = Gang(rank=0, world_size=1, device=torch.device("cuda", 0), rendezvous=directory / "r")
     stepper = Stepper(definition, Ddp(), gang, {}, note=print)
     pieces = stepper.pieces(Position())
-    return lambda: stepper.step(next(pieces), stop=False, save=False)
+    staged = stepper.stage(next(pieces))
+    unread: deque[Any] = deque()
+
+    def step() -> None:
+        nonlocal staged
+        unread.append(stepper.step(staged, stop=False, save=False))
+        staged = stepper.stage(next(pieces))
+        if len(unread) > stepper.steps_behind:
+            unread.popleft().result()
+
+    return step
 
 
 def side_by_hand(make: Callable[[], Any], load: Callable[[], Any]) -> Callable[[], Any]:

@@ -97,28 +97,15 @@ class Side:
 
 def saturn_side(technique_name: str, knobs: dict[str, Any], gang: Any, directory: Path) -> Side:
     """One step of Saturn's, as its training loop takes it."""
+    import tasks
     from saturn.data.slices import Position
-    from saturn.definition import TaskDefinition
     from saturn.techniques import BUILT_IN
     from saturn.training.stepper import Stepper
     from saturn.worker import load_technique
     from saturn.worker.metrics import Metrics
     from saturn.worker.spec import TechniqueRef
 
-    definition = TaskDefinition(
-        name="bench",
-        get_model=get_model,
-        get_dataloader=get_dataloader,
-        loss_function=None,
-        loss_weight=None,
-        lr=1e-3,
-        epochs=None,
-        batch_count=10**6,
-        optimizer_cls=torch.optim.AdamW,
-        kwargs={},
-        hints={},
-        seed=0,
-    )
+    definition = tasks.definition("bench", get_model, get_dataloader, lr=1e-3)
     technique = load_technique.managed(
         TechniqueRef(
             name=technique_name,

@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / "python"), str(REPOSITORY / "tests" / "python")]
+BENCHES = Path(__file__).resolve().parent
+sys.path[:0] = [str(BENCHES), str(REPOSITORY / "python"), str(REPOSITORY / "tests" / "python")]
 
+import tasks  # noqa: E402
 import torch  # noqa: E402
 from harness import Gang, Runtime, Warm, runtime  # noqa: E402
 from saturn.definition import TaskDefinition  # noqa: E402
@@ -63,20 +65,7 @@ def loss_function(outputs: Any, labels: torch.Tensor) -> torch.Tensor:
 
 def definition() -> TaskDefinition:
     """The task that is moved."""
-    return TaskDefinition(
-        name="gpt2-50m",
-        get_model=get_model,
-        get_dataloader=get_dataloader,
-        loss_function=loss_function,
-        loss_weight=None,
-        lr=1e-4,
-        epochs=None,
-        batch_count=10**6,
-        optimizer_cls=torch.optim.AdamW,
-        kwargs={},
-        hints={},
-        seed=0,
-    )
+    return tasks.definition("gpt2-50m", get_model, get_dataloader, loss_function=loss_function)
 
 
 def message(gang: Gang, kind: str) -> dict[str, Any]:

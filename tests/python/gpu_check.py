@@ -23,7 +23,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ from random_chains import (  # noqa: E402
     Chain,
     Move,
     Strategy,
+    covering,
     departures,
     strategies_of,
 )
@@ -52,10 +52,6 @@ TOLERANCE = 1e-4
 NOT_OVER_GLOO = ("pipeline",)
 #: Most ranks of a gang whose ranks share a GPU.
 MOST_SHARING = 4
-#: A model that every technique can split over four devices.
-DIVISIBLE = partial(
-    model_kinds.llama, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4
-)
 PRELOAD = ("transformers:GPT2LMHeadModel", "transformers:LlamaForCausalLM")
 
 
@@ -102,8 +98,8 @@ def same_training(machine: Machine) -> dict[str, Any]:
     rows = []
     with ranks_on(machine) as run:
         for technique in BUILT_IN:
-            offered = _covering(
-                strategies_of(technique, DIVISIBLE(), "cuda", machine.widths(technique))
+            offered = covering(
+                strategies_of(technique, model_kinds.DIVISIBLE(), "cuda", machine.widths(technique))
             )
             if not offered:
                 rows.append({"technique": technique, "left_out": "it needs more GPUs"})
@@ -112,7 +108,7 @@ def same_training(machine: Machine) -> dict[str, Any]:
             moves = tuple(Move(one, 2 * (n + 1)) for n, one in enumerate([*offered, cpu]))
             task = model_kinds.task_of(
                 *("llama", technique),
-                get_model=DIVISIBLE,
+                get_model=model_kinds.DIVISIBLE,
                 optimizer_cls=OPTIMIZERS["adamw"][0],
                 batch_size=7,
                 batch_count=moves[-1].until,
@@ -125,16 +121,6 @@ def same_training(machine: Machine) -> dict[str, Any]:
             if max(losses, weights) > TOLERANCE:
                 raise AssertionError(f"{technique} trains otherwise: {rows[-1]}")
     return {"tolerance": TOLERANCE, "rows": rows}
-
-
-def _covering(offered: list[Strategy]) -> list[Strategy]:
-    """Every width once, and every knob set once."""
-    chosen: list[Strategy] = []
-    for one in offered:
-        widths, knobs = {each.ranks for each in chosen}, {each.knobs for each in chosen}
-        if one.ranks not in widths or one.knobs not in knobs:
-            chosen.append(one)
-    return chosen
 
 
 def out_of_memory(machine: Machine) -> dict[str, Any]:

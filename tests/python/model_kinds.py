@@ -51,6 +51,10 @@ def mixtral(dropout: float = 0.0, **options: Any) -> nn.Module:
     return MixtralForCausalLM(MixtralConfig(**{**size, **depth, **experts, **more, **options}))
 
 
+#: A model that every technique can split over eight devices.
+DIVISIBLE = partial(llama, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4)
+
+
 def vit(dropout: float = 0.0, **options: Any) -> nn.Module:
     """Images; its first layer list holds no embeddings of words."""
     from transformers import ViTConfig, ViTForImageClassification

@@ -224,6 +224,16 @@ def _with_other_cuts(offered: Sequence[Strategy], module: nn.Module) -> Iterator
             yield replace(one, knobs=tuple(sorted(knobs.items())))
 
 
+def covering(offered: Sequence[Strategy]) -> list[Strategy]:
+    """Every width once, and every knob set once."""
+    chosen: list[Strategy] = []
+    for one in offered:
+        widths, knobs = {each.ranks for each in chosen}, {each.knobs for each in chosen}
+        if one.ranks not in widths or one.knobs not in knobs:
+            chosen.append(one)
+    return chosen
+
+
 def technique_of(name: str) -> Technique:
     module, _, cls = BUILT_IN[name].partition(":")
     technique: Technique = getattr(importlib.import_module(module), cls)()

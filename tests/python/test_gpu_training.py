@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from functools import partial
 
 import model_kinds
 import pytest
@@ -21,6 +20,7 @@ from random_chains import (
     Move,
     Strategy,
     assert_trains_as_plain_torch_does,
+    covering,
     draw,
     newest,
     play,
@@ -33,10 +33,6 @@ KINDS_OF_DEVICES = ("cpu", "cuda")
 WIDTHS = (1, 2, 4)
 #: What needs more devices than those.
 WIDER = {"pipeline+tensor+fsdp": (8,)}
-#: A model that every technique can split over four devices.
-DIVISIBLE = partial(
-    model_kinds.llama, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4
-)
 
 
 def seeds() -> range:
@@ -64,7 +60,7 @@ def test_every_width_and_knob_of_a_technique_trains_the_same(
     moves = tuple(Move(strategy, 2 * (n + 1)) for n, strategy in enumerate(offered))
     task = model_kinds.task_of(
         *("llama", technique),
-        get_model=DIVISIBLE,
+        get_model=model_kinds.DIVISIBLE,
         optimizer_cls=OPTIMIZERS["adamw"][0],
         batch_size=7,
         batch_count=moves[-1].until,
@@ -74,17 +70,7 @@ def test_every_width_and_knob_of_a_technique_trains_the_same(
 
 
 def offered_by(technique: str) -> list[Strategy]:
-    return strategies_of(technique, DIVISIBLE(), "cuda", WIDER.get(technique, WIDTHS))
-
-
-def covering(offered: list[Strategy]) -> list[Strategy]:
-    """Every width once, and every knob set once."""
-    chosen: list[Strategy] = []
-    for one in offered:
-        widths, knobs = {each.ranks for each in chosen}, {each.knobs for each in chosen}
-        if one.ranks not in widths or one.knobs not in knobs:
-            chosen.append(one)
-    return chosen
+    return strategies_of(technique, model_kinds.DIVISIBLE(), "cuda", WIDER.get(technique, WIDTHS))
 
 
 def test_what_is_offered_covers_the_widths_and_the_knobs() -> None:
