@@ -162,8 +162,8 @@ def shift_data_position() -> None:
 def ignore_slice_sizes() -> None:
     from saturn.training.stepper import Stepper
 
-    def equal(self: Any, pieces: Any) -> tuple[list[float], float]:
-        return [1.0] * len(pieces), float(len(pieces) * self.parallel.data_size)
+    def equal(self: Any, pieces: Any) -> tuple[list[float], Any]:
+        return [1.0] * len(pieces), lambda: float(len(pieces) * self.parallel.data_size)
 
     Stepper._weights = equal  # type: ignore[method-assign]
 
@@ -189,9 +189,9 @@ def clip_by_the_own_shards() -> None:
 def weigh_batches_of_a_step_alike() -> None:
     from saturn.training.stepper import Stepper
 
-    def alike(self: Any, pieces: Any) -> tuple[list[float], float]:
+    def alike(self: Any, pieces: Any) -> tuple[list[float], Any]:
         shares = [piece.num_samples / piece.num_global for piece in pieces]
-        return shares, float(len(pieces))
+        return shares, lambda: float(len(pieces))
 
     Stepper._weights = alike  # type: ignore[method-assign]
 

@@ -35,7 +35,7 @@ def test_means_over_samples_are_seen_as_such_whatever_the_dropout(
     slicing = found(task)
     assert (slicing.kind, slicing.unchecked) == (SAMPLES, None)
     # All of them predict classes, or the next token, of which all samples have as many.
-    tokens = model_kinds.LENGTH - 1 if kind in ("gpt2", "llama") else 1
+    tokens = model_kinds.LENGTH - 1 if kind in ("gpt2", "llama", "mixtral") else 1
     assert (slicing.labels_each, slicing.first_label) == (tokens, int(tokens > 1))
 
 
