@@ -48,6 +48,8 @@ _SIZED_BY_DATA = {
     *("nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive"),
     *("unique_dim_consecutive", "repeat_interleave", "bincount", "equal"),
 }
+#: Count whole numbers too on a GPU, and only others on a CPU.
+_COUNT_WHOLE = {"histc"}
 #: What an offset of a CUDA generator counts in.
 _OFFSETS_A_DRAW = 4
 
@@ -133,6 +135,9 @@ class _Kernel:
         lowered = {name: fresh.get(name, _lowered(value)) for name, value in given.items()}
         lowered.pop("pin_memory", None)
         positional = [lowered.pop(name) for name in self._arguments[: len(args)]]
+        whole: torch.dtype | None = None
+        if self._name in _COUNT_WHOLE and not positional[0].is_floating_point():
+            whole, positional[0] = positional[0].dtype, positional[0].double()
         generator = next((g for g in given.values() if isinstance(g, torch.Generator)), None)
         with _drawing_from(generator, device) if self._draws else contextlib.nullcontext():
             try:
@@ -141,6 +146,8 @@ class _Kernel:
                 if not self._asserts:
                     raise
                 return self._asserted(given, positional, lowered, device)
+        if whole is not None:
+            result = result.to(whole)
         for name, value in fresh.items():
             target = given[name]
             if target.shape != value.shape:

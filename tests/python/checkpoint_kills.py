@@ -245,7 +245,7 @@ class Kills:
     def _open(self, gang: Gang, optimizer: torch.optim.Optimizer) -> Checkpoints:
         about = {"attempt": self._attempt}
         groups, schedule = OptimizerGroups(optimizer), LrSchedule(None, optimizer)
-        return self._class(self._checkpoints_dir, gang, about, groups, schedule)
+        return self._class(self._checkpoints_dir, gang, about, groups, schedule, None)
 
 
 def truncate_newest(checkpoints_dir: Path, chance: random.Random) -> None:

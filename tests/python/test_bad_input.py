@@ -61,7 +61,8 @@ REFUSED = [
     (
         'search([task("a")], techniques=["ddp", "zero3"])',
         "UnknownTechnique: no technique is called `zero3`; the library holds `ddp`, `fsdp`, "
-        "`tensor`, `tensor+fsdp`, `offload`, `pipeline`",
+        "`tensor`, `tensor+fsdp`, `offload`, `pipeline`, `pipeline+fsdp`, `pipeline+tensor`, "
+        "`pipeline+tensor+fsdp`",
     ),
     (
         'orchestrate([task("a")], devices=0)',
