@@ -210,12 +210,30 @@ class Task:
         self.deadline = checked_deadline(deadline)
         self.release = checked_time("release", release)
         self.after = names_before(after)
-        self.techniques = checked_techniques(techniques)
-        self.knobs = checked_knobs(knobs)
+        self.techniques = techniques
+        self.knobs = knobs
         self.strategies: list[Strategy] = []
         self.selected_strategy: Strategy | None = None
         #: Profile key under which `strategies` was measured: they hold while it stays the same.
         self._measured_as: str | None = None
+
+    @property
+    def techniques(self) -> list[str] | None:
+        """Names of the techniques that are allowed, or with a minus not; None: all are."""
+        return self._techniques
+
+    @techniques.setter
+    def techniques(self, names: Iterable[str] | None) -> None:
+        self._techniques = checked_techniques(names)
+
+    @property
+    def knobs(self) -> Mapping[str, Mapping[str, Any]]:
+        """The values that are allowed, a list for each technique and knob."""
+        return self._knobs
+
+    @knobs.setter
+    def knobs(self, values: Mapping[str, Mapping[str, Any]] | None) -> None:
+        self._knobs = checked_knobs(values)
 
     def definition(self) -> TaskDefinition:
         """What travels to the workers."""
@@ -237,7 +255,7 @@ class Task:
             lr_scheduler=self.hparams.lr_scheduler,
             kwargs=self.hparams.kwargs,
             hints=self.hints,
-            knobs=self.knobs,
+            knobs=self._knobs,
             seed=self.seed,
             save_dir=None if self.save_dir is None else self.save_dir.absolute(),
         )

@@ -325,6 +325,11 @@ impl TrialState {
         self.known_step_s().is_some() || self.outcome.is_none() && self.trained_step_s.is_some()
     }
 
+    /// Whether plans may count on it, and yet it was neither measured nor trained under.
+    pub fn is_estimate(&self) -> bool {
+        self.is_known() && self.measured_step_s().is_none() && self.trained_step_s.is_none()
+    }
+
     /// Seconds a step, where so many steps of training were clocked: theirs, but where steps differ so
     /// much from one another (batches padded to different lengths) that these few may be unlike the
     /// others, partly what was known before.

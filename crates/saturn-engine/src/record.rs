@@ -113,6 +113,10 @@ pub struct Place {
     /// Finished steps at which the task is to be switched; `None` where it is trained to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_step: Option<u64>,
+    /// Whether its times rest on an estimate: nobody has measured the task under this strategy, nor
+    /// trained its like so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_estimate: bool,
     /// When it starts, seconds.
     pub start_s: f64,
     /// When it ends, seconds.

@@ -107,6 +107,7 @@ fn plan() -> impl Strategy<Value = RunPlan> {
             gang,
             share: 1.0,
             until_step,
+            is_estimate: false,
             start_s,
             end_s: start_s + 1.0,
         },

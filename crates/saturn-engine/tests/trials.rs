@@ -286,6 +286,25 @@ fn a_trial_is_chosen_where_a_hopeful_plan_saves_more_than_it_costs() {
 }
 
 #[test]
+fn a_plan_says_which_of_its_times_are_estimates() {
+    let is_estimate = |technique: &str, gpus| {
+        let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 10_000)]);
+        run.tried(measured(0.8));
+        let wide = hopeful(&run.order.as_ref().expect("a plan was asked for").1, "ddp", 4);
+        run.solved(0, Some(wide));
+        run.tried(measured(0.2));
+        let order = &run.order.as_ref().expect("a plan was asked for").1;
+        let known = &order.problem.tasks[0].strategies;
+        let chosen = known.iter().position(|one| *one.technique == *technique && one.gpus == gpus);
+        run.solved(chosen.expect("plans may use it"), None);
+        let plan = run.engine.state().plan.clone().expect("it was adopted");
+        plan.places[0].is_estimate
+    };
+    assert!(!is_estimate("ddp", 4), "it was measured");
+    assert!(is_estimate("ddp", 3), "points of its curve on both sides are known");
+}
+
+#[test]
 fn a_trial_that_costs_more_than_it_can_save_is_not_run() {
     let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 3)]);
     run.tried(measured(0.5));

@@ -87,6 +87,7 @@ fn plan() -> RunPlan {
             gang: gang(),
             share: 0.5,
             until_step: Some(50),
+            is_estimate: true,
             start_s: 10.0,
             end_s: 55.0,
         }],

@@ -121,6 +121,9 @@ pub struct PlannedReport {
     /// Finished steps at which it is to be switched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_step: Option<u64>,
+    /// Whether its times rest on an estimate, where nobody had measured the strategy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_estimate: bool,
     /// Planned start.
     pub start_s: f64,
     /// Planned end.

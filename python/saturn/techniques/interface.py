@@ -102,6 +102,9 @@ class ParallelModel(ABC):
     data_size: int
     #: Whether the `forward_backward` at work is its step's last; kept by `accumulating`.
     is_last_of_step = True
+    #: Whether a `forward_backward` that fails leaves nothing but gradients behind, on this rank or
+    #: another: then a step that ran out of memory may be taken again, with more of it.
+    leaves_only_gradients = False
 
     @abstractmethod
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:

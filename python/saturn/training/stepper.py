@@ -26,7 +26,7 @@ from saturn.data.delivery import Deliveries, Delivery
 from saturn.data.slices import Data, Position, Slice
 from saturn.definition import FP16, TaskDefinition, call_get_model
 from saturn.rank.exceptions import NotApplicable, TaskError
-from saturn.rank.failure import task_function
+from saturn.rank.failure import describe, task_function
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import Knobs, Technique
 from saturn.training.accumulation import Accumulation
@@ -172,7 +172,7 @@ class Stepper:
         # A slice that several ranks share is counted by the one that reports its loss.
         weighed = [(loss, piece.weight) for loss, piece in zip(losses, pieces, strict=True)]
         agreement = agree(self._gang, weighed, stop=stop, save=save)
-        self._gang.device_memory.stepped()
+        self._gang.device_memory.stepped(is_repeatable=self.parallel.leaves_only_gradients)
         return agreement
 
     @property
@@ -202,20 +202,41 @@ class Stepper:
         All ranks agree on the latter. `total` is what the step's global batches count together.
         """
         scale = self.loss_scale
-        before = None if scale is None else Buffers(self.parallel.module)
+        before = Buffers(self.parallel.module) if scale is not None or self._may_repeat else None
         while True:
-            factor = 1.0 if scale is None else scale.factor
-            losses = [
+            losses = self._passes(pieces, total, 1.0 if scale is None else scale.factor)
+            verdict = Verdict.REPEAT if losses is None else self._finish_gradients()
+            if losses is not None and (verdict is not Verdict.REPEAT or before is None):
+                return losses, verdict is Verdict.TAKE
+            self.optimizer.zero_grad(set_to_none=True)
+            if losses is None:
+                self._gang.device_memory.give_back()
+            assert before is not None, "what is kept is kept from a step's beginning"
+            before.restore()
+
+    def _passes(
+        self, pieces: Sequence[_Piece], total: float, factor: float
+    ) -> list[Tensor | None] | None:
+        """Forward and backward of each piece, and their losses.
+
+        None where the memory ran out, and some is kept that needn't be.
+        """
+        try:
+            return [
                 self._forward_backward(
                     piece, piece.weight / total * factor, is_last=piece is pieces[-1]
                 )
                 for piece in pieces
             ]
-            verdict = self._finish_gradients()
-            if verdict is not Verdict.REPEAT or before is None:
-                return losses, verdict is Verdict.TAKE
-            self.optimizer.zero_grad(set_to_none=True)
-            before.restore()
+        except Exception as error:
+            if self._may_repeat and describe(error).kind == "out_of_memory":
+                return None
+            raise
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether a step that runs out of memory can be taken again with more of it."""
+        return self.parallel.leaves_only_gradients and self._gang.device_memory.keeps_freed
 
     def _finish_gradients(self) -> Verdict:
         """Scale them back and clip them, as far as the task asks for it."""

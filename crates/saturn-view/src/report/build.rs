@@ -126,6 +126,7 @@ fn plan(plan: &RunPlan) -> PlanReport {
         gang: place.gang.clone(),
         share: place.share,
         until_step: place.until_step,
+        is_estimate: place.is_estimate,
         start_s: place.start_s,
         end_s: place.end_s,
     });

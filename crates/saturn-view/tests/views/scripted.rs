@@ -273,6 +273,7 @@ impl Script {
             gang: gang(devices),
             share: saturn_core::WHOLE,
             until_step: None,
+            is_estimate: task == 3,
             start_s: 17.4 + start,
             end_s: 17.4 + end,
         };
@@ -360,6 +361,7 @@ impl Script {
                 gang: gang(&[0, 1]),
                 share: saturn_core::WHOLE,
                 until_step: None,
+                is_estimate: false,
                 start_s: 38.2,
                 end_s: 44.0,
             },
