@@ -34,6 +34,7 @@ FLOORS: Floors = (
     },
     {
         "checkpoint": "checkpoint/",
+        "trainers": "trainers/",
         "ddp": "techniques.ddp",
         "fsdp": "techniques.fsdp",
         "tensor": "techniques.tensor/",
