@@ -52,6 +52,7 @@ def _parts(definition: TaskDefinition) -> Iterator[tuple[str, Any]]:
     yield "loss_function", definition.loss_function
     yield "loss_weight", definition.loss_weight
     yield "optimizer_cls", definition.optimizer_cls
+    yield "evaluate", definition.evaluate
     for key, value in definition.kwargs.items():
         yield f"hparams' `{key}`", value
     for key, value in definition.hints.items():

@@ -58,6 +58,8 @@ class Setting:
     device_memory_bytes: int | None = None
     #: Bytes of optimizer state for each byte of trainable parameters: 2 for AdamW, 0 for SGD.
     optimizer_state_ratio: float = 2.0
+    #: Whether the task's `evaluate` is a function of the model, which it calls by itself.
+    evaluates_model: bool = False
 
 
 class Objective(Protocol):
@@ -129,6 +131,24 @@ class ParallelModel(ABC):
         finally:
             self.is_last_of_step = True
 
+    def forward(self, batch: Any, objective: Objective) -> Any:
+        """The model's outputs for `batch`, whole and on the device; no gradients are wanted.
+
+        Called within `evaluating`, by every rank equally often: ranks of one data rank with the
+        same batch, others with others. None where another rank of the same data rank has the
+        outputs. This one calls the module.
+        """
+        args, kwargs = objective.inputs(batch)
+        return self.module(*args, **kwargs)
+
+    def evaluating(self) -> AbstractContextManager[nn.Module]:
+        """Entered on every rank around an evaluation, between two steps.
+
+        Gives what a function of the model may call: every rank calls it with the same. This one
+        gives the module; a technique under which no rank can call it has no `calls_model`.
+        """
+        return nullcontext(self.module)
+
     def begin_trial(self) -> None:  # noqa: B027  (most techniques have nothing to look at)
         """Called on every rank before the first step of a trial: what comes may be watched.
 
@@ -170,12 +190,19 @@ class Technique(ABC):
     #: The precisions that it can train in. `bf16-params` is for a technique that gathers
     #: parameters itself; the others are put around the model's forward, whatever the technique.
     precisions: frozenset[str] = frozenset({FLOAT32, BF16, FP16})
+    #: Whether what `ParallelModel.evaluating` gives can be called as the model that was built.
+    calls_model: bool = True
 
     def reason_against(self, module: nn.Module, setting: Setting) -> str | None:
         """Why it can't train `module` there, for any reason; None where it can."""
         if setting.precision not in self.precisions:
             return (
                 f"precision {setting.precision!r} is for techniques that gather parameters (fsdp)"
+            )
+        if setting.evaluates_model and not self.calls_model:
+            return (
+                "`evaluate` is a function of the model, and no device here can call the whole "
+                "model; say saturn.Evaluation(get_dataloader, metrics)"
             )
         return self.not_applicable(module, setting)
 

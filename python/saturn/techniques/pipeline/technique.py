@@ -69,6 +69,7 @@ class Pipeline(Technique):
     modules says.
     """
 
+    calls_model = False
     has_data: ClassVar = False  # several pipelines, FSDP2 over them
     has_tensor: ClassVar = False  # each stage is a tensor group's
     too_few: ClassVar = "one device makes no pipeline"
