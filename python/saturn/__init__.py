@@ -17,6 +17,7 @@ from saturn.errors import (
     TasksFailed,
     UnknownTechnique,
 )
+from saturn.evaluation import Evaluation
 from saturn.exporting import export
 from saturn.library import deregister, register, retrieve
 from saturn.live import Run, StartedRun
@@ -29,6 +30,7 @@ from saturn.task import HParams, Task
 __version__ = "0.1.0"
 
 __all__ = [
+    "Evaluation",
     "HParams",
     "InvalidInput",
     "NotPicklable",

@@ -12,6 +12,7 @@ use saturn_core::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::config::{RunConfig, TaskSpec, Wishes};
 use crate::event::RankFailure;
 use crate::ids::{AttemptId, NodeId, TaskId};
@@ -334,6 +335,19 @@ pub enum Record {
         save_s: f64,
         /// Seconds of those for which training stood still.
         blocked_s: f64,
+    },
+    /// A task's model was evaluated.
+    Evaluated {
+        /// The attempt that trains it.
+        attempt: AttemptId,
+        /// What was found.
+        evaluation: Evaluation,
+        /// The best so far, where the task says which is that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        best: Option<BestEvaluation>,
+        /// Seconds that it took; absent where an earlier attempt did it, and could not say so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        evaluation_s: Option<f64>,
     },
     /// A look at the model of tasks that perform alike has been taken. What it says can't run has
     /// its outcome by that.

@@ -67,6 +67,7 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
             profile_key: format!("k{key}"),
             measured: Vec::new(),
             wishes,
+            evaluation: None,
         }
     })
 }
@@ -83,6 +84,7 @@ fn outcome() -> impl Strategy<Value = TrialOutcome> {
             warmup_s: None,
             variation: None,
             batches_per_epoch: Some(10),
+            evaluation_s: None,
         }),
         Just(TrialOutcome::OutOfMemory { detail: String::new() }),
     ]

@@ -185,6 +185,7 @@ fn task(name: &str, key: &str, steps: u64) -> NewTask {
         profile_key: key.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),
+        evaluation: None,
     };
     NewTask { spec, after: Vec::new() }
 }
@@ -200,6 +201,7 @@ fn measured(step_s: f64) -> TrialOutcome {
         warmup_s: None,
         variation: None,
         batches_per_epoch: None,
+        evaluation_s: None,
     }
 }
 

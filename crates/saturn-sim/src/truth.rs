@@ -121,6 +121,7 @@ impl Truth {
                     warmup_s: None,
                     variation: None,
                     batches_per_epoch: Some(group.batches_per_epoch),
+                    evaluation_s: None,
                 }
             }
         }

@@ -247,6 +247,7 @@ mod tests {
             profile_key: "only".to_owned(),
             measured: Vec::new(),
             wishes: Wishes::default(),
+            evaluation: None,
         }
     }
 

@@ -20,7 +20,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from saturn.data import nested, seeds
-from saturn.data.fetch import FetchKey, SliceDataset, WorkerStart, same
+from saturn.data.fetch import FetchKey, SliceDataset, WorkerStart, fetched
 from saturn.data.sampling import epoch_batches, num_batches
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
@@ -83,7 +83,7 @@ class Data:
         self, start: Position, *, data_rank: int = 0, data_size: int = 1
     ) -> Generator[Slice, None, None]:
         """This rank's slice of every batch from `start` on, epoch after epoch, without end."""
-        if _is_map_style(self.loader):
+        if self._is_map_style:
             return self._fetch(start, data_rank, data_size)
         return self._stream(start, data_rank, data_size)
 
@@ -95,7 +95,7 @@ class Data:
         nothing that says how many there are.
         """
         loader = self.loader
-        if not _is_map_style(loader) or loader.batch_sampler is None:
+        if not self._is_map_style or loader.batch_sampler is None:
             with closing(self.slices(Position())) as slices:
                 batch = next(slices).batch
             bounds = _parts(min(nested.num_samples(batch) or 1, most))
@@ -119,6 +119,21 @@ class Data:
             )
         return loader
 
+    @property
+    def _is_map_style(self) -> bool:
+        """Whether Saturn can sample for the loader: a DataLoader as torch made it, with indices."""
+        loader = self.loader
+        return (
+            isinstance(loader, DataLoader)
+            and type(loader).__iter__ is DataLoader.__iter__
+            and not isinstance(loader.dataset, IterableDataset)
+        )
+
+    @property
+    def _is_read_once(self) -> bool:
+        """Whether the loader is an iterator, which can be read only once."""
+        return hasattr(self.loader, "__next__")
+
     # Map-style datasets.
 
     def _fetch(
@@ -126,32 +141,13 @@ class Data:
     ) -> Generator[Slice, None, None]:
         loader = self.loader
         ready_made = loader.batch_sampler is None
-        dataset = SliceDataset(loader.dataset, loader.collate_fn, self._seed, ready_made=ready_made)
         planned: deque[_Planned] = deque()
         keys = self._keys(start, planned, *((0, 1) if ready_made else (data_rank, data_size)))
-        workers: dict[str, Any] = {}
-        if loader.num_workers > 0:
-            workers = {
-                "timeout": loader.timeout,
-                "worker_init_fn": WorkerStart(loader.worker_init_fn),
-                "multiprocessing_context": loader.multiprocessing_context,
-                "prefetch_factor": loader.prefetch_factor,
-            }
-        own: DataLoader[Any] = DataLoader(
-            dataset,
-            batch_size=None,
-            sampler=keys,
-            collate_fn=same,
-            num_workers=loader.num_workers,
-            pin_memory=loader.pin_memory and self._pin_memory,
-            **workers,
-        )
-        with seeds.forked():
-            fetched = iter(own)
+        batches_of = fetched(loader, keys, self._seed, pin_memory=self._pin_memory)
         samples, batches = start.samples, start.batches
         while True:
             with task_function("get_dataloader's loader"):
-                batch = next(fetched)
+                batch = next(batches_of)
             plan = planned.popleft()
             if ready_made:
                 piece, counted, size = _cut(batch, data_rank, data_size)
@@ -230,7 +226,7 @@ class Data:
 
     def _open_stream(self, epoch: int) -> Iterator[Any]:
         loader = self.loader
-        if _read_once(loader) and epoch > 0:
+        if self._is_read_once and epoch > 0:
             # A generator can be read once: make another for each further epoch.
             loader = self.loader = self._make_loader()
         if isinstance(loader, DataLoader):
@@ -272,20 +268,6 @@ def _cut(batch: Any, data_rank: int, data_size: int) -> tuple[Any, int, int]:
     low, high = _bounds(size, data_rank, data_size)
     piece = nested.take(batch, low, high) if low < high else nested.take(batch, 0, 1)
     return piece, high - low, size
-
-
-def _read_once(loader: Any) -> bool:
-    """Whether `loader` is an iterator, which can be read only once."""
-    return hasattr(loader, "__next__")
-
-
-def _is_map_style(loader: Any) -> bool:
-    """Whether Saturn can sample for the loader: a DataLoader as torch made it, with indices."""
-    return (
-        isinstance(loader, DataLoader)
-        and type(loader).__iter__ is DataLoader.__iter__
-        and not isinstance(loader.dataset, IterableDataset)
-    )
 
 
 def _parts(size: int) -> list[tuple[int, int]]:

@@ -38,6 +38,7 @@ pub(crate) fn task(name: &str, steps: u64, key: &str) -> TaskSpec {
         profile_key: key.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),
+        evaluation: None,
     }
 }
 
@@ -255,6 +256,7 @@ impl Script {
                 warmup_s: None,
                 variation: None,
                 batches_per_epoch: Some(56),
+                evaluation_s: None,
             },
         };
         let attempt = self.launch_trial(from_s, group, key);
