@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from saturn.errors import InvalidInput, UnknownTechnique
+from saturn.script import TECHNIQUE as SCRIPT
 from saturn.techniques.built_in import KNOBS
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def check_allowed(tasks: Iterable[Task], entries: Iterable[Entry], known: Iterab
     run = {entry.name: entry for entry in entries}
     all_known = sorted({*known, *run})
     for task in tasks:
+        if task.techniques == [SCRIPT]:
+            continue
         for name in [each.removeprefix(_NOT) for each in task.techniques or []] + list(task.knobs):
             if name not in all_known:
                 held = _quoted(all_known)

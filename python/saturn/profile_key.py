@@ -18,6 +18,8 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 from saturn.content import Content
+from saturn.script import ScriptDefinition
+from saturn.script_key import script_key
 from saturn.task import Task
 
 
@@ -34,6 +36,8 @@ class Key:
 def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
     """The key of a task, which must be picklable. `buffers` keeps digests for tasks to come."""
     definition = task.definition()
+    if isinstance(definition, ScriptDefinition):
+        return Key(script_key(definition, task.gpu_range), (0, "", ""))
     content = Content(buffers)
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
     for part in (

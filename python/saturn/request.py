@@ -23,8 +23,9 @@ from saturn.preload import functions_of, preload_entries
 from saturn.profile_key import key_of, technique_digest
 from saturn.profiles import Profile
 from saturn.result import trial_of
+from saturn.script_task import ScriptTask
 from saturn.sizes import parse_size, size_text
-from saturn.task import HParams, Task
+from saturn.task import Task
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
 
 #: Beyond this no count means anything.
@@ -162,12 +163,14 @@ class Packed:
         described: dict[str, Any] = {
             "name": task.name,
             "dir": directory,
-            **_length(task.hparams),
+            **_length(task),
             "gpu_range": task.gpu_range,
             "allowed": described_allowed(task),
             "profile_key": self.key,
             "measured": self._measured(reused, entries),
         }
+        if isinstance(task, ScriptTask) and task.script_definition.resume is None:
+            described["can_resume"] = False
         if wishes is not None:
             described["wishes"] = {
                 "priority": task.priority if wishes.priority is None else wishes.priority,
@@ -223,11 +226,13 @@ def preload(packed: Sequence[Packed]) -> list[str]:
     functions = [
         function
         for each in packed
+        if not isinstance(each.task, ScriptTask)
         for function in functions_of(
             each.task.get_model, each.task.get_dataloader, each.task.loss_function
         )
     ]
-    return preload_entries([each.pickle for each in packed], functions)
+    pickles = [each.pickle for each in packed if not isinstance(each.task, ScriptTask)]
+    return preload_entries(pickles, functions)
 
 
 def checked_tasks(tasks: Iterable[Task], *, may_be_empty: bool = False) -> list[Task]:
@@ -257,6 +262,14 @@ def check_techniques(tasks: Sequence[Task], entries: Sequence[Entry]) -> None:
         check_allowed(tasks, entries, library.known())
 
 
+def with_scripts(
+    entries: Sequence[Entry], tasks: Sequence[Task], *, keep_open: bool
+) -> list[Entry]:
+    """The run's techniques, and that of scripts where it has some or may be given some."""
+    has_scripts = any(isinstance(task, ScriptTask) for task in tasks)
+    return [*entries, library.of_scripts()] if has_scripts or keep_open else list(entries)
+
+
 def check_order(tasks: Sequence[Task]) -> None:
     """Refuse a first workload in which a task comes after one that doesn't stand before it."""
     every = {task.name for task in tasks}
@@ -271,8 +284,13 @@ def check_order(tasks: Sequence[Task]) -> None:
         seen.add(task.name)
 
 
-def _length(hparams: HParams) -> dict[str, int | None]:
+def _length(task: Task) -> dict[str, int | None]:
     """How long a task trains: in steps, or in epochs, which become steps once one is counted."""
+    if isinstance(task, ScriptTask):
+        # Its reports say how long it is: an epoch of so many.
+        steps = task.script_definition.steps
+        return {"steps": steps, "epochs": 1 if steps is None else None}
+    hparams = task.hparams
     batches_a_step = hparams.gradient_accumulation_steps
     length: dict[str, int | None] = {"steps": None, "epochs": hparams.epochs}
     if hparams.batch_count is not None:

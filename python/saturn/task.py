@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from saturn.allowed import checked_knobs, checked_techniques
 from saturn.definition import FLOAT32, PRECISIONS, TaskDefinition
+from saturn.script import ScriptDefinition
 from saturn.strategy import Strategy
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
 
@@ -217,7 +218,72 @@ class Task:
         #: Profile key under which `strategies` was measured: they hold while it stays the same.
         self._measured_as: str | None = None
 
-    def definition(self) -> TaskDefinition:
+    @classmethod
+    def script(
+        cls,
+        path: str | os.PathLike[str],
+        args: Iterable[object] = (),
+        *,
+        name: str | None = None,
+        steps: int | None = None,
+        gpu_range: Iterable[int] | int = 1,
+        resume: str | bool | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        report_within_s: float = 600.0,
+        stop_within_s: float = 60.0,
+        priority: int = 0,
+        deadline: float | None = None,
+        release: float = 0.0,
+        after: Before = (),
+    ) -> Task:
+        """A script that trains by itself, such as one for torchrun, unchanged.
+
+        It says how far it is by `saturn.report`, or by lines of JSON in the file that
+        `SATURN_REPORT` names. It is measured for a few steps, planned, and started with torchrun's
+        environment, a process for each device (see docs/scripts.md).
+
+        Args:
+            path: the script, in Python or an executable file.
+            args: what comes after its name.
+            name: unique among the tasks planned together; made of the script's name by default.
+            steps: how many it trains in all; where it is not given, a report has `total_steps`.
+            gpu_range: device counts that it can use; one device by default.
+            resume: the flag that has it go on from the checkpoint whose path comes behind it, such
+                as `"--load"`, or `"--load="`. By default `--resume_from_checkpoint`, if the
+                script's text has that name. False: it can't; then it is never moved, and
+                starts anew after a crash.
+            cwd: where it runs; here by default.
+            environment: variables for it alone.
+            report_within_s: the longest time between two reports, and before the first, seconds.
+            stop_within_s: seconds that it has to save and end when it is asked to.
+            priority: as of any task.
+            deadline: as of any task.
+            release: as of any task.
+            after: as of any task.
+
+        Raises `TypeError`, `ValueError`, and `FileNotFoundError` where there is no such script.
+        """
+        from saturn.script_task import ScriptTask
+
+        return ScriptTask(
+            path,
+            args,
+            name=name,
+            steps=steps,
+            gpu_range=gpu_range,
+            resume=resume,
+            cwd=cwd,
+            environment=environment,
+            report_within_s=report_within_s,
+            stop_within_s=stop_within_s,
+            priority=priority,
+            deadline=deadline,
+            release=release,
+            after=after,
+        )
+
+    def definition(self) -> TaskDefinition | ScriptDefinition:
         """What travels to the workers."""
         return TaskDefinition(
             name=self.name,
