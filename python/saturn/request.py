@@ -23,6 +23,7 @@ from saturn.preload import functions_of, preload_entries
 from saturn.profile_key import key_of, technique_digest
 from saturn.profiles import Profile
 from saturn.result import trial_of
+from saturn.script import TECHNIQUE as SCRIPT
 from saturn.script_task import ScriptTask
 from saturn.sizes import parse_size, size_text
 from saturn.task import Task
@@ -155,6 +156,11 @@ class Packed:
     pickle: bytes
     key: str
 
+    @property
+    def is_rest(self) -> bool:
+        """Whether it comes with a task, after which it comes whatever else is wished."""
+        return isinstance(self.task, ScriptTask) and self.task.expected_s is not None
+
     def described(
         self, directory: str, reused: Profile, entries: Sequence[Entry], wishes: Wishes | None
     ) -> dict[str, Any]:
@@ -177,12 +183,15 @@ class Packed:
                 "deadline_s": task.deadline if wishes.deadline is None else wishes.deadline,
                 "release_s": task.release if wishes.release is None else wishes.release,
             }
-            described["after"] = task.after if wishes.after is None else wishes.after
+            is_own = wishes.after is None or self.is_rest
+            described["after"] = task.after if is_own else wishes.after
         return described
 
     def _measured(self, reused: Profile, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """Trials that need not be run again: the task's own, else those of an earlier run."""
         task = self.task
+        if isinstance(task, ScriptTask) and task.expected_s is not None:
+            return [_expected(task, task.expected_s)]
         trials = (
             [trial_of(task.name, strategy) for strategy in task.strategies]
             if task._measured_as == self.key
@@ -240,6 +249,10 @@ def checked_tasks(tasks: Iterable[Task], *, may_be_empty: bool = False) -> list[
     if isinstance(tasks, Task):
         raise TypeError("tasks is one Task; it must be a list of them")
     workload = list(tasks)
+    for index in reversed(range(len(workload))):
+        rest = getattr(workload[index], "_rest", None)
+        if rest is not None:
+            workload.insert(index + 1, rest(workload[index]))
     if not workload and not may_be_empty:
         raise InvalidInput("tasks is empty; there is nothing to do")
     names: dict[str, int] = {}
@@ -298,6 +311,21 @@ def _length(task: Task) -> dict[str, int | None]:
     if batches_a_step > 1:
         length["batches_a_step"] = batches_a_step
     return length
+
+
+def _expected(task: ScriptTask, seconds: float) -> dict[str, Any]:
+    """A trial that nobody has made, of a task of one step that can't be tried before its time."""
+    return {
+        "task": task.name,
+        "technique": SCRIPT,
+        "gpus": 1,
+        "knobs": {},
+        "outcome": "measured",
+        "step_s": seconds,
+        "setup_s": 0.0,
+        "peak_memory_bytes": 0,
+        "timed_steps": 1,
+    }
 
 
 def _trial_budget(budget: float | str) -> str | dict[str, float]:

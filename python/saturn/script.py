@@ -18,6 +18,14 @@ REPORT = "SATURN_REPORT"
 STOP_FILE = "SATURN_STOP_FILE"
 #: Set to 1 in a trial, which may be ended after a few steps.
 TRIAL = "SATURN_TRIAL"
+#: The run directory.
+RUN_DIR = "SATURN_RUN_DIR"
+#: What launchers such as torchrun set for each process, and Saturn does too.
+LAUNCHER_VARIABLES = (
+    *("RANK", "LOCAL_RANK", "ROLE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    *("GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"),
+    *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"),
+)
 #: The flag of scripts that say no other.
 RESUME_FLAG = "--resume_from_checkpoint"
 #: The technique of scripts in plans, reports and profiles.
@@ -39,6 +47,8 @@ class ScriptDefinition:
     resume: str | None
     report_within_s: float
     stop_within_s: float
+    #: What stands before the path, where it is not the path alone that is run.
+    before: tuple[str, ...] = ()
     #: The key of the tasks that perform alike.
     group: str | None = None
 

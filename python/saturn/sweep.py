@@ -26,7 +26,10 @@ from saturn.task import Task
 #: `{name}` in arguments and names.
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 #: What the file says of its scripts alone.
-_OF_SCRIPTS = ("steps", "resume", "environment", "report_within_s", "stop_within_s")
+_OF_SCRIPTS = (
+    *("steps", "resume", "environment", "report_within_s", "stop_within_s", "trainer"),
+    *("techniques", "knobs"),
+)
 
 
 @dataclass(frozen=True)
@@ -175,8 +178,9 @@ def _script(
         if value is not True:
             args += [_text(each) for each in (value if isinstance(value, list) else [value])]
     options = {key: data[key] for key in _OF_SCRIPTS if key in data}
-    gpus = data.get("gpus", 1)
-    return Task.script(data["script"], args, name=name, cwd=directory, gpu_range=gpus, **options)
+    if "gpus" in data:
+        options["gpu_range"] = data["gpus"]
+    return Task.script(data["script"], args, name=name, cwd=directory, **options)
 
 
 def _filled(template: str, parameters: Mapping[str, Any], where: str) -> str:

@@ -29,14 +29,14 @@ _SHOWN = 5
 def run(asked: Mapping[str, Any]) -> int:
     """Train one script."""
     path, *args = asked["script"]
-    resume = False if asked["no_resume"] else asked["resume"]
     task = Task.script(
         path,
         args,
         name=Path(path).stem,
         steps=asked["steps"],
-        gpu_range=asked["gpus"],
-        resume=resume,
+        gpu_range=asked["gpus"] or None,
+        resume=False if asked["no_resume"] else asked["resume"],
+        trainer=True if asked["trainer"] else False if asked["no_trainer"] else None,
     )
     return _train([task], {}, asked["start"])
 

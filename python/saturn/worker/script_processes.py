@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from saturn.script import REPORT, STOP_FILE, TRIAL, ScriptDefinition
+from saturn.script import REPORT, RUN_DIR, STOP_FILE, TRIAL, ScriptDefinition
 from saturn.worker.spec import Spec
 
 #: Let through besides a slot's memory: what starts later in any process.
@@ -45,7 +45,8 @@ class Processes:
         self._processes: list[subprocess.Popen[bytes]] = []
         self.peak_bytes = 0
         common = self._environment()
-        command = [*_interpreter(script.path), str(script.path), *script.args, *args]
+        program = [*_interpreter(script.path), *script.before, str(script.path)]
+        command = [*program, *script.args, *args]
         try:
             for rank in range(spec.gpus):
                 self._start(rank, command, common)
@@ -147,6 +148,7 @@ class Processes:
                 "TORCHELASTIC_RESTART_COUNT": "0",
                 "TORCHELASTIC_MAX_RESTARTS": "0",
                 "OMP_NUM_THREADS": "1",
+                RUN_DIR: str(spec.run_dir),
                 REPORT: str(self.report_path),
                 STOP_FILE: str(self._stop_file),
             }

@@ -36,8 +36,8 @@ pub(crate) struct RunArgs {
     /// Steps that the script trains in all; where it is not given, its reports say `total_steps`.
     #[arg(long, value_name = "N")]
     pub(crate) steps: Option<u64>,
-    /// Device counts that the script can use, such as 1,2,4.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1")]
+    /// Device counts that the script can use, such as 1,2,4; 1 by default, any for a trainer.
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub(crate) gpus: Vec<u32>,
     /// The flag that has it go on from the checkpoint whose path comes behind it, such as --load or
     /// --load=; `--resume_from_checkpoint` by default, if the script's text has that name.
@@ -46,6 +46,12 @@ pub(crate) struct RunArgs {
     /// It can't go on from a checkpoint: it is never moved.
     #[arg(long, conflicts_with = "resume")]
     pub(crate) no_resume: bool,
+    /// It makes a transformers Trainer, whatever its text looks like: that is what is trained.
+    #[arg(long, conflicts_with = "no_trainer")]
+    pub(crate) trainer: bool,
+    /// It trains by itself, whatever its text looks like.
+    #[arg(long)]
+    pub(crate) no_trainer: bool,
     /// The script, and its arguments.
     #[arg(value_name = "SCRIPT", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) script: Vec<String>,
