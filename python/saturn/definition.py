@@ -7,7 +7,7 @@ closure, a lambda or a class of `__main__`; nothing in it depends on the plan.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,14 @@ class TaskDefinition:
     deterministic: bool = False
     tf32: bool = False
     lr_scheduler: Callable[..., Any] | None = None
+    #: Optimizer settings of parameters by name; see `saturn.training.optimizer`.
+    parameter_groups: Sequence[Mapping[str, Any]] = ()
+    #: Batches of an epoch, where a step ends with it.
+    epoch_batches: int | None = None
+    #: `training_step(model, batch)` → the loss, in place of `loss_function`.
+    training_step: Callable[..., Any] | None = None
+    #: What computes the loss of a step, in place of both: a `saturn.training.step_loss.StepLoss`.
+    step_loss: Any = None
     kwargs: Mapping[str, Any]
     hints: Mapping[str, Any]
     #: The values that knobs may have, by technique and knob.
@@ -48,6 +56,23 @@ class TaskDefinition:
     save_dir: Path | None = None  # absolute; where a copy of the last checkpoint goes
     #: The key of the tasks that perform alike; None where nobody has compared it with others.
     group: str | None = None
+
+    @property
+    def model_caller(self) -> str | None:
+        """What of the task calls the model, and needs the whole of it; None: nothing does."""
+        if self.training_step is not None:
+            return "training_step"
+        if self.step_loss is not None and not self.step_loss.calls_model_once:
+            return "the trainer's compute_loss"
+        return None
+
+    @property
+    def weighs_batches(self) -> bool:
+        """Whether whole batches are weighed: those that make a step, where its loss is their mean.
+
+        That of a task with a `step_loss` is their sum.
+        """
+        return self.gradient_accumulation_steps > 1 and self.step_loss is None
 
     def dumps(self) -> bytes:
         """Pickle it by cloudpickle; raises whatever a part that can't be pickled raises."""

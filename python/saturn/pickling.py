@@ -54,6 +54,8 @@ def _parts(definition: TaskDefinition) -> Iterator[tuple[str, Any]]:
     yield "get_dataloader", definition.get_dataloader
     yield "loss_function", definition.loss_function
     yield "loss_weight", definition.loss_weight
+    yield "training_step", definition.training_step
+    yield "make_trainer", getattr(definition.step_loss, "make_trainer", None)
     yield "optimizer_cls", definition.optimizer_cls
     for key, value in definition.kwargs.items():
         yield f"hparams' `{key}`", value

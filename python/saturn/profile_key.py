@@ -4,7 +4,8 @@ The key covers all that decides how long a step takes and how much memory it nee
 and all that they refer to, what `get_model` gets, the optimizer's class, precision, deterministic
 and TF32 kernels, gradient accumulation and whether gradients are clipped, the hints; and what the
 task allows of devices, techniques and knobs. Learning rate and its scheduler, number of steps, seed
-and name are left out. It is the same in every process, whatever directory the functions lie in
+and name are left out. Of a task that was made of a trainer, what that holds stands for its
+functions. The key is the same in every process, whatever directory the functions lie in
 (`content.py`).
 """
 
@@ -21,6 +22,9 @@ from saturn.content import Content
 from saturn.script import ScriptDefinition
 from saturn.script_key import script_key
 from saturn.task import Task
+
+#: What an optimizer's settings may hold that no step takes longer for.
+_RATES = {"lr", "initial_lr", "weight_decay"}
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,22 @@ def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
         return Key(script_key(definition, task.gpu_range), (0, "", ""))
     content = Content(buffers)
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
+    groups = definition.parameter_groups
+    functions: tuple[Any, ...] = (task._performs_as,)
+    if task._performs_as is None:
+        functions = (
+            definition.get_model,
+            definition.get_dataloader,
+            definition.loss_function,
+            definition.loss_weight,
+            definition.training_step,
+            definition.optimizer_cls,
+            # Which parameters have settings of their own counts, and that of which name.
+            [{**group, **dict.fromkeys(_RATES & group.keys())} for group in groups],
+            definition.epoch_batches,
+        )
     for part in (
-        definition.get_model,
-        definition.get_dataloader,
-        definition.loss_function,
-        definition.loss_weight,
-        definition.optimizer_cls,
+        *functions,
         definition.gradient_accumulation_steps,
         definition.precision,
         definition.deterministic,

@@ -237,7 +237,8 @@ def preload(packed: Sequence[Packed]) -> list[str]:
         for each in packed
         if not isinstance(each.task, ScriptTask)
         for function in functions_of(
-            each.task.get_model, each.task.get_dataloader, each.task.loss_function
+            *(each.task.get_model, each.task.get_dataloader, each.task.loss_function),
+            *(each.task.training_step, getattr(each.task._step_loss, "make_trainer", None)),
         )
     ]
     pickles = [each.pickle for each in packed if not isinstance(each.task, ScriptTask)]
@@ -301,13 +302,20 @@ def _length(task: Task) -> dict[str, int | None]:
     """How long a task trains: in steps, or in epochs, which become steps once one is counted."""
     if isinstance(task, ScriptTask):
         # Its reports say how long it is: an epoch of so many.
-        steps = task.script_definition.steps
-        return {"steps": steps, "epochs": 1 if steps is None else None}
+        told = task.script_definition.steps
+        return {"steps": told, "epochs": 1 if told is None else None}
     hparams = task.hparams
-    batches_a_step = hparams.gradient_accumulation_steps
+    batches_a_step, an_epoch = hparams.gradient_accumulation_steps, hparams.epoch_batches
     length: dict[str, int | None] = {"steps": None, "epochs": hparams.epochs}
-    if hparams.batch_count is not None:
-        length["steps"] = math.ceil(hparams.batch_count / batches_a_step)
+    batches = hparams.batch_count
+    if an_epoch is not None:
+        length["epochs"] = None
+        whole = an_epoch * (hparams.epochs or 0) if batches is None else batches
+        epochs, rest = divmod(whole, an_epoch)
+        steps = epochs * math.ceil(an_epoch / batches_a_step)
+        length["steps"] = steps + math.ceil(rest / batches_a_step)
+    elif batches is not None:
+        length["steps"] = math.ceil(batches / batches_a_step)
     if batches_a_step > 1:
         length["batches_a_step"] = batches_a_step
     return length

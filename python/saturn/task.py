@@ -6,7 +6,8 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from saturn.strategy import Strategy
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
 
 if TYPE_CHECKING:
+    from saturn.training.step_loss import StepLoss
     from saturn.wishes import Before
 
 _numbers = itertools.count(1)
@@ -46,6 +48,13 @@ class HParams:
         deterministic: on GPUs, only kernels that add in a fixed order
             (`torch.use_deterministic_algorithms`): slower, and where there is none the task fails.
         tf32: on GPUs, products of float32 are rounded to TF32: faster, with 3 digits.
+        parameter_groups: settings of the optimizer for some parameters by name, such as
+            [{"params": ["*.bias", "*norm*"], "weight_decay": 0.0}]: the names, or patterns of them
+            (as of `fnmatch`), in `params`, and whatever a parameter group of the optimizer may say
+            besides. A parameter is in the first group that names it; all others have the
+            optimizer's own settings.
+        epoch_batches: batches that the loader has in an epoch. With it a step ends with its epoch:
+            the last of each takes what is left, where steps take several batches.
         lr_scheduler: called with the optimizer, returns a torch learning rate scheduler that is
             stepped after every optimizer step; a class, a `functools.partial` of one, or a
             function. None: the learning rate stays.
@@ -65,6 +74,8 @@ class HParams:
         deterministic: bool = False,
         tf32: bool = False,
         lr_scheduler: Callable[..., Any] | None = None,
+        parameter_groups: Sequence[Mapping[str, Any]] = (),
+        epoch_batches: int | None = None,
         **kwargs: Any,
     ) -> None:
         """Check and keep them; raises `TypeError` or `ValueError`."""
@@ -91,6 +102,9 @@ class HParams:
         _check_flag("tf32", tf32)
         if lr_scheduler is not None:
             _check_lr_scheduler(lr_scheduler)
+        _check_count("epoch_batches", epoch_batches)
+        self.parameter_groups = _checked_groups(parameter_groups)
+        self.epoch_batches = epoch_batches
         self.lr = float(lr)
         self.epochs = epochs
         self.batch_count = batch_count
@@ -140,6 +154,9 @@ class Task:
         seed: decides model weights, order of data, and every other random number.
         loss_weight: `loss_weight(batch)` → what a slice of a batch counts in the loss (its tokens,
             say), where that is not its number of samples.
+        training_step: `training_step(model, batch)` → the scalar mean loss of a batch, in place of
+            `loss_function`, for losses that take more than one call of the model; Saturn takes the
+            backward itself. Techniques that give no rank the whole model (pipelines) can't run it.
         priority: a task of higher priority ends sooner, where that costs the others no more than
             it gains; 0 by default.
         deadline: when the task should have ended, seconds on the run's clock, which begins when
@@ -171,6 +188,7 @@ class Task:
         *,
         seed: int = 0,
         loss_weight: Callable[..., Any] | None = None,
+        training_step: Callable[..., Any] | None = None,
         priority: int = 0,
         deadline: float | None = None,
         release: float = 0.0,
@@ -185,6 +203,13 @@ class Task:
             _check_callable("loss_function", loss_function, "a function of (outputs, labels)")
         if loss_weight is not None:
             _check_callable("loss_weight", loss_weight, "a function of a batch")
+        if training_step is not None:
+            _check_callable("training_step", training_step, "a function of (model, batch)")
+            if loss_function is not None:
+                raise ValueError(
+                    "both loss_function and training_step are given; training_step computes the "
+                    "loss by itself, so loss_function must be None"
+                )
         if not isinstance(hparams, HParams):
             raise TypeError(
                 f"hparams is a {type(hparams).__name__}; it must be saturn.HParams(lr=…, …)"
@@ -207,6 +232,11 @@ class Task:
         self.save_dir = None if save_dir is None else Path(save_dir)
         self.seed = seed
         self.loss_weight = loss_weight
+        self.training_step = training_step
+        #: Of a task that was made of a trainer: what computes its loss, and what stands for it in
+        #: its profile key.
+        self._step_loss: StepLoss | None = None
+        self._performs_as: Any = None
         self.priority = checked_priority(priority)
         self.deadline = checked_deadline(deadline)
         self.release = checked_time("release", release)
@@ -304,6 +334,54 @@ class Task:
             },
         )
 
+    @classmethod
+    def from_trainer(
+        cls,
+        make_trainer: Callable[[], Any],
+        gpu_range: Iterable[int] | int | None = None,
+        name: str | None = None,
+        hints: Mapping[str, Any] | None = None,
+        save_dir: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> Task:
+        """A task that trains as the trainer would that `make_trainer` returns.
+
+        Model, data, collator, loss, optimizer, scheduler, accumulation, clipping, precision and
+        seeds are the trainer's. It is made once here, to be looked at, on the CPU, with nothing
+        sent anywhere; and once by whoever builds the model for the ranks.
+
+        Args:
+            make_trainer: called without arguments, returns a `transformers.Trainer`, or one of
+                TRL's, on which `train()` has not been called. Its global batch is
+                `per_device_train_batch_size` times `gradient_accumulation_steps`, on any number
+                of devices.
+            gpu_range: as of a `Task`; and so are all others.
+            name: see there.
+            hints: see there.
+            save_dir: see there.
+            options: `seed` (what the random streams are seeded with before `make_trainer` is
+                called), `priority`, `deadline`, `release`, `after`, `techniques`, `knobs`.
+
+        Raises `InvalidInput` for what Saturn can't train as the trainer would: each reason names
+        the argument, or the method, that it is about.
+        """
+        from saturn.trainers.task import pieces_of
+
+        pieces = pieces_of(make_trainer, seed=options.get("seed", 0))
+        task = cls(
+            *(pieces.source.get_model, pieces.source.get_dataloader, None),
+            HParams(**pieces.hparams),
+            gpu_range=gpu_range,
+            name=name,
+            hints=hints,
+            save_dir=save_dir,
+            **options,
+        )
+        task._step_loss, task._performs_as = pieces.source, pieces.performs_as
+        for note in pieces.notes:
+            sys.stderr.write(f"saturn: task `{task.name}`: {note}\n")
+        return task
+
     def definition(self) -> TaskDefinition | ScriptDefinition:
         """What travels to the workers."""
         return TaskDefinition(
@@ -322,6 +400,10 @@ class Task:
             deterministic=self.hparams.deterministic,
             tf32=self.hparams.tf32,
             lr_scheduler=self.hparams.lr_scheduler,
+            parameter_groups=self.hparams.parameter_groups,
+            epoch_batches=self.hparams.epoch_batches,
+            training_step=self.training_step,
+            step_loss=self._step_loss,
             kwargs=self.hparams.kwargs,
             hints=self.hints,
             knobs=self.knobs,
@@ -370,6 +452,26 @@ def _check_lr_scheduler(lr_scheduler: object) -> None:
             "lr_scheduler is ReduceLROnPlateau, which follows the loss: the last bits of a loss "
             "depend on the plan, and the training must not; use a scheduler that follows the step"
         )
+
+
+def _checked_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    wanted = 'such as [{"params": ["*.bias"], "weight_decay": 0.0}]'
+    if isinstance(groups, Mapping | str) or not all(isinstance(each, Mapping) for each in groups):
+        raise TypeError(f"parameter_groups must be a list of mappings, {wanted}")
+    checked = []
+    for number, group in enumerate(groups):
+        names = group.get("params")
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise TypeError(
+                f"parameter_groups[{number}] has no list of names in `params`; it must be {wanted}"
+            )
+        names = list(names)
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError(
+                f"parameter_groups[{number}] holds what is no name in `params`; it must be {wanted}"
+            )
+        checked.append({**group, "params": names})
+    return checked
 
 
 def _check_callable(field: str, value: object, wanted: str) -> None:

@@ -37,6 +37,7 @@ FLOORS: Floors = (
     },
     {
         "checkpoint": "checkpoint/",
+        "trainers": "trainers/",
         "ddp": "techniques.ddp",
         "fsdp": "techniques.fsdp",
         "tensor": "techniques.tensor/",
@@ -44,7 +45,7 @@ FLOORS: Floors = (
     },
     {"pipeline": "techniques.pipeline/"},  # whose stages may be split and sharded
     {
-        "worker": "worker/",
+        "worker": "worker/ trainers.rest",
         "face": ". allowed content exporting grid library live native outlook pickling preload "
         "profile_key profiles request run run_directory schema script_key script_task sources "
         "status stopping sweep task verbs wishes core/ trial_runner/",

@@ -54,6 +54,7 @@ from saturn.data.slices import Position
 from saturn.rank.gang import Gang
 from saturn.rank.memory import available_host_bytes
 from saturn.techniques.interface import ParallelModel
+from saturn.training.draws import Draws
 from saturn.training.loss_scale import LossScale
 from saturn.training.lr_schedule import LrSchedule
 from saturn.training.optimizer_groups import OptimizerGroups
@@ -80,6 +81,7 @@ class Checkpoints:
         groups: OptimizerGroups,
         lr_schedule: LrSchedule,
         loss_scale: LossScale | None,
+        draws: Draws | None = None,
         *,
         may_stage: bool = True,
     ) -> None:
@@ -89,6 +91,7 @@ class Checkpoints:
         self._groups = groups  # of the optimizer that is saved and loaded here
         self._lr_schedule = lr_schedule  # of the same
         self._loss_scale = loss_scale  # None where the loss isn't scaled
+        self._draws = draws  # None where each batch is seeded
         self._about = dict(about)
         self._may_stage = may_stage
         self._room: dict[Any, torch.Tensor] = {}  # of staged copies, kept between saves
@@ -131,6 +134,7 @@ class Checkpoints:
             "optimizer_groups": self._groups.changed(),
             "lr_scheduler": self._lr_schedule.state(),
             "loss_scale": None if self._loss_scale is None else self._loss_scale.state(),
+            **({} if self._draws is None else {"random_state": self._draws.state()}),
             **self._about,
             **manifest.versions(),
         }
@@ -304,6 +308,8 @@ class Checkpoints:
             self._lr_schedule.restore(content["lr_scheduler"])
             if self._loss_scale is not None and (scale := content.get("loss_scale")) is not None:
                 self._loss_scale.restore(scale)
+            if self._draws is not None and (state := content.get("random_state")) is not None:
+                self._draws.restore(state)
         return Position.of(content)
 
 

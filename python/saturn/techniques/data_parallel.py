@@ -32,8 +32,7 @@ class DataParallelModel(ParallelModel):
         self._call = call
 
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
-        args, kwargs = objective.inputs(batch)
-        loss = objective.loss(self._call(*args, **kwargs), batch)
+        loss = objective.loss_of(self._call, batch)
         # Averaging divides by the number of ranks, so the share is multiplied by it.
         factor = share * self.data_size
         torch.autograd.backward(loss if factor == 1.0 else loss * factor)

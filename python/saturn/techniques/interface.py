@@ -18,7 +18,7 @@ This file does not know any technique, and holds no training code.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -58,10 +58,27 @@ class Setting:
     device_memory_bytes: int | None = None
     #: Bytes of optimizer state for each byte of trainable parameters: 2 for AdamW, 0 for SGD.
     optimizer_state_ratio: float = 2.0
+    #: What of the task calls the model, where that is not for the technique to do; None: nothing.
+    model_caller: str | None = None
 
 
 class Objective(Protocol):
-    """How a batch enters the model and becomes a loss: the task's side of one step."""
+    """How a batch enters the model and becomes a loss: the task's side of one step.
+
+    A technique that runs the model as a whole asks for `loss_of`. One that doesn't asks for
+    `inputs` and `loss`, and says so by `Technique.runs_whole_model`: some tasks have but the first.
+    """
+
+    def loss_of(self, model: Callable[..., Any], batch: Any) -> Tensor:
+        """Scalar mean loss of `batch`; `model` is called like the task's, once or more often."""
+        ...
+
+    def outputs_of(self, model: Callable[..., Any], batch: Any) -> Any:
+        """What `model` gives for one sample of `batch`, where that can be told; for comparing.
+
+        Of a task that calls the model by itself, the loss of the batch.
+        """
+        ...
 
     def inputs(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional and keyword arguments of the model for `batch`."""
@@ -170,12 +187,19 @@ class Technique(ABC):
     #: The precisions that it can train in. `bf16-params` is for a technique that gathers
     #: parameters itself; the others are put around the model's forward, whatever the technique.
     precisions: frozenset[str] = frozenset({FLOAT32, BF16, FP16})
+    #: Whether it can give a task the model, to be called as a whole.
+    runs_whole_model = True
 
     def reason_against(self, module: nn.Module, setting: Setting) -> str | None:
         """Why it can't train `module` there, for any reason; None where it can."""
         if setting.precision not in self.precisions:
             return (
                 f"precision {setting.precision!r} is for techniques that gather parameters (fsdp)"
+            )
+        if setting.model_caller is not None and not self.runs_whole_model:
+            return (
+                f"{setting.model_caller} calls the model by itself, and gets it whole; here no "
+                "rank has all of it"
             )
         return self.not_applicable(module, setting)
 

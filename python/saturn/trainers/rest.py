@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import saturn
 from saturn import definition as definitions
 from saturn.checkpoint import manifest
 from saturn.checkpoint.black_box_state import read_into
 from saturn.errors import InvalidInput
+from saturn.reporting import report
 from saturn.script import LAUNCHER_VARIABLES, RUN_DIR
 from saturn.trainers.script import training_by
 
@@ -75,7 +75,7 @@ def main() -> None:
         except SystemExit as ended:
             if ended.code:
                 raise
-    saturn.report(1, total_steps=1)
+    report(1, total_steps=1)
 
 
 def _task_dir(run_dir: Path, task: str) -> Path:

@@ -146,7 +146,7 @@ def _look_at_slices(
     That is where no batch would be cut, or the model is too large to compute with here.
     """
     has_several = any(gpus > 1 for pool in spec.pools for gpus in pool.gpus)
-    if not has_several and definition.gradient_accumulation_steps == 1:
+    if not has_several and not definition.weighs_batches:
         return UNKNOWN
     if (found := slicings.known(spec, definition)) is not None:
         return found
@@ -182,6 +182,7 @@ def _verdicts(
                     device_kind=spec.device_kind,
                     hints=definition.hints,
                     precision=definition.precision,
+                    model_caller=definition.model_caller,
                     device_memory_bytes=pool.device_memory_bytes,
                     optimizer_state_ratio=ratio,
                 )

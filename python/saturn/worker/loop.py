@@ -127,6 +127,7 @@ class _Attempt:
             OptimizerGroups(stepper.optimizer),
             stepper.lr_schedule,
             stepper.loss_scale,
+            stepper.draws,
             # Copies would lie in the memory that is limited, while training needs it.
             may_stage=spec.device_kind != "cpu" or spec.device_memory_bytes is None,
         )

@@ -151,6 +151,7 @@ def _setting(spec: Spec, definition: TaskDefinition, gang: Gang, module: nn.Modu
         device_kind=spec.device_kind,
         hints=definition.hints,
         precision=definition.precision,
+        model_caller=definition.model_caller,
         device_memory_bytes=min(devices, default=None),
         optimizer_state_ratio=optimizer_state_ratio(definition, module, gang.device),
     )
