@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from saturn.errors import InvalidInput, UnknownTechnique
-from saturn.script import TECHNIQUE as SCRIPT
 from saturn.techniques.built_in import KNOBS
 
 if TYPE_CHECKING:
@@ -80,8 +79,8 @@ def check_allowed(tasks: Iterable[Task], entries: Iterable[Entry], known: Iterab
     run = {entry.name: entry for entry in entries}
     all_known = sorted({*known, *run})
     for task in tasks:
-        if task.techniques == [SCRIPT]:
-            continue
+        if hasattr(task, "script_definition"):
+            continue  # it has a technique of its own
         for name in [each.removeprefix(_NOT) for each in task.techniques or []] + list(task.knobs):
             if name not in all_known:
                 held = _quoted(all_known)

@@ -54,6 +54,8 @@ for step in range(first + 1, args.steps + 1):
         raise ValueError(f"a bad batch at step {step}")
     if odd == "memory" and here:
         raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+    if odd == "hog" and here:
+        held = bytearray(8 << 30)
     told = 1 if odd == "backwards" and here else step
     loss = float("nan") if odd == "nan" and here else args.lr / step
     if odd == "line" and here:

@@ -155,6 +155,13 @@ def test_a_script_that_begins_anew_although_it_was_to_go_on(run: Runtime, tmp_pa
     assert result.one("finished") and "is gone: it begins anew" in result.one("note")["text"]
 
 
+def test_a_slot_holds_no_more_than_it_may(run: Runtime) -> None:
+    write(run, "--odd", "hog@3")
+    limit = {"device_memory_bytes": 1 << 30}
+    failed = run.run("count", TECHNIQUE, steps=20, gpus=1, **limit).one("failed")
+    assert failed["kind"] == "out_of_memory" and "after step 2: MemoryError" in failed["error"]
+
+
 def test_a_trial_says_that_the_length_is_missing(run: Runtime) -> None:
     failed = trial(run).one("failed")
     assert "did not say how long it trains: give the task steps=" in failed["error"]

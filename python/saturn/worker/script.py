@@ -158,6 +158,8 @@ class _Launch:
                 self._memory_s = now
                 self._processes.look_at_memory()
             if self._reporter.stop_requested:
+                if self._metrics is None:
+                    return  # a trial has nothing to save
                 self._processes.ask_to_stop()
             elif now - self._heard_s > self._script.report_within_s:
                 raise self._silent()
