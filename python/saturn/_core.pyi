@@ -9,6 +9,7 @@ __all__ = [
     "ask",
     "explain",
     "is_driven",
+    "outlook",
     "read_profile",
     "report",
     "run",
@@ -37,6 +38,12 @@ def run(
 
     Releases the GIL and needs it for `write` alone. `interrupts` stop training; then the report
     says `interrupted`. Raises `saturn.errors.InvalidInput` and `saturn.errors.RunFailed`.
+    """
+
+def outlook(request: str) -> str:
+    """What is known of a request's tasks before they are run: a planning problem, as JSON.
+
+    Nothing is run. Raises `saturn.errors.InvalidInput` and `saturn.errors.RunFailed`.
     """
 
 def is_driven(run_dir: str) -> bool:

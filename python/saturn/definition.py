@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 from saturn.evaluation import Evaluate, Evaluation
+from saturn.script import ScriptDefinition
 
 #: What a task's forward and loss may be computed in.
 FLOAT32, BF16, FP16, BF16_PARAMS = "float32", "bf16", "fp16", "bf16-params"
@@ -84,10 +85,10 @@ class TaskDefinition:
         return cloudpickle.dumps(self)  # type: ignore[no-any-return]
 
 
-def load(path: Path) -> TaskDefinition:
+def load(path: Path) -> TaskDefinition | ScriptDefinition:
     """Read a definition that this run directory's own run wrote."""
     definition = cloudpickle.loads(path.read_bytes())
-    if not isinstance(definition, TaskDefinition):
+    if not isinstance(definition, TaskDefinition | ScriptDefinition):
         raise TypeError(f"{path} holds a {type(definition).__name__}, not a task definition")
     return definition
 

@@ -10,6 +10,7 @@ from saturn import run_directory
 from saturn.definition import TaskDefinition
 from saturn.errors import InvalidInput
 from saturn.result import RunResult
+from saturn.script import ScriptDefinition
 
 
 def export(
@@ -83,6 +84,10 @@ def _find(run_dir: Path, task: str) -> tuple[Path, TaskDefinition]:
     for path in named or pickles:
         definition = definitions.load(path)
         if definition.name == task:
+            if isinstance(definition, ScriptDefinition):
+                raise InvalidInput(
+                    f"task `{task}` is the script {definition.path}, which saves its model itself"
+                )
             return path.parent, definition
     known = ", ".join(f"`{definitions.load(path).name}`" for path in pickles)
     raise InvalidInput(f"{run_dir} has no task `{task}`; it has {known}")

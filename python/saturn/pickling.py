@@ -15,10 +15,13 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from saturn.definition import TaskDefinition
 from saturn.errors import NotPicklable
+from saturn.script import ScriptDefinition
 
 
-def dump_task(definition: TaskDefinition) -> bytes:
+def dump_task(definition: TaskDefinition | ScriptDefinition) -> bytes:
     """The pickled definition; raises `NotPicklable`, naming the part that can't travel."""
+    if isinstance(definition, ScriptDefinition):
+        return definition.dumps()  # plain data
     try:
         return definition.dumps()
     except Exception as error:

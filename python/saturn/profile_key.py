@@ -20,6 +20,8 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from saturn.content import Content
 from saturn.evaluation import Evaluate, Evaluation
+from saturn.script import ScriptDefinition
+from saturn.script_key import script_key
 from saturn.task import Task
 
 #: What an optimizer's settings may hold that no step takes longer for.
@@ -39,6 +41,8 @@ class Key:
 def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
     """The key of a task, which must be picklable. `buffers` keeps digests for tasks to come."""
     definition = task.definition()
+    if isinstance(definition, ScriptDefinition):
+        return Key(script_key(definition, task.gpu_range), (0, "", ""))
     content = Content(buffers)
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
     groups = definition.parameter_groups

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from saturn import profiles, request, run_directory
@@ -248,6 +249,8 @@ def _start(tasks: Iterable[Task], settings: Settings, log: bool) -> StartedRun:
     # Everything that can be refused is refused before anything is on disk.
     request.check_techniques(workload, checked.entries)
     packed = request.pack(workload)
+    entries = request.with_scripts(checked.entries, workload, keep_open=settings.keep_open)
+    checked = replace(checked, entries=entries)
     reused = Profile([]) if checked.profile is None else profiles.load(checked.profile)
     run_dir = run_directory.create(settings.runs_dir, settings.name, settings.mode)
     try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from saturn import evaluation
 from saturn.allowed import checked_knobs, checked_techniques
 from saturn.definition import FLOAT32, PRECISIONS, TaskDefinition
+from saturn.script import ScriptDefinition
 from saturn.strategy import Strategy
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
 
@@ -254,6 +255,8 @@ class Task:
         self.techniques = techniques
         self.knobs = knobs
         self.evaluation = evaluation.checked(evaluate, evaluate_every, best)
+        #: Makes the task that comes with this one into a run, of the rest of its script.
+        self._rest: Callable[[Task], Task] | None = None
         self.strategies: list[Strategy] = []
         self.selected_strategy: Strategy | None = None
         #: Profile key under which `strategies` was measured: they hold while it stays the same.
@@ -276,6 +279,90 @@ class Task:
     @knobs.setter
     def knobs(self, values: Mapping[str, Mapping[str, Any]] | None) -> None:
         self._knobs = checked_knobs(values)
+
+    @classmethod
+    def script(
+        cls,
+        path: str | os.PathLike[str],
+        args: Iterable[object] = (),
+        *,
+        name: str | None = None,
+        steps: int | None = None,
+        gpu_range: Iterable[int] | int | None = None,
+        resume: str | bool | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        report_within_s: float | None = None,
+        stop_within_s: float | None = None,
+        trainer: bool | None = None,
+        priority: int = 0,
+        deadline: float | None = None,
+        release: float = 0.0,
+        after: Before = (),
+        techniques: Iterable[str] | None = None,
+        knobs: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Task:
+        """A script, such as one for torchrun, unchanged.
+
+        One that makes a `transformers.Trainer` and calls its `train()` is run up to that call; the
+        task trains as that trainer would, under every technique (see `from_trainer`). Then the
+        script goes on with the trained model, in a task of its own, named `<name>-rest`.
+
+        Any other trains by itself.
+
+        It says how far it is by `saturn.report`, or by lines of JSON in the file that
+        `SATURN_REPORT` names. It is measured for a few steps, planned, and started with torchrun's
+        environment, a process for each device (see docs/scripts.md).
+
+        Args:
+            path: the script, in Python or an executable file.
+            args: what comes after its name.
+            name: unique among the tasks planned together; made of the script's name by default.
+            steps: how many it trains in all; where it is not given, a report has `total_steps`.
+            gpu_range: device counts that it can use; one device by default, any for a trainer.
+            resume: the flag that has it go on from the checkpoint whose path comes behind it, such
+                as `"--load"`, or `"--load="`. By default `--resume_from_checkpoint`, if the
+                script's text has that name. False: it can't; then it is never moved, and
+                starts anew after a crash.
+            cwd: where it runs; here by default.
+            environment: variables for it alone.
+            report_within_s: the longest time between two reports, and before the first, seconds;
+                600 by default.
+            stop_within_s: seconds that it has to save and end when it is asked to; 60 by default.
+            trainer: whether it makes a trainer; by default as its text looks.
+            priority: as of any task.
+            deadline: as of any task.
+            release: as of any task.
+            after: as of any task.
+            techniques: as of any task, where the script makes a trainer.
+            knobs: likewise.
+
+        Raises `TypeError`, `ValueError`, and `FileNotFoundError` where there is no such script.
+        """
+        from saturn.script_task import of_script
+
+        return of_script(
+            path,
+            args,
+            name=name,
+            gpu_range=gpu_range,
+            cwd=cwd,
+            environment=environment,
+            trainer=trainer,
+            of_trainer={"techniques": techniques, "knobs": knobs},
+            of_own_loop={
+                "steps": steps,
+                "resume": resume,
+                "report_within_s": report_within_s,
+                "stop_within_s": stop_within_s,
+            },
+            wishes={
+                "priority": priority,
+                "deadline": deadline,
+                "release": release,
+                "after": after,
+            },
+        )
 
     @classmethod
     def from_trainer(
@@ -325,7 +412,7 @@ class Task:
             sys.stderr.write(f"saturn: task `{task.name}`: {note}\n")
         return task
 
-    def definition(self) -> TaskDefinition:
+    def definition(self) -> TaskDefinition | ScriptDefinition:
         """What travels to the workers."""
         return TaskDefinition(
             name=self.name,

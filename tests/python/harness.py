@@ -28,6 +28,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from fake_gpu.environment import device_uuid
 from saturn.definition import TaskDefinition
+from saturn.script import ScriptDefinition
 from saturn.techniques import BUILT_IN
 
 PYTHON_DIR = Path(__file__).resolve().parents[2] / "python"
@@ -269,7 +270,7 @@ class Runtime:
     def task_dir(self, task: str) -> Path:
         return self.run_dir / "tasks" / task
 
-    def write_task(self, definition: TaskDefinition) -> None:
+    def write_task(self, definition: TaskDefinition | ScriptDefinition) -> None:
         directory = self.task_dir(definition.name)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "task.pkl").write_bytes(definition.dumps())

@@ -54,6 +54,11 @@ impl Engine {
             .map(|places| extended(state, places, &tasks, now_s))
             .filter(|places| is_followable(state, places))
             .map(|places| Rival::new(state, places, now_s))
+            .filter(|rival| {
+                // These are not stopped, so such a plan would not be followed.
+                let mut moved = rival.forecast.moved.iter();
+                moved.all(|id| !state.is_to_stay(&state.attempts[id]))
+            })
             .map(|rival| (value(&rival), rival))
             .min_by(|(a, _), (b, _)| a.total_cmp(b));
         let best_s = best.as_ref().map(|(_, best)| best.forecast.end_s - now_s);

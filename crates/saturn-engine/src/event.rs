@@ -16,6 +16,9 @@ use crate::record::Purpose;
 pub enum FailureKind {
     /// The task's own functions raised, or gave what they must not.
     Task,
+    /// The task did what it would do again, such as a script that ends before its last step: it is not
+    /// tried again, however far it came.
+    Certain,
     /// A device's memory ran out.
     OutOfMemory,
     /// Another rank went away: an echo, never the cause.

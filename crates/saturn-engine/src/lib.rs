@@ -52,6 +52,7 @@ mod inspections;
 mod knowledge;
 mod notes;
 mod order;
+mod outlook;
 mod paces;
 mod planning;
 mod pool;
@@ -78,6 +79,7 @@ pub use ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 pub use knowledge::Estimate;
 pub use launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
 pub use observer::Observer;
+pub use outlook::{Outlook, outlook};
 pub use record::{
     AttemptEnd, ChosenTrial, Place, PlanSource, Purpose, Record, RunEnd, RunPlan, StopReason,
     TaskEnd, no_strategy,

@@ -25,6 +25,7 @@ fn run_of(ends: impl IntoIterator<Item = AttemptEnd>) -> State {
         steps: Some(100),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: None,
         allowed: Allowed::default(),
         profile_key: "a".to_owned(),

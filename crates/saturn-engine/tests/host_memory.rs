@@ -122,6 +122,7 @@ fn task(name: &str) -> NewTask {
         steps: Some(100),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: Some(vec![1]),
         allowed: Allowed::default(),
         profile_key: name.to_owned(),

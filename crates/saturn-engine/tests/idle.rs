@@ -61,6 +61,7 @@ fn submit(name: &str, setup_s: f64) -> Event {
         steps: Some(3600),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: Some(vec![1]),
         profile_key: name.to_owned(),
         measured: vec![trial],

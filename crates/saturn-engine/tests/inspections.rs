@@ -40,6 +40,7 @@ fn task(name: &str, key: &str) -> NewTask {
         steps: Some(100),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: None,
         allowed: Allowed::default(),
         profile_key: key.to_owned(),

@@ -52,6 +52,7 @@ fn task(name: &str, variation: f64) -> NewTask {
         steps: Some(STEPS),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: Some(vec![1]),
         profile_key: "k".to_owned(),
         measured: TRIED.map(|one| trial(one, variation)).to_vec(),

@@ -62,6 +62,7 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
             steps,
             epochs: Some(2),
             batches_a_step: NonZeroU64::MIN,
+            can_resume: true,
             gpu_range: None,
             allowed: Allowed::default(),
             profile_key: format!("k{key}"),

@@ -180,6 +180,7 @@ fn task(name: &str, key: &str, steps: u64) -> NewTask {
         steps: Some(steps),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: None,
         allowed: Allowed::default(),
         profile_key: key.to_owned(),

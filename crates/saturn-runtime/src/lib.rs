@@ -5,6 +5,7 @@
 //!
 //! - [`start`] and [`resume`] drive a run in the calling thread until it ends.
 //! - [`control::ask`] asks a run that another process drives: a command, its status, an explanation.
+//! - [`outlook`] says what is known of tasks that are not to be run yet.
 //! - [`Store`] keeps what trials found for later runs.
 //! - [`status`], [`explain`] and [`report`] tell of any run, driven or not.
 //!
@@ -31,6 +32,7 @@ mod followers;
 mod host_memory;
 mod journal;
 mod launcher;
+mod outlook;
 mod reports;
 mod request;
 mod run;
@@ -40,6 +42,7 @@ mod store;
 
 pub use disk::{Disk, Operation};
 pub use error::{RuntimeError, io_words, with_causes};
+pub use outlook::{Outlook, outlook};
 pub use reports::{Reported, explain, read, report, status};
 pub use request::RunRequest;
 pub use run::{DeviceMemory, Outcome, ResumeOptions, Watcher, resume, start};

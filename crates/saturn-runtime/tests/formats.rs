@@ -63,6 +63,7 @@ fn spec() -> TaskSpec {
         steps: Some(100),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: Some(vec![1, 2]),
         allowed: allowed(),
         profile_key: "key".to_owned(),

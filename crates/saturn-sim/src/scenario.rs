@@ -29,6 +29,9 @@ pub fn scenario(seed: u64) -> Simulation {
         workload.measure();
     }
     draw_wishes(&mut rng, &mut workload);
+    for (index, one) in workload.tasks.iter_mut().enumerate() {
+        one.spec.can_resume = !(seed as usize + index).is_multiple_of(6);
+    }
     workload.config.policy = Policy {
         interval_s: rng.random_range(20.0..150.0),
         checkpoint_every_s: Some(rng.random_range(5.0..40.0)),

@@ -195,6 +195,7 @@ pub fn plan_status(status: PlanStatus) -> &'static str {
 pub fn failure_kind(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Task => "the task's own code",
+        FailureKind::Certain => "it would fail again",
         FailureKind::OutOfMemory => "out of memory",
         FailureKind::PeerLost => "another rank went away",
         FailureKind::NotApplicable => "not applicable",

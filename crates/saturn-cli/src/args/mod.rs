@@ -2,6 +2,7 @@
 
 mod live;
 mod profile;
+mod script;
 
 use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ pub(crate) use self::live::{
 pub(crate) use self::profile::{
     ExportArgs, ForgetArgs, ImportArgs, ListArgs, ProfileArgs, ProfileCommand, ShowArgs,
 };
+pub(crate) use self::script::{RunArgs, SweepArgs};
 use crate::size::Size;
 
 /// Trains many large models on one pool of GPUs: measures, plans, runs and re-plans them together.
@@ -32,6 +34,10 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Plan a workload: choose a technique, devices and a start for each task.
     Plan(PlanArgs),
+    /// Train a script, such as one for torchrun, as it is.
+    Run(RunArgs),
+    /// Train all that a file describes: a script or a function, with grids and lists of values.
+    Sweep(SweepArgs),
     /// Go on with a run that was interrupted or that died.
     Resume(ResumeArgs),
     /// Write a run's report anew, also while it is in progress.
@@ -68,7 +74,8 @@ pub(crate) enum Command {
     after_help = "Exit codes: 0 a plan, 2 bad input, 3 infeasible, 4 timed out without a plan."
 )]
 pub(crate) struct PlanArgs {
-    /// Planning problem (JSON); `-` reads standard input.
+    /// Planning problem (JSON); `-` reads standard input. Or a sweep (TOML), for what is known of its
+    /// tasks from earlier runs.
     pub(crate) file: PathBuf,
     /// Seconds that the solve may take.
     #[arg(
@@ -91,6 +98,12 @@ pub(crate) struct PlanArgs {
     /// How often a task that states a `switch_cost_s` may change its strategy or place in mid-run.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole::<usize>)]
     pub(crate) max_switches: usize,
+    /// Of a sweep: first run the trials that are missing.
+    #[arg(long)]
+    pub(crate) trials: bool,
+    /// Of a sweep: for so many devices, in place of what the file says.
+    #[arg(long, value_name = "N")]
+    pub(crate) devices: Option<u32>,
     /// Print the plan as JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -10,9 +10,11 @@ pub(crate) mod priority;
 pub(crate) mod profile;
 pub(crate) mod report;
 pub(crate) mod resume;
+pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod sweep;
 pub(crate) mod take_back;
 pub(crate) mod unpause;
 

@@ -33,6 +33,7 @@ pub(crate) fn task(name: &str, steps: u64, key: &str) -> TaskSpec {
         steps: Some(steps),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: None,
         allowed: Allowed::default(),
         profile_key: key.to_owned(),
