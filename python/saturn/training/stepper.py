@@ -14,12 +14,13 @@ accumulation and clipping, batch norm over the global batch, the learning rate's
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from saturn.data import nested, seeds
 from saturn.data.delivery import Deliveries, Delivery
@@ -106,6 +107,8 @@ class Stepper:
             data_size=self.parallel.data_size,
             counts_samples=self._weigh is None,
             step_loss=step_loss,
+            # Those of batches that are dealt out anew would be others.
+            keeps_batches=any(isinstance(m, _BatchNorm) for m in self.parallel.module.modules()),
         )
         self._batch_norm = GlobalBatchNorm(
             self.parallel.module,
@@ -146,15 +149,13 @@ class Stepper:
 
         All of a step's slices are fetched before it begins: what one counts depends on the others.
         """
-        slices = self.data.slices(
-            start, data_rank=self.parallel.data_rank, data_size=self.parallel.data_size
+        return self.data.steps(
+            start,
+            self._accumulation.next_step,
+            data_rank=self.parallel.data_rank,
+            data_size=self.parallel.data_size,
+            deals=self._weighing.deals if self._weighing.may_deal else None,
         )
-        batches = start.batches
-        with closing(slices):
-            while True:
-                number = self._accumulation.next_step(batches)
-                yield [next(slices) for _ in range(number)]
-                batches += number
 
     def stage(self, slices: Sequence[Slice]) -> Staged:
         """Send the slices of one step to the device, and weigh them.
