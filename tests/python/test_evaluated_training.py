@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+import saturn
 import torch
+from faces import make_task
 from harness import Runtime
 from models import Calls, Mlp, dataset, definition
-from saturn import Evaluation, export
+from saturn import Evaluation, HParams, export
 from saturn.checkpoint import best, manifest
 from saturn.errors import InvalidInput
 from torch.utils.data import DataLoader
@@ -30,7 +34,13 @@ def accuracy(outputs: torch.Tensor, labels: torch.Tensor) -> dict[str, Any]:
 
 EVALUATION = Evaluation(eval_loader, accuracy)
 #: (technique, ranks, up to which step): stops where an evaluation is due, and where none is.
-MOVES = [("ddp", 2, 3), ("fsdp", 2, 4), ("pipeline", 2, 9), ("tensor", 2, 10), ("offload", 1, 12)]
+MOVES = [
+    ("ddp", 2, 3),
+    ("fsdp", 2, 4),
+    ("pipeline+fsdp", 4, 9),
+    ("tensor", 2, 10),
+    ("offload", 1, 12),
+]
 
 
 def told(messages: list[dict[str, Any]]) -> list[tuple[int, bool]]:
@@ -129,3 +139,45 @@ def test_an_inspection_tells_of_a_loader_that_gives_nothing(run: Runtime) -> Non
     failed = run.inspect("mlp").one("failed")
     assert failed["kind"] == "task"
     assert failed["error"].startswith("evaluate: get_dataloader's loader gave no batch")
+
+
+def norm_of_head(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    outputs = model(torch.zeros(3, 12))
+    return {"norm": outputs.norm(), "rows": torch.tensor(len(outputs))}
+
+
+@pytest.mark.timeout(240)
+def test_a_run_plans_and_tells_of_evaluations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tasks = [
+        make_task(
+            name,
+            hparams=HParams(lr=0.01, batch_count=20),
+            evaluate=evaluate,
+            evaluate_every=8,
+            best=best,
+            techniques=["ddp"],
+        )
+        for name, evaluate, best in (
+            ("loader", EVALUATION, ("eval_loss", "min")),
+            ("function", norm_of_head, None),
+        )
+    ]
+    result = saturn.orchestrate(tasks, devices=2, profile="none")
+    loader, function = result.tasks
+    assert (loader.status, function.status) == ("done", "done")
+    assert loader.evaluation is not None and loader.best is not None
+    assert loader.evaluation.step == 20 and loader.best.step in (8, 16, 20)
+    assert loader.evaluation.metrics.keys() == {"eval_loss", "accuracy", "right"}
+    assert function.evaluation is not None and function.best is None
+    assert function.evaluation.metrics["rows"] == 3
+    report = json.loads((result.run_dir / "report.json").read_text())
+    assert [one["step"] for one in report["tasks"][0]["evaluation"]["all"]] == [8, 16, 20]
+    measured = [trial["result"] for trial in report["trials"] if trial["result"]["step_s"]]
+    assert all(outcome["evaluation_s"] > 0 for outcome in measured)
+    status = saturn.attach(result.run_dir).status()
+    assert status.task("loader")["evaluation"]["step"] == 20
+    assert "Evaluation</h2>" in result.report_path.read_text()
+    assert "eval_loss" in capsys.readouterr().err
