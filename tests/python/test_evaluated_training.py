@@ -70,6 +70,22 @@ def test_moves_change_neither_when_a_task_is_evaluated_nor_what_is_found(run: Ru
         assert other == pytest.approx(one, rel=TOLERANCE)
 
 
+def test_the_host_runs_ahead_of_gpus_but_for_evaluations(gpu_run: Runtime) -> None:
+    task = partial(definition, get_model=partial(Mlp, 4), evaluate=EVALUATION, evaluate_every=4)
+    gpu_run.write_task(task("slot", best=("eval_loss", "max")))
+    assert gpu_run.run("slot", steps=10, device_kind="cpu").codes == [0]
+    gpu_run.write_task(task("gpus", best=("eval_loss", "max")))
+    for technique, stop in (("pipeline", 8), ("ddp", 9), ("fsdp", 10)):
+        result = gpu_run.run("gpus", technique, ranks=2, steps=10, stop_at_step=stop)
+        assert result.codes == [0, 0], result.logs
+    expected, found = gpu_run.evaluations("slot"), gpu_run.evaluations("gpus")
+    assert [step for step, _ in found] == [4, 8, 10]
+    for (_, one), (_, other) in zip(expected, found, strict=True):
+        assert other == pytest.approx(one, rel=TOLERANCE)
+    kept = [manifest.newest_valid(gpu_run.task_dir(name) / "best") for name in ("slot", "gpus")]
+    assert kept[0] is not None and kept[1] is not None and kept[0][1]["step"] == kept[1][1]["step"]
+
+
 def falls_then_rises() -> Evaluation:
     """One whose metric is least at its second evaluation."""
     values = iter([3.0, 1.0, 2.0])
