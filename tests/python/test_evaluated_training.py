@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+import saturn
 import torch
+from faces import make_task
 from harness import Runtime
 from models import Calls, Mlp, dataset, definition
-from saturn import Evaluation, export
+from saturn import Evaluation, HParams, export
 from saturn.checkpoint import best, manifest
 from saturn.errors import InvalidInput
 from torch.utils.data import DataLoader
@@ -30,7 +34,13 @@ def accuracy(outputs: torch.Tensor, labels: torch.Tensor) -> dict[str, Any]:
 
 EVALUATION = Evaluation(eval_loader, accuracy)
 #: (technique, ranks, up to which step): stops where an evaluation is due, and where none is.
-MOVES = [("ddp", 2, 3), ("fsdp", 2, 4), ("pipeline", 2, 9), ("tensor", 2, 10), ("offload", 1, 12)]
+MOVES = [
+    ("ddp", 2, 3),
+    ("fsdp", 2, 4),
+    ("pipeline+fsdp", 4, 9),
+    ("tensor", 2, 10),
+    ("offload", 1, 12),
+]
 
 
 def told(messages: list[dict[str, Any]]) -> list[tuple[int, bool]]:
@@ -58,6 +68,22 @@ def test_moves_change_neither_when_a_task_is_evaluated_nor_what_is_found(run: Ru
     for (_, one), (_, other) in zip(expected, found, strict=True):
         assert one["right"] == other["right"]
         assert other == pytest.approx(one, rel=TOLERANCE)
+
+
+def test_the_host_runs_ahead_of_gpus_but_for_evaluations(gpu_run: Runtime) -> None:
+    task = partial(definition, get_model=partial(Mlp, 4), evaluate=EVALUATION, evaluate_every=4)
+    gpu_run.write_task(task("slot", best=("eval_loss", "max")))
+    assert gpu_run.run("slot", steps=10, device_kind="cpu").codes == [0]
+    gpu_run.write_task(task("gpus", best=("eval_loss", "max")))
+    for technique, stop in (("pipeline", 8), ("ddp", 9), ("fsdp", 10)):
+        result = gpu_run.run("gpus", technique, ranks=2, steps=10, stop_at_step=stop)
+        assert result.codes == [0, 0], result.logs
+    expected, found = gpu_run.evaluations("slot"), gpu_run.evaluations("gpus")
+    assert [step for step, _ in found] == [4, 8, 10]
+    for (_, one), (_, other) in zip(expected, found, strict=True):
+        assert other == pytest.approx(one, rel=TOLERANCE)
+    kept = [manifest.newest_valid(gpu_run.task_dir(name) / "best") for name in ("slot", "gpus")]
+    assert kept[0] is not None and kept[1] is not None and kept[0][1]["step"] == kept[1][1]["step"]
 
 
 def falls_then_rises() -> Evaluation:
@@ -129,3 +155,45 @@ def test_an_inspection_tells_of_a_loader_that_gives_nothing(run: Runtime) -> Non
     failed = run.inspect("mlp").one("failed")
     assert failed["kind"] == "task"
     assert failed["error"].startswith("evaluate: get_dataloader's loader gave no batch")
+
+
+def norm_of_head(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    outputs = model(torch.zeros(3, 12))
+    return {"norm": outputs.norm(), "rows": torch.tensor(len(outputs))}
+
+
+@pytest.mark.timeout(240)
+def test_a_run_plans_and_tells_of_evaluations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tasks = [
+        make_task(
+            name,
+            hparams=HParams(lr=0.01, batch_count=20),
+            evaluate=evaluate,
+            evaluate_every=8,
+            best=best,
+            techniques=["ddp"],
+        )
+        for name, evaluate, best in (
+            ("loader", EVALUATION, ("eval_loss", "min")),
+            ("function", norm_of_head, None),
+        )
+    ]
+    result = saturn.orchestrate(tasks, devices=2, profile="none")
+    loader, function = result.tasks
+    assert (loader.status, function.status) == ("done", "done")
+    assert loader.evaluation is not None and loader.best is not None
+    assert loader.evaluation.step == 20 and loader.best.step in (8, 16, 20)
+    assert loader.evaluation.metrics.keys() == {"eval_loss", "accuracy", "right"}
+    assert function.evaluation is not None and function.best is None
+    assert function.evaluation.metrics["rows"] == 3
+    report = json.loads((result.run_dir / "report.json").read_text())
+    assert [one["step"] for one in report["tasks"][0]["evaluation"]["all"]] == [8, 16, 20]
+    measured = [trial["result"] for trial in report["trials"] if trial["result"]["step_s"]]
+    assert all(outcome["evaluation_s"] > 0 for outcome in measured)
+    status = saturn.attach(result.run_dir).status()
+    assert status.task("loader")["evaluation"]["step"] == 20
+    assert "Evaluation</h2>" in result.report_path.read_text()
+    assert "eval_loss" in capsys.readouterr().err

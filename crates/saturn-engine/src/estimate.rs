@@ -307,8 +307,7 @@ impl Pace<'_> {
     /// Seconds from launch to the checkpoint after so many steps.
     fn training_s(&self, choice: Choice<'_>, num_steps: u64) -> Option<f64> {
         let step_s = self.step_s(choice)?;
-        let evaluation_s =
-            choice.trial.evaluation_s().unwrap_or(self.evaluation_in_steps * step_s);
+        let evaluation_s = choice.trial.evaluation_s().unwrap_or(self.evaluation_in_steps * step_s);
         let train_s = num_steps as f64 * step_s + self.evaluations(num_steps) * evaluation_s;
         Some(choice.trial.load_s(self.is_going_on) + train_s + self.save_s)
     }

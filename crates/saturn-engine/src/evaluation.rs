@@ -84,7 +84,8 @@ impl Group {
             let step_s = trial.trained_step_s.or_else(|| trial.measured_step_s())?;
             Some(trial.evaluation_s()? / step_s).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
         });
-        let (number, sum) = ratios.fold((0.0, 0.0), |(number, sum), one| (number + 1.0, sum + one.ln()));
+        let (number, sum) =
+            ratios.fold((0.0, 0.0), |(number, sum), one| (number + 1.0, sum + one.ln()));
         (number > 0.0).then(|| (sum / number).exp())
     }
 }

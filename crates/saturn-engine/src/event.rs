@@ -5,8 +5,8 @@ use saturn_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::config::TaskSpec;
+use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::ids::{AttemptId, TaskId};
 use crate::record::Purpose;
 

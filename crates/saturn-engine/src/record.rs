@@ -12,8 +12,8 @@ use saturn_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::config::{RunConfig, TaskSpec, Wishes};
+use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::event::RankFailure;
 use crate::ids::{AttemptId, NodeId, TaskId};
 

@@ -152,7 +152,7 @@ fn what_is_expected_of_a_running_task_is_not_surprised_by_its_evaluations() {
     let (mut engine, attempt) = launched_at_1_s();
     let expected_s = 1.0 + SETUP_S + STEPS as f64 + 4.0 * EVALUATION_S;
     let mut at_s = 1.0 + SETUP_S;
-    let mut say = |engine: &mut Engine, report: RankReport, now_s: f64| {
+    let say = |engine: &mut Engine, report: RankReport, now_s: f64| {
         engine.handle(Event::Reported { attempt, rank: 0, report }, now_s)
     };
     say(&mut engine, RankReport::Started { step: 0, setup_s: SETUP_S }, at_s);
@@ -171,10 +171,8 @@ fn what_is_expected_of_a_running_task_is_not_surprised_by_its_evaluations() {
     }
     let ended = say(&mut engine, RankReport::Finished { step: STEPS, loss: None }, at_s);
     assert!(ended.records.is_empty());
-    let gone = engine.handle(
-        Event::RankExited { attempt, rank: 0, code: 0, last_words: String::new() },
-        at_s,
-    );
+    let gone = engine
+        .handle(Event::RankExited { attempt, rank: 0, code: 0, last_words: String::new() }, at_s);
     let of_steps = gone.records.iter().find_map(|record| match record {
         Record::Ended { step_s, .. } => *step_s,
         _ => None,
@@ -221,8 +219,7 @@ fn what_was_found_is_kept_once_and_forgotten_with_the_steps_that_are_lost() {
     engine.handle(Event::RankExited { attempt, rank: 0, code: 1, last_words: String::new() }, 82.0);
     let again = launched(&engine.handle(Event::Tick, 100.0));
     let mut say = |report: RankReport, now_s: f64| {
-        let decision =
-            engine.handle(Event::Reported { attempt: again, rank: 0, report }, now_s);
+        let decision = engine.handle(Event::Reported { attempt: again, rank: 0, report }, now_s);
         let state = engine.state().task(TASK);
         (decision, state.evaluation.clone(), state.best.clone().map(|best| best.evaluation))
     };

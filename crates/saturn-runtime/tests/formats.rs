@@ -11,8 +11,9 @@ use saturn_core::{
 };
 use saturn_engine::{
     Allowed, AttemptEnd, AttemptId, BestEvaluation, ChosenTrial, DeviceKind, Evaluation,
-    FailureKind, Level, Mode, NodeId, Place, PlanSource, Policy, Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan,
-    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes, no_strategy,
+    FailureKind, Level, Mode, NodeId, Place, PlanSource, Policy, Purpose, RankFailure, Record,
+    RunConfig, RunEnd, RunPlan, StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes,
+    no_strategy,
 };
 
 const TASK: TaskId = TaskId(3);

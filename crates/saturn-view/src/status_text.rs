@@ -122,11 +122,7 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
     for (_, task) in &tasks {
         let mut row = vec![escape_terminal(&task.name), state_words(task)];
         row.extend((width >= WIDE.1).then(|| steps(task)));
-        row.extend([
-            task.loss.map(number).unwrap_or_default(),
-            evaluation(task),
-            strategy(task),
-        ]);
+        row.extend([task.loss.map(number).unwrap_or_default(), evaluation(task), strategy(task)]);
         row.extend((width >= WIDE.0).then(|| devices(&task.devices, has_nodes)));
         row.extend([start(task), end(task)]);
         row.extend(has_bands.then(|| task.expected_end_band_s.map(band_words).unwrap_or_default()));

@@ -22,10 +22,7 @@ pub fn metrics(evaluation: &Evaluation) -> String {
 }
 
 /// The metric that counts of a task's evaluations: the one by which there is a best, else the first.
-pub fn chief_name<'a>(
-    last: &'a Evaluation,
-    best: Option<&'a BestEvaluation>,
-) -> Option<&'a str> {
+pub fn chief_name<'a>(last: &'a Evaluation, best: Option<&'a BestEvaluation>) -> Option<&'a str> {
     let first = last.metrics.keys().next();
     best.map(|best| &best.metric).or(first).map(String::as_str)
 }
