@@ -104,6 +104,8 @@ MOVES = {
     "a head that counts nothing": (trainer_models.classifier(), [("fsdp", 2), ("ddp", 3)]),
     "micro-batches": (trainer_models.causal(), [("pipeline", 2), ("tensor", 2)]),
     "lora": (trainer_models.lora(), [("ddp", 2), ("fsdp", 2)]),
+    # Where its random stream stands is in the checkpoint.
+    "dropout": (trainer_models.with_dropout(), [("ddp", 1), ("ddp", 1)]),
 }
 
 

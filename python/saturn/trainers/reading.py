@@ -45,6 +45,8 @@ class Reading:
     tf32: bool
     #: Whether its `compute_loss` calls the model once, and looks at its outputs alone.
     calls_model_once: bool
+    #: Names of the modules that its class, model and collator come from.
+    modules: list[str]
     #: What decides how long its steps take, and what memory they need: equal for trainers alike.
     performs_as: Any
     #: What a person should know.
@@ -92,6 +94,7 @@ def read(trainer: Any) -> Reading:
         precision=BF16 if args.bf16 else FLOAT32,
         tf32=bool(args.tf32),
         calls_model_once=_calls_model_once(type(trainer)),
+        modules=_modules(trainer, model),
         performs_as=_performance(trainer, model, of_model, loader),
         notes=list(_notes(trainer)),
     )
@@ -101,6 +104,12 @@ def _calls_model_once(cls: type[Any]) -> bool:
     from transformers import Trainer
 
     return cls.compute_loss is Trainer.compute_loss
+
+
+def _modules(trainer: Any, model: nn.Module) -> list[str]:
+    classes = {type(part) for part in model.modules()}
+    classes |= {*type(trainer).__mro__, *type(trainer.args).__mro__, type(trainer.data_collator)}
+    return sorted({cls.__module__ for cls in classes})
 
 
 def _performance(trainer: Any, model: nn.Module, of_model: OptimizerReading, loader: Any) -> Any:

@@ -54,12 +54,21 @@ class TrainerSource:
     """The functions of a task that is a trainer, and its `StepLoss`."""
 
     def __init__(
-        self, make_trainer: Callable[[], Any], *, steps: int, calls_model_once: bool
+        self,
+        make_trainer: Callable[[], Any],
+        *,
+        steps: int,
+        calls_model_once: bool,
+        modules: Sequence[str] = (),
     ) -> None:
-        """`steps` is how long it trains; `calls_model_once` of its `compute_loss`."""
+        """`steps` is how long it trains; `calls_model_once` of its `compute_loss`.
+
+        `modules` are the names of those that it is made of: what is named in a task's pickle is
+        imported before its ranks are forked.
+        """
         self.make_trainer = make_trainer
         self.calls_model_once = calls_model_once
-        self._steps = steps
+        self._steps, self._modules = steps, list(modules)
         self._ready: Ready | None = None
         self._device = torch.device("cpu")
 

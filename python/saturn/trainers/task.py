@@ -49,7 +49,10 @@ def pieces_of(make_trainer: Callable[[], Any], *, seed: int = 0) -> Pieces:
         seeds.seed_all(seed)
         reading = read(building.build(make_trainer))
     source = TrainerSource(
-        make_trainer, steps=reading.steps, calls_model_once=reading.calls_model_once
+        make_trainer,
+        steps=reading.steps,
+        calls_model_once=reading.calls_model_once,
+        modules=reading.modules,
     )
     hparams = {
         "lr": reading.lr,
