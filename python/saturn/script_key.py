@@ -30,6 +30,7 @@ def script_key(script: ScriptDefinition, gpu_range: list[int] | None) -> str:
     described = {
         "python": sys.version_info[:2],
         "script": script_texts(script.path),
+        "before": script.before,
         "args": counted_args(script.args),
         "environment": sorted(script.environment.items()),
         "gpu_range": gpu_range,

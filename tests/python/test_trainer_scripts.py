@@ -14,6 +14,8 @@ pytest.importorskip("accelerate", reason="a Trainer needs it")
 
 import saturn
 import torch
+import trainer_models
+import trl_models
 from safetensors.torch import load_file
 from saturn import Task
 from saturn.errors import InvalidInput
@@ -82,3 +84,55 @@ def test_what_makes_a_trainer_is_seen_in_its_text(tmp_path: Path) -> None:
     ):
         path.write_text(text)
         assert makes_trainer(path) == is_one, text
+
+
+@pytest.mark.filterwarnings("ignore")  # their own
+def test_the_scripts_of_trl_are_trained_unmodified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trl = pytest.importorskip("trl", reason="it ships the scripts")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    trainer_models.llama(pad_token_id=0, eos_token_id=1).save_pretrained("model")
+    trl_models.tokenizer().save_pretrained("model")
+    texts = [trl_models.sentences(shift) for shift in (0, 3, 5)]
+    rows = {
+        "sft": [{"text": text} for text in texts[0]],
+        "dpo": [
+            {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+            for prompt, chosen, rejected in zip(*texts, strict=True)
+        ],
+    }
+    lora = ["--use_peft", "--lora_r", "4", "--lora_target_modules", "q_proj", "v_proj"]
+    tasks = []
+    for kind, more in (("sft", lora), ("dpo", [])):
+        (tmp_path / kind).mkdir()
+        lines = [json.dumps(row) for row in rows[kind]]
+        (tmp_path / kind / "train.jsonl").write_text("\n".join(lines))
+        args = [
+            *(
+                "--model_name_or_path",
+                "model",
+                "--dataset_name",
+                kind,
+                "--output_dir",
+                f"{kind}-out",
+            ),
+            *("--max_steps", 2, "--per_device_train_batch_size", 2, "--learning_rate", 0.01),
+            *("--report_to", "none", "--bf16", "False", "--activation_checkpointing", "False"),
+        ]
+        path = Path(trl.__file__).parent / "scripts" / f"{kind}.py"
+        tasks.append(Task.script(path, [*args, *more], name=kind, techniques=["ddp"], gpu_range=1))
+    result = saturn.orchestrate(tasks, devices=2)
+    assert {one.name: one.steps for one in result.tasks} == {
+        "sft": 2,
+        "sft-rest": 1,
+        "dpo": 2,
+        "dpo-rest": 1,
+    }
+    adapter = load_file("sft-out/adapter_model.safetensors")
+    # LoRA begins with a product of nothing.
+    changed = [tensor for name, tensor in adapter.items() if "lora_B" in name]
+    assert changed and all(tensor.abs().max() > 0 for tensor in changed)
+    before, after = (load_file(f"{name}/model.safetensors") for name in ("model", "dpo-out"))
+    assert any(not torch.equal(before[name], tensor) for name, tensor in after.items())
