@@ -20,7 +20,7 @@ Floors = Sequence[Mapping[str, str]]
 #: that is in it, but for what is named elsewhere; other names are single modules, and `.` is
 #: `saturn` itself. Packages of one floor don't use one another.
 FLOORS: Floors = (
-    {"plain": "_core definition durable errors installed names result sizes strategy"},
+    {"plain": "_core definition durable errors installed names result sizes strategy supported"},
     {"rank": "rank/"},
     {
         "data": "data/",

@@ -25,6 +25,7 @@ mod clock;
 pub mod control;
 mod devices;
 mod disk;
+mod doctor;
 mod driver;
 mod error;
 mod followers;
@@ -39,6 +40,7 @@ mod solve;
 mod store;
 
 pub use disk::{Disk, Operation};
+pub use doctor::{Finding, Mark, examine};
 pub use error::{RuntimeError, io_words, with_causes};
 pub use reports::{Reported, explain, read, report, status};
 pub use request::RunRequest;
