@@ -22,7 +22,7 @@ Floors = Sequence[Mapping[str, str]]
 FLOORS: Floors = (
     {
         "plain": "_core definition durable errors evaluation installed names reporting result "
-        "script sizes strategy"
+        "script sizes strategy supported"
     },
     {"rank": "rank/"},
     {
