@@ -53,7 +53,12 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) no_trainer: bool,
     /// The script, and its arguments.
-    #[arg(value_name = "SCRIPT", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "SCRIPT",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     pub(crate) script: Vec<String>,
 }
 

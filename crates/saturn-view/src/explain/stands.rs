@@ -61,7 +61,9 @@ fn ended(state: &State, history: &History, task: TaskId, end: &TaskEnd) -> Reaso
                     | FailureKind::Killed
                     | FailureKind::HostMemory,
                 ) => (Code::FailedNoStrategy, String::new()),
-                Some(FailureKind::Task | FailureKind::Certain) => (Code::FailedOwnCode, " in its own code".to_owned()),
+                Some(FailureKind::Task | FailureKind::Certain) => {
+                    (Code::FailedOwnCode, " in its own code".to_owned())
+                }
                 Some(kind) => {
                     let most = state.config.policy.max_failures;
                     let kind = words::failure_kind(kind);
