@@ -18,6 +18,7 @@ from saturn.errors import (
     TasksFailed,
     UnknownTechnique,
 )
+from saturn.evaluation import Evaluation
 from saturn.exporting import export
 from saturn.grid import grid
 from saturn.library import deregister, register, retrieve
@@ -32,6 +33,7 @@ from saturn.task import HParams, Task
 __version__ = "0.1.0"
 
 __all__ = [
+    "Evaluation",
     "HParams",
     "InvalidInput",
     "NotPicklable",

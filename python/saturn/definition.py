@@ -14,6 +14,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from saturn.evaluation import Evaluate, Evaluation
 from saturn.script import ScriptDefinition
 
 #: What a task's forward and loss may be computed in.
@@ -54,6 +55,9 @@ class TaskDefinition:
     knobs: Mapping[str, Mapping[str, list[Any]]] = field(default_factory=dict)
     seed: int
     save_dir: Path | None = None  # absolute; where a copy of the last checkpoint goes
+    evaluate: Evaluate | None = None
+    evaluate_every: int | None = None  # steps; None: at the end alone
+    best: tuple[str, str] | None = None  # a metric, and `min` or `max`
     #: The key of the tasks that perform alike; None where nobody has compared it with others.
     group: str | None = None
 
@@ -64,6 +68,8 @@ class TaskDefinition:
             return "training_step"
         if self.step_loss is not None and not self.step_loss.calls_model_once:
             return "the trainer's compute_loss"
+        if self.evaluate is not None and not isinstance(self.evaluate, Evaluation):
+            return "`evaluate` (say saturn.Evaluation(get_dataloader, metrics), or it)"
         return None
 
     @property

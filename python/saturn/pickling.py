@@ -57,6 +57,7 @@ def _parts(definition: TaskDefinition) -> Iterator[tuple[str, Any]]:
     yield "training_step", definition.training_step
     yield "make_trainer", getattr(definition.step_loss, "make_trainer", None)
     yield "optimizer_cls", definition.optimizer_cls
+    yield "evaluate", definition.evaluate
     for key, value in definition.kwargs.items():
         yield f"hparams' `{key}`", value
     for key, value in definition.hints.items():

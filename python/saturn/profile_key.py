@@ -2,23 +2,24 @@
 
 The key covers all that decides how long a step takes and how much memory it needs: the functions
 and all that they refer to, what `get_model` gets, the optimizer's class, precision, deterministic
-and TF32 kernels, gradient accumulation and whether gradients are clipped, the hints; and what the
-task allows of devices, techniques and knobs. Learning rate and its scheduler, number of steps, seed
-and name are left out. Of a task that was made of a trainer, what that holds stands for its
-functions. The key is the same in every process, whatever directory the functions lie in
-(`content.py`).
+and TF32 kernels, gradient accumulation and whether gradients are clipped, the hints; what the
+task allows of devices, techniques and knobs; and what it evaluates. Learning rate and its
+scheduler, number of steps, how often it evaluates, seed and name are left out. Of a task that was
+made of a trainer, what that holds stands for its functions. The key is the same in every process,
+whatever directory the functions lie in (`content.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from saturn.content import Content
+from saturn.evaluation import Evaluate, Evaluation
 from saturn.script import ScriptDefinition
 from saturn.script_key import script_key
 from saturn.task import Task
@@ -58,6 +59,8 @@ def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
             [{**group, **dict.fromkeys(_RATES & group.keys())} for group in groups],
             definition.epoch_batches,
         )
+    # Where nothing is evaluated, the key is what it was before there were evaluations.
+    evaluated = () if definition.evaluate is None else _parts_of(definition.evaluate)
     for part in (
         *functions,
         definition.gradient_accumulation_steps,
@@ -70,6 +73,7 @@ def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
         task.gpu_range,
         task.techniques,
         sorted((name, sorted(knobs.items())) for name, knobs in definition.knobs.items()),
+        *evaluated,
     ):
         try:
             digest.update(content.digest(part))
@@ -77,6 +81,13 @@ def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
             # Too deep to be followed: its pickle is good for this process at least.
             digest.update(cloudpickle.dumps(part))
     return Key(digest.hexdigest(), content.largest)
+
+
+def _parts_of(evaluate: Evaluate) -> tuple[Any, ...]:
+    """What decides how long an evaluation takes; how often there is one is left out."""
+    if not isinstance(evaluate, Evaluation):
+        return (evaluate,)
+    return tuple(getattr(evaluate, field.name) for field in fields(evaluate))
 
 
 def profile_key(task: Task) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from saturn import library
 from saturn.allowed import check_allowed, described_allowed
 from saturn.errors import InvalidInput
+from saturn.evaluation import Evaluation
 from saturn.library import Entry
 from saturn.pickling import dump_task
 from saturn.preload import functions_of, preload_entries
@@ -175,6 +176,8 @@ class Packed:
             "profile_key": self.key,
             "measured": self._measured(reused, entries),
         }
+        if task.evaluation.evaluate is not None:
+            described["evaluation"] = {"every_steps": task.evaluation.every}
         if isinstance(task, ScriptTask) and task.script_definition.resume is None:
             described["can_resume"] = False
         if wishes is not None:
@@ -232,17 +235,24 @@ def pack(tasks: Sequence[Task]) -> list[Packed]:
 
 def preload(packed: Sequence[Packed]) -> list[str]:
     """What the warm parent imports, so that ranks of these tasks need not."""
+    of_models = [each for each in packed if not isinstance(each.task, ScriptTask)]
     functions = [
-        function
-        for each in packed
-        if not isinstance(each.task, ScriptTask)
-        for function in functions_of(
-            *(each.task.get_model, each.task.get_dataloader, each.task.loss_function),
-            *(each.task.training_step, getattr(each.task._step_loss, "make_trainer", None)),
-        )
+        function for each in of_models for function in functions_of(*_functions(each.task))
     ]
-    pickles = [each.pickle for each in packed if not isinstance(each.task, ScriptTask)]
-    return preload_entries(pickles, functions)
+    return preload_entries([each.pickle for each in of_models], functions)
+
+
+def _functions(task: Task) -> list[Any]:
+    """What workers call of a task."""
+    evaluate = task.evaluation.evaluate
+    of_evaluation: list[Any] = [evaluate]
+    if isinstance(evaluate, Evaluation):
+        of_evaluation = [evaluate.get_dataloader, evaluate.metrics, evaluate.keep]
+    return [
+        *(task.get_model, task.get_dataloader, task.loss_function, task.training_step),
+        getattr(task._step_loss, "make_trainer", None),
+        *of_evaluation,
+    ]
 
 
 def checked_tasks(tasks: Iterable[Task], *, may_be_empty: bool = False) -> list[Task]:

@@ -14,6 +14,7 @@ from saturn.live import Run, StartedRun
 from saturn.profiles import Profile
 from saturn.request import PathLike, Settings, Wishes
 from saturn.result import RunResult
+from saturn.supported import check_torch
 from saturn.task import Task
 
 
@@ -241,6 +242,7 @@ def attach(run: PathLike, *, runs_dir: PathLike = "saturn_runs") -> Run:
 
 
 def _start(tasks: Iterable[Task], settings: Settings, log: bool) -> StartedRun:
+    check_torch()
     workload = request.checked_tasks(tasks, may_be_empty=settings.keep_open)
     checked = settings.checked()
     is_search = settings.mode == "search"

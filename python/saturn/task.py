@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from saturn import evaluation
 from saturn.allowed import checked_knobs, checked_techniques
 from saturn.definition import FLOAT32, PRECISIONS, TaskDefinition
 from saturn.script import ScriptDefinition
@@ -170,6 +171,13 @@ class Task:
             several values that are allowed. Trials choose all others.
         after: tasks, or their names, that must be done before it trains. Where one of them fails
             or is cancelled, so is this one.
+        evaluate: what is measured of the model while it trains: an `Evaluation`, the pair
+            (get_dataloader, metrics), or a function of the model that returns a mapping of names
+            to numbers.
+        evaluate_every: steps between two evaluations; there is one at the end in any case, and no
+            other by default.
+        best: a metric, and "min" or "max": the checkpoint with its best value is kept beside the
+            last, as ("eval_loss", "min").
 
     After `search`, `strategies` holds what was found; after `orchestrate`, `selected_strategy` is
     the one that trained last.
@@ -195,6 +203,9 @@ class Task:
         after: Before = (),
         techniques: Iterable[str] | None = None,
         knobs: Mapping[str, Mapping[str, Any]] | None = None,
+        evaluate: Any = None,
+        evaluate_every: int | None = None,
+        best: tuple[str, str] | None = None,
     ) -> None:
         """Check and keep it; raises `TypeError` or `ValueError`."""
         _check_callable("get_model", get_model, "a function that returns the torch.nn.Module")
@@ -241,14 +252,33 @@ class Task:
         self.deadline = checked_deadline(deadline)
         self.release = checked_time("release", release)
         self.after = names_before(after)
-        self.techniques = checked_techniques(techniques)
-        self.knobs = checked_knobs(knobs)
+        self.techniques = techniques
+        self.knobs = knobs
+        self.evaluation = evaluation.checked(evaluate, evaluate_every, best)
         #: Makes the task that comes with this one into a run, of the rest of its script.
         self._rest: Callable[[Task], Task] | None = None
         self.strategies: list[Strategy] = []
         self.selected_strategy: Strategy | None = None
         #: Profile key under which `strategies` was measured: they hold while it stays the same.
         self._measured_as: str | None = None
+
+    @property
+    def techniques(self) -> list[str] | None:
+        """Names of the techniques that are allowed, or with a minus not; None: all are."""
+        return self._techniques
+
+    @techniques.setter
+    def techniques(self, names: Iterable[str] | None) -> None:
+        self._techniques = checked_techniques(names)
+
+    @property
+    def knobs(self) -> Mapping[str, Mapping[str, Any]]:
+        """The values that are allowed, a list for each technique and knob."""
+        return self._knobs
+
+    @knobs.setter
+    def knobs(self, values: Mapping[str, Mapping[str, Any]] | None) -> None:
+        self._knobs = checked_knobs(values)
 
     @classmethod
     def script(
@@ -406,9 +436,12 @@ class Task:
             step_loss=self._step_loss,
             kwargs=self.hparams.kwargs,
             hints=self.hints,
-            knobs=self.knobs,
+            knobs=self._knobs,
             seed=self.seed,
             save_dir=None if self.save_dir is None else self.save_dir.absolute(),
+            evaluate=self.evaluation.evaluate,
+            evaluate_every=self.evaluation.every,
+            best=self.evaluation.best,
         )
 
     def __repr__(self) -> str:

@@ -401,8 +401,13 @@ class Runtime:
 
     def losses(self, task: str) -> dict[int, float]:
         """Loss by step number from 1; of a repeated step, the last."""
-        lines = (self.task_dir(task) / "metrics.jsonl").read_text().splitlines()
-        return {entry["step"]: entry["loss"] for entry in map(json.loads, lines)}
+        lines = map(json.loads, (self.task_dir(task) / "metrics.jsonl").read_text().splitlines())
+        return {entry["step"]: entry["loss"] for entry in lines if "loss" in entry}
+
+    def evaluations(self, task: str) -> list[tuple[int, dict[str, float]]]:
+        """(step, metrics) of each evaluation, in the order in which they were written."""
+        lines = map(json.loads, (self.task_dir(task) / "metrics.jsonl").read_text().splitlines())
+        return [(entry["step"], entry["evaluation"]) for entry in lines if "evaluation" in entry]
 
     def checkpoints(self, task: str) -> list[str]:
         return sorted(path.name for path in (self.task_dir(task) / "checkpoints").iterdir())

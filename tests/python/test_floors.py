@@ -21,8 +21,8 @@ Floors = Sequence[Mapping[str, str]]
 #: `saturn` itself. Packages of one floor don't use one another.
 FLOORS: Floors = (
     {
-        "plain": "_core definition durable errors installed names reporting result script sizes "
-        "strategy"
+        "plain": "_core definition durable errors evaluation installed names reporting result "
+        "script sizes strategy supported"
     },
     {"rank": "rank/"},
     {

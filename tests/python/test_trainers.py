@@ -14,6 +14,7 @@ import trainer_models
 from harness import Runtime, Warm, runtime
 from reference import largest_difference
 from saturn import Task
+from saturn.data.slices import Data, Position
 from saturn.errors import InvalidInput
 from saturn.profile_key import profile_key
 from saturn.techniques.ddp import Ddp
@@ -104,6 +105,10 @@ MOVES = {
     "a head that counts nothing": (trainer_models.classifier(), [("fsdp", 2), ("ddp", 3)]),
     "micro-batches": (trainer_models.causal(), [("pipeline", 2), ("tensor", 2)]),
     "lora": (trainer_models.lora(), [("ddp", 2), ("fsdp", 2)]),
+    "batches of one sample": (
+        trainer_models.causal(per_device_train_batch_size=1, gradient_accumulation_steps=5),
+        [("ddp", 2), ("fsdp", 3)],
+    ),
     # Where its random stream stands is in the checkpoint.
     "dropout": (trainer_models.with_dropout(), [("ddp", 1), ("ddp", 1)]),
 }
@@ -191,3 +196,32 @@ def test_length_is_the_trainers_ragged_at_the_end_of_each_epoch() -> None:
     assert [counted.next_step(number) for number in (0, 4, 6, 10, 12)] == [4, 2, 4, 2, 4]
     assert [counted.steps(number) for number in (4, 6, 10, 12, 16)] == [1, 2, 3, 4, 5]
     assert [counted.batches(number) for number in (1, 2, 3, 5)] == [4, 6, 10, 16]
+
+
+def test_batches_of_a_step_are_dealt_out_as_one_and_leave_no_rank_idle() -> None:
+    # 22 samples in batches of 1 make an epoch of 4 steps of 5, and one of 2.
+    make = trainer_models.causal(per_device_train_batch_size=1, gradient_accumulation_steps=5)
+    task = task_of(make).definition()
+    data = Data(task.get_dataloader, seed=task.seed)
+    counted = Accumulation(task, data.batches_per_epoch)
+    ranks = [
+        data.steps(
+            Position(), counted.next_step, data_rank=rank, data_size=2, deals=lambda sizes: True
+        )
+        for rank in range(2)
+    ]
+    steps = [[next(steps) for steps in ranks] for _ in range(6)]
+    sizes = [[[piece.num_samples for piece in of_rank] for of_rank in step] for step in steps]
+    assert sizes[0] == [[0, 1, 1], [1, 1, 1]] and sizes[4] == [[1], [1]]
+    for of_rank in steps[4]:
+        assert of_rank[-1].after == Position(epoch=1, batch=0, samples=22, batches=22)
+    assert steps[5][0][-1].after == Position(epoch=1, batch=5, samples=27, batches=27)
+    whole = data.slices(Position())
+    expected = [next(whole).batch["input_ids"].tolist()[0] for _ in range(5)]
+    found = [
+        piece.batch["input_ids"].tolist()[0]
+        for of_rank in steps[0]
+        for piece in of_rank
+        if piece.num_samples
+    ]
+    assert found == expected

@@ -40,6 +40,8 @@ fn main() -> ExitCode {
             Command::Close(args) => commands::close::run(&args),
             Command::Stop(args) => commands::stop::run(&args),
             Command::Profile(args) => commands::profile::run(&args),
+            Command::Doctor(args) => commands::doctor::run(&args),
+            Command::Completions(args) => commands::completions::run(&args),
         },
         Err(error) => {
             // Help and version are answers, not errors; printing fails only on a closed stream.

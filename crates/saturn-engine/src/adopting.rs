@@ -19,7 +19,7 @@ use crate::ids::{DeviceId, NodeId, devices};
 use crate::queues::{stale, too_early};
 use crate::record::{Place, PlanSource, Record, RunPlan};
 use crate::remaining::{Remaining, RemainingTask};
-use crate::state::State;
+use crate::state::{State, TrialState};
 
 /// Share of the time left that a new plan must save where it leaves running tasks where they are: it
 /// costs nothing, but the forecasts that it is compared by are not exact.
@@ -117,7 +117,10 @@ pub(crate) struct Rival {
 }
 
 impl Rival {
-    pub(crate) fn new(state: &State, places: Vec<Place>, now_s: f64) -> Self {
+    pub(crate) fn new(state: &State, mut places: Vec<Place>, now_s: f64) -> Self {
+        for place in &mut places {
+            place.is_estimate = is_estimate(state, place);
+        }
         let forecast = follow(state, &places, now_s);
         Self { places, forecast }
     }
@@ -192,6 +195,7 @@ pub(crate) fn places(
             gang,
             share: assignment.share,
             until_step,
+            is_estimate: false,
             start_s: assignment.start_s,
             end_s: assignment.end_s,
         });
@@ -200,6 +204,15 @@ pub(crate) fn places(
     let changed = stale(state, &places);
     places.retain(|place| !changed.contains(&place.task));
     Ok(places)
+}
+
+/// Whether a place's times rest on an estimate alone.
+fn is_estimate(state: &State, place: &Place) -> bool {
+    place.gang.first().is_some_and(|part| {
+        let gpu_type = state.gpu_type(NodeId(part.node));
+        let trial = state.trial_of(place.task, &place.strategy, gpu_type);
+        trial.is_some_and(TrialState::is_estimate)
+    })
 }
 
 fn rounded(steps: f64) -> u64 {

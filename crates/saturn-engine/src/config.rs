@@ -86,6 +86,17 @@ pub struct TaskSpec {
     /// What the person wishes of its time.
     #[serde(default)]
     pub wishes: Wishes,
+    /// When its model is evaluated; `None`: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluation: Option<EvaluationSpec>,
+}
+
+/// When a task's model is evaluated: after its last step in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EvaluationSpec {
+    /// Steps between two evaluations; `None`: there is the last alone.
+    pub every_steps: Option<NonZeroU64>,
 }
 
 /// Which techniques and knobs a task may be tried and trained under.

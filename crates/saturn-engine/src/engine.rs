@@ -328,6 +328,16 @@ impl Engine {
             RankReport::Checkpoint { step, save_s, blocked_s } => {
                 self.commit(Record::Checkpointed { attempt: id, step, save_s, blocked_s }, now_s);
             }
+            RankReport::Evaluated { evaluation, best, evaluation_s } => {
+                let known = self.state.task(task);
+                let is_known = known.evaluation.as_ref() == Some(&evaluation) && known.best == best;
+                if evaluation_s.is_some() || !is_known {
+                    let attempt = id;
+                    let record = Record::Evaluated { attempt, evaluation, best, evaluation_s };
+                    self.commit(record, now_s);
+                }
+                return false;
+            }
             RankReport::Inspected { inspection } => self.inspected(id, *inspection, now_s),
             RankReport::Trial { knobs, outcome, step } => {
                 self.trial_reported(id, knobs, outcome, step, now_s);

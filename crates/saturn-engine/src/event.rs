@@ -6,6 +6,7 @@ use saturn_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::config::TaskSpec;
+use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::ids::{AttemptId, TaskId};
 use crate::record::Purpose;
 
@@ -85,6 +86,18 @@ pub enum RankReport {
         save_s: f64,
         /// Seconds that training stood still for it.
         blocked_s: f64,
+    },
+    /// The model was evaluated; or, where an attempt goes on from a checkpoint, it was before.
+    Evaluated {
+        /// What was found.
+        #[serde(flatten)]
+        evaluation: Evaluation,
+        /// The best so far, where the task says which is that.
+        #[serde(default)]
+        best: Option<BestEvaluation>,
+        /// Seconds that it took; `None` of an evaluation before.
+        #[serde(default)]
+        evaluation_s: Option<f64>,
     },
     /// What an inspection found.
     Inspected {

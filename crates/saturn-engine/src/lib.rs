@@ -23,6 +23,7 @@
 pub mod config;
 pub mod engine;
 pub mod estimate;
+mod evaluation;
 pub mod event;
 pub mod forecast;
 pub mod ids;
@@ -64,11 +65,12 @@ mod trials;
 mod wanted;
 
 pub use config::{
-    Allowed, DeviceKind, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef, TrialBudget,
-    Wishes,
+    Allowed, DeviceKind, EvaluationSpec, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef,
+    TrialBudget, Wishes,
 };
 pub use engine::{Decision, Engine};
 pub use estimate::{Choice, Warm};
+pub use evaluation::{BestEvaluation, Evaluation, Metrics};
 pub use event::{
     Action, Command, Event, FailureKind, NewTask, RankFailure, RankReport, SolveAnswer, SolveOrder,
 };

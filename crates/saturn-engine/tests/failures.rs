@@ -31,6 +31,7 @@ fn run_of(ends: impl IntoIterator<Item = AttemptEnd>) -> State {
         profile_key: "a".to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),
+        evaluation: None,
     };
     let (node, task) = (NodeId(0), TaskId(0));
     state.apply(&Record::NodeJoined { node, spec: Node::new("n", 1, "cpu") }, 0.0);

@@ -100,6 +100,7 @@ impl Run {
             warmup_s: None,
             variation: None,
             batches_per_epoch: None,
+            evaluation_s: None,
             timed_steps: 2,
         };
         self.say(attempt, RankReport::Trial { knobs: Knobs::new(), outcome, step: None });
@@ -127,6 +128,7 @@ fn task(name: &str) -> NewTask {
         profile_key: name.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),
+        evaluation: None,
     };
     NewTask { spec, after: Vec::new() }
 }

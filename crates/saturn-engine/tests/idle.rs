@@ -43,6 +43,7 @@ fn submit(name: &str, setup_s: f64) -> Event {
         warmup_s: None,
         variation: None,
         batches_per_epoch: None,
+        evaluation_s: None,
     };
     let strategy = Strategy { technique: "ddp".into(), gpus: 1, knobs: Knobs::new() };
     let trial = Trial {
@@ -65,6 +66,7 @@ fn submit(name: &str, setup_s: f64) -> Event {
         profile_key: name.to_owned(),
         measured: vec![trial],
         wishes: Wishes::default(),
+        evaluation: None,
         allowed: Allowed::default(),
     };
     let tasks = vec![NewTask { spec, after: Vec::new() }];

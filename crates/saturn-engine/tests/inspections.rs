@@ -46,6 +46,7 @@ fn task(name: &str, key: &str) -> NewTask {
         profile_key: key.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),
+        evaluation: None,
     };
     NewTask { spec, after: Vec::new() }
 }
@@ -341,6 +342,7 @@ fn a_group_that_has_been_measured_survives_a_look_that_raises() {
         warmup_s: None,
         variation: None,
         batches_per_epoch: None,
+        evaluation_s: None,
     };
     let knobs = saturn_core::Knobs::new();
     run.say(trial, RankReport::Trial { knobs, outcome: measured, step: None });

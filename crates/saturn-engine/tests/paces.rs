@@ -39,6 +39,7 @@ fn trial((technique, step_s): (&str, f64), variation: f64) -> Trial {
             warmup_s: Some(WARMUP_S),
             variation: Some(variation),
             batches_per_epoch: None,
+            evaluation_s: None,
         },
         origin: Origin::default(),
     }
@@ -56,6 +57,7 @@ fn task(name: &str, variation: f64) -> NewTask {
         profile_key: "k".to_owned(),
         measured: TRIED.map(|one| trial(one, variation)).to_vec(),
         wishes: Wishes::default(),
+        evaluation: None,
         allowed: Allowed::default(),
     };
     NewTask { spec, after: Vec::new() }

@@ -26,6 +26,7 @@ mod clock;
 pub mod control;
 mod devices;
 mod disk;
+mod doctor;
 mod driver;
 mod error;
 mod followers;
@@ -41,6 +42,7 @@ mod solve;
 mod store;
 
 pub use disk::{Disk, Operation};
+pub use doctor::{Finding, Mark, examine};
 pub use error::{RuntimeError, io_words, with_causes};
 pub use outlook::{Outlook, outlook};
 pub use reports::{Reported, explain, read, report, status};

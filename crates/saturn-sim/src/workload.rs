@@ -138,6 +138,7 @@ pub fn task(index: usize, group: &str, steps: u64) -> TaskSpec {
         profile_key: group.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),
+        evaluation: None,
     }
 }
 

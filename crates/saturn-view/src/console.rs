@@ -248,6 +248,7 @@ mod tests {
             profile_key: "only".to_owned(),
             measured: Vec::new(),
             wishes: Wishes::default(),
+            evaluation: None,
         }
     }
 

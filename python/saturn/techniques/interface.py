@@ -119,6 +119,9 @@ class ParallelModel(ABC):
     data_size: int
     #: Whether the `forward_backward` at work is its step's last; kept by `accumulating`.
     is_last_of_step = True
+    #: Whether a `forward_backward` that fails leaves nothing but gradients behind, on this rank or
+    #: another: then a step that ran out of memory may be taken again, with more of it.
+    leaves_only_gradients = False
 
     @abstractmethod
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
@@ -145,6 +148,24 @@ class ParallelModel(ABC):
             yield
         finally:
             self.is_last_of_step = True
+
+    def forward(self, batch: Any, objective: Objective) -> Any:
+        """The model's outputs for `batch`, whole and on the device; no gradients are wanted.
+
+        Called within `evaluating`, by every rank equally often: ranks of one data rank with the
+        same batch, others with others. None where another rank of the same data rank has the
+        outputs. This one calls the module.
+        """
+        args, kwargs = objective.inputs(batch)
+        return self.module(*args, **kwargs)
+
+    def evaluating(self) -> AbstractContextManager[nn.Module]:
+        """Entered on every rank around an evaluation, between two steps.
+
+        Gives what a function of the model may call: every rank calls it with the same. This one
+        gives the module; a technique under which no rank can call it has no `calls_model`.
+        """
+        return nullcontext(self.module)
 
     def begin_trial(self) -> None:  # noqa: B027  (most techniques have nothing to look at)
         """Called on every rank before the first step of a trial: what comes may be watched.

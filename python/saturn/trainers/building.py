@@ -90,6 +90,16 @@ def _place_on_cpu(trainer: Any) -> None:
         tell_device(trainer, torch.device("cpu"))
 
 
+def settle(trainer: Any) -> None:
+    """Have accelerate know, in a process that got its trainer from another, that it is alone."""
+    from accelerate import Accelerator  # type: ignore[import-untyped]
+    from accelerate.state import AcceleratorState
+
+    if not AcceleratorState._shared_state:
+        with alone():
+            Accelerator(cpu=True, mixed_precision=trainer.args.mixed_precision)
+
+
 def tell_device(trainer: Any, device: torch.device) -> None:
     """Have the trainer's own code put on `device` what it makes."""
     from accelerate.state import (  # type: ignore[import-untyped]

@@ -161,6 +161,7 @@ class TrainerSource:
             self._ready = ready(building.build(self.make_trainer))
             if not fresh:
                 self._ready.model = None
+        building.settle(self._ready.trainer)
         return self._ready
 
 

@@ -14,19 +14,20 @@ accumulation and clipping, batch norm over the global batch, the learning rate's
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from saturn.data import nested, seeds
 from saturn.data.delivery import Deliveries, Delivery
 from saturn.data.slices import Data, Position, Slice
 from saturn.definition import FP16, TaskDefinition, call_get_model
 from saturn.rank.exceptions import NotApplicable, TaskError
-from saturn.rank.failure import task_function
+from saturn.rank.failure import describe, task_function
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import Knobs, Technique
 from saturn.training.accumulation import Accumulation
@@ -106,6 +107,8 @@ class Stepper:
             data_size=self.parallel.data_size,
             counts_samples=self._weigh is None,
             step_loss=step_loss,
+            # Those of batches that are dealt out anew would be others.
+            keeps_batches=any(isinstance(m, _BatchNorm) for m in self.parallel.module.modules()),
         )
         self._batch_norm = GlobalBatchNorm(
             self.parallel.module,
@@ -146,15 +149,13 @@ class Stepper:
 
         All of a step's slices are fetched before it begins: what one counts depends on the others.
         """
-        slices = self.data.slices(
-            start, data_rank=self.parallel.data_rank, data_size=self.parallel.data_size
+        return self.data.steps(
+            start,
+            self._accumulation.next_step,
+            data_rank=self.parallel.data_rank,
+            data_size=self.parallel.data_size,
+            deals=self._weighing.deals if self._weighing.may_deal else None,
         )
-        batches = start.batches
-        with closing(slices):
-            while True:
-                number = self._accumulation.next_step(batches)
-                yield [next(slices) for _ in range(number)]
-                batches += number
 
     def stage(self, slices: Sequence[Slice]) -> Staged:
         """Send the slices of one step to the device, and weigh them.
@@ -189,7 +190,7 @@ class Stepper:
         # A slice that several ranks share is counted by the one that reports its loss.
         weighed = list(zip(losses, shares.weights, strict=True))
         agreement = agree(self._gang, weighed, count=shares.count, stop=stop, save=save)
-        self._gang.device_memory.stepped()
+        self._gang.device_memory.stepped(is_repeatable=self._is_repeatable)
         return agreement
 
     @property
@@ -228,18 +229,44 @@ class Stepper:
         All ranks agree on the latter.
         """
         scale = self.loss_scale
-        before = None if scale is None else Buffers(self.parallel.module)
+        before = Buffers(self.parallel.module) if scale is not None or self._may_repeat else None
         while True:
-            factor = 1.0 if scale is None else scale.factor
-            losses = [
+            losses = self._passes(pieces, shares, 1.0 if scale is None else scale.factor)
+            verdict = Verdict.REPEAT if losses is None else self._finish_gradients()
+            if losses is not None and (verdict is not Verdict.REPEAT or before is None):
+                return losses, verdict is Verdict.TAKE
+            self.optimizer.zero_grad(set_to_none=True)
+            if losses is None:
+                self._gang.device_memory.give_back()
+            assert before is not None, "what is kept is kept from a step's beginning"
+            before.restore()
+
+    def _passes(
+        self, pieces: Sequence[_Piece], shares: Sequence[float], factor: float
+    ) -> list[Tensor | None] | None:
+        """Forward and backward of each piece, and their losses.
+
+        None where the memory ran out, and some is kept that needn't be.
+        """
+        try:
+            return [
                 self._forward_backward(piece, share * factor, is_last=piece is pieces[-1])
                 for piece, share in zip(pieces, shares, strict=True)
             ]
-            verdict = self._finish_gradients()
-            if verdict is not Verdict.REPEAT or before is None:
-                return losses, verdict is Verdict.TAKE
-            self.optimizer.zero_grad(set_to_none=True)
-            before.restore()
+        except Exception as error:
+            if self._may_repeat and describe(error).kind == "out_of_memory":
+                return None
+            raise
+
+    @property
+    def _is_repeatable(self) -> bool:
+        """Whether a step that fails half-way can be taken again, and gives the same."""
+        return self.parallel.leaves_only_gradients and not self._draws_on
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether a step that runs out of memory can be taken again with more of it."""
+        return self._is_repeatable and self._gang.device_memory.keeps_freed
 
     def _finish_gradients(self) -> Verdict:
         """Scale them back and clip them, as far as the task asks for it."""

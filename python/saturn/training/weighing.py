@@ -47,11 +47,25 @@ class Weighing:
         data_size: int,
         counts_samples: bool,
         step_loss: StepLoss | None,
+        keeps_batches: bool = False,
     ) -> None:
-        """With `counts_samples` a slice counts by its samples, and else by its objective."""
+        """With `counts_samples` a slice counts by its samples, and else by its objective.
+
+        With `keeps_batches` the batches of a step must stay apart.
+        """
         self._gang, self._slicing, self._objective = gang, slicing, objective
         self._data_size, self._counts_samples = data_size, counts_samples
         self._step_loss = step_loss
+        parts_add_up = slicing.adds_up or counts_samples
+        #: Whether batches of a step may be dealt out as one: whether what a sample counts depends
+        #: on its batch by no more than that one's size.
+        self.may_deal = (
+            step_loss is not None and data_size > 1 and parts_add_up and not keeps_batches
+        )
+
+    def deals(self, sizes: Sequence[int]) -> bool:
+        """Whether batches of such sizes may be: of means, where all are as large."""
+        return self._slicing.adds_up or min(sizes) == max(sizes)
 
     def begin(self, slices: Sequence[Slice]) -> Callable[[], Shares]:
         """What waits for all ranks, and gives the shares; every rank calls both."""
@@ -93,6 +107,7 @@ class Weighing:
             counts = [piece.num_samples / piece.num_global for piece in slices]
         else:
             counts = to_add = self._counts(slices)
+        num_batches = slices[0].step_batches or len(slices)
         is_counting = step_loss.count([slices[0].batch]) is not None
         sums = self._begin_sum([float(own_items or 0), *to_add])
 
@@ -104,7 +119,7 @@ class Weighing:
                 shares[number] /= total
             # As a rank by itself counts them: a tensor, in float32 as any loss.
             items = torch.tensor(num_items) if is_counting else None
-            return Shares(shares, shares, told, StepItems(items, len(slices)))
+            return Shares(shares, shares, told, StepItems(items, num_batches))
 
         return wait
 

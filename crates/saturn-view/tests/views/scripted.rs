@@ -39,6 +39,7 @@ pub(crate) fn task(name: &str, steps: u64, key: &str) -> TaskSpec {
         profile_key: key.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),
+        evaluation: None,
     }
 }
 
@@ -256,6 +257,7 @@ impl Script {
                 warmup_s: None,
                 variation: None,
                 batches_per_epoch: Some(56),
+                evaluation_s: None,
             },
         };
         let attempt = self.launch_trial(from_s, group, key);
@@ -274,6 +276,7 @@ impl Script {
             gang: gang(devices),
             share: saturn_core::WHOLE,
             until_step: None,
+            is_estimate: task == 3,
             start_s: 17.4 + start,
             end_s: 17.4 + end,
         };
@@ -361,6 +364,7 @@ impl Script {
                 gang: gang(&[0, 1]),
                 share: saturn_core::WHOLE,
                 until_step: None,
+                is_estimate: false,
                 start_s: 38.2,
                 end_s: 44.0,
             },

@@ -161,6 +161,10 @@ class TensorParallelModel(ShardedModel):
         self._group.check_gradients()
         return loss if self._group.is_first else None
 
+    def forward(self, batch: Any, objective: Objective) -> Any:
+        outputs = super().forward(batch, objective)
+        return outputs if self._group.is_first else None
+
 
 def _group_sizes(gpus: int) -> list[int]:
     return [size for size in range(2, gpus) if gpus % size == 0]
