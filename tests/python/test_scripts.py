@@ -44,6 +44,8 @@ def test_a_script_is_followed_to_its_end(run: Runtime, gpus: int) -> None:
     finished = result.one("finished")
     assert finished["step"] == 20 and finished["loss"] == pytest.approx(0.1 / 20)
     assert run.losses("count") == {step: pytest.approx(0.1 / step) for step in range(1, 21)}
+    lines = (run.task_dir("count") / "metrics.jsonl").read_text().splitlines()
+    assert sum(json.loads(line).get("evaluation") == {"accuracy": 0.5} for line in lines) == 20
     attempt = max((run.task_dir("count") / "attempts").iterdir(), key=lambda one: int(one.name))
     for rank in range(gpus):
         text = (attempt / f"rank-{rank}.log").read_text()

@@ -53,6 +53,7 @@ fn help() {
     insta::assert_snapshot!("help_plan", saturn(&["plan", "--help"], ""));
     insta::assert_snapshot!("help_resume", saturn(&["resume", "--help"], ""));
     for verb in [
+        "run",
         "runs",
         "status",
         "explain",
@@ -64,6 +65,7 @@ fn help() {
         "take-back",
         "close",
         "stop",
+        "sweep",
         "doctor",
         "completions",
     ] {

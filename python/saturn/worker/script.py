@@ -267,8 +267,11 @@ class _Launch:
         return report.step if self._steps is None else min(report.step, self._steps)
 
     def _add_metric(self, report: Report) -> None:
-        if self._metrics is not None and report.loss is not None:
+        assert self._metrics is not None  # it trains
+        if report.loss is not None:
             self._metrics.add(report.step, report.loss)
+        if report.metrics:
+            self._metrics.add_evaluation(report.step, report.metrics)
 
     def _note_checkpoint(self, report: Report) -> None:
         """The script has saved: it counts once that is noted durably."""

@@ -35,6 +35,7 @@ class Report:
 
     step: int
     loss: float | None
+    metrics: dict[str, float]  # all others
     total_steps: int | None
     checkpoint: str | None
     at_s: float  # Unix time
@@ -90,18 +91,20 @@ class Reports:
         checkpoint = line.get("checkpoint")
         if not isinstance(checkpoint, str | None):
             raise self._unsound(f"its report of step {step} has checkpoint {checkpoint!r}, no path")
-        loss = self._metrics(line)
+        metrics = self._metrics(line)
         return Report(
             step=step,
-            loss=loss,
+            loss=metrics.pop("loss", None),
+            metrics=metrics,
             total_steps=self._total_steps,
             checkpoint=checkpoint,
             at_s=self._time(line.get("t")),
             memory_bytes=self._whole(line, "memory_bytes", least=0),
         )
 
-    def _metrics(self, line: dict[str, Any]) -> float | None:
-        """The loss; looks at all metrics."""
+    def _metrics(self, line: dict[str, Any]) -> dict[str, float]:
+        """All metrics, the loss too."""
+        found = {}
         for name, value in line.items():
             if name in _OTHER or value is None:
                 continue
@@ -111,14 +114,14 @@ class Reports:
                 )
             if not math.isfinite(value):
                 self._point_out(name, f"{name} was {value} at step {line['step']}")
-        loss = line.get("loss")
-        self._has_loss = self._has_loss or loss is not None
+            found[name] = float(value)
+        self._has_loss = self._has_loss or "loss" in found
         if not self._has_loss and self._num_lines == _WITHOUT_LOSS:
             self._point_out(
                 "",
                 "its reports have no loss, so none is shown (saturn.report(step=…, loss=…))",
             )
-        return None if loss is None else float(loss)
+        return found
 
     def _whole(self, line: dict[str, Any], name: str, *, least: int) -> int | None:
         value = line.get(name)

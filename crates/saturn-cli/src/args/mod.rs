@@ -40,7 +40,7 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Train a script, such as one for torchrun, as it is.
     Run(RunArgs),
-    /// Train all that a file describes: a script or a function, with grids and lists of values.
+    /// Train what a file describes: a script or a function, over grids and lists of values.
     Sweep(SweepArgs),
     /// Go on with a run that was interrupted or that died.
     Resume(ResumeArgs),
@@ -88,6 +88,7 @@ pub(crate) enum Command {
     ("saturn plan examples/problem.json", "a table and what bounds it"),
     ("saturn plan problem.json --objective cost --time-limit 60", "the cheapest plan"),
     ("saturn plan problem.json --json --html plan.html", "as data, and drawn"),
+    ("saturn plan sweep.toml --trials", "what a sweep will take"),
 ], "0 a plan, 2 bad input, 3 infeasible, 4 timed out without a plan"))]
 pub(crate) struct PlanArgs {
     /// Planning problem (JSON); `-` reads standard input. Or a sweep (TOML), for what is known of its

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::more;
+
 /// What both of them say of the run.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct StartArgs {
@@ -26,10 +28,11 @@ pub(crate) struct StartArgs {
 
 /// `saturn run`.
 #[derive(Debug, clap::Args, Serialize)]
-#[command(
-    after_help = "Options come before SCRIPT; all that comes behind it is the script's.\n\nExit \
-                  codes: 0 done, 1 the script failed, 2 bad input, 5 the machine failed, 130 stopped."
-)]
+#[command(after_help = more(&[
+    ("saturn run train.py --lr 0.01", "all that comes behind SCRIPT is the script's"),
+    ("saturn run --gpus 1,2 --steps 500 train.py", "on one device or two"),
+    ("saturn run --resume --load train.py", "taken up again by its own flag"),
+], "0 done, 1 the script failed, 2 bad input, 5 the machine failed, 130 stopped"))]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) start: StartArgs,
@@ -64,10 +67,11 @@ pub(crate) struct RunArgs {
 
 /// `saturn sweep`.
 #[derive(Debug, clap::Args, Serialize)]
-#[command(
-    after_help = "What it will take, before anything is trained: saturn plan FILE\n\nExit codes: 0 \
-                  all tasks done, 1 a task failed, 2 bad input, 5 the machine failed, 130 stopped."
-)]
+#[command(after_help = more(&[
+    ("saturn sweep sweep.toml", "train it; what it will take: saturn plan sweep.toml"),
+    ("saturn sweep sweep.toml --list", "its tasks"),
+    ("saturn sweep sweep.toml --devices 2 --json", "with the result as data at the end"),
+], "0 all tasks done, 1 a task failed, 2 bad input, 5 the machine failed, 130 stopped"))]
 pub(crate) struct SweepArgs {
     /// The sweep (TOML).
     pub(crate) file: PathBuf,
