@@ -14,7 +14,7 @@ from harness import Runtime
 from models import Mlp, definition
 from saturn import HParams, Task
 from saturn.techniques.ddp import Ddp
-from saturn.techniques.interface import Setting
+from saturn.techniques.interface import NotApplicable, Setting
 from saturn.techniques.pipeline.technique import Pipeline
 from saturn.training.optimizer import build_optimizer
 
@@ -55,6 +55,19 @@ def test_a_pipeline_has_no_whole_model_to_give_it() -> None:
     )
     reason = Pipeline().reason_against(Mlp(), setting)
     assert reason is not None and reason.startswith("training_step calls the model by itself")
+
+
+def test_a_technique_that_asks_for_the_models_inputs_is_told_what_to_ask_for(
+    tmp_path: Path,
+) -> None:
+    class Former(Ddp):
+        def parallelise(self, module: Any, gang: Any, knobs: Any) -> Any:
+            parallel = super().parallelise(module, gang, knobs)
+            parallel.forward_backward = lambda batch, objective, share: objective.inputs(batch)
+            return parallel
+
+    with pytest.raises(NotApplicable, match=r"must ask for `objective.loss_of\(model, batch\)`"):
+        in_process.train(definition(**STEP), Former(), tmp_path, steps=1)
 
 
 def test_two_losses_are_one_too_many() -> None:

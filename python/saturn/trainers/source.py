@@ -74,6 +74,8 @@ class TrainerSource:
         self._ready: Ready | None = None
         self._device = torch.device("cpu")
         self._rates: deque[float] = deque()
+        #: The items of a step, and where they are on the device.
+        self._sent: tuple[Tensor, Tensor] | None = None
 
     # The functions of a task.
 
@@ -143,8 +145,12 @@ class TrainerSource:
     def loss(self, model: Any, batch: Any, step: StepItems) -> Tensor:
         trainer = self._made().trainer
         num_items = step.num_items
-        if isinstance(num_items, torch.Tensor):
-            num_items = num_items.to(self._device)
+        if isinstance(num_items, torch.Tensor) and self._device.type != "cpu":
+            if self._sent is None or self._sent[0] is not num_items:
+                # Once a step, and so that the host needn't wait for it.
+                copied = num_items.pin_memory().to(self._device, non_blocking=True)
+                self._sent = num_items, copied
+            num_items = self._sent[1]
         trainer.current_gradient_accumulation_steps = step.num_batches
         with trainer.compute_loss_context_manager():
             # It takes out of the batch what it needs.

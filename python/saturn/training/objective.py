@@ -44,6 +44,7 @@ class TaskObjective:
         self._loss_function = definition.loss_function
         self._training_step = definition.training_step
         self._step_loss = definition.step_loss
+        self._model_caller = definition.model_caller
         self._loss_weight = loss_weight
         self._precision = precision
         self._slicing = slicing
@@ -74,6 +75,11 @@ class TaskObjective:
         return model(*args, **kwargs)
 
     def inputs(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self._model_caller is not None:
+            raise NotApplicable(
+                f"{self._model_caller} calls the model by itself: a technique must ask for "
+                "`objective.loss_of(model, batch)`, or say `runs_whole_model = False`"
+            )
         if self._step_loss is not None:
             with task_function("the trainer's compute_loss"):
                 args, kwargs = self._step_loss.inputs(batch, self.items)
