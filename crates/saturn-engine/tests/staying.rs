@@ -44,6 +44,7 @@ fn submit(name: &str, can_resume: bool, is_measured: bool) -> Event {
             warmup_s: None,
             variation: None,
             batches_per_epoch: None,
+            evaluation_s: None,
         },
         origin: Origin::default(),
     };
@@ -59,6 +60,7 @@ fn submit(name: &str, can_resume: bool, is_measured: bool) -> Event {
         profile_key: name.to_owned(),
         measured: if is_measured { vec![trial(1), trial(2)] } else { Vec::new() },
         wishes: Wishes::default(),
+        evaluation: None,
     };
     let tasks = vec![NewTask { spec, after: Vec::new() }];
     Event::Command { command: Command::Submit { tasks } }
