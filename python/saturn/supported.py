@@ -25,8 +25,8 @@ ANY_TORCH = "SATURN_ANY_TORCH"
 
 def torch_version() -> str | None:
     """The version of torch in this environment; None where there is none. Imports nothing new."""
-    if (torch := sys.modules.get("torch")) is not None:
-        return str(torch.__version__)
+    if (loaded := sys.modules.get("torch")) is not None:
+        return str(loaded.__version__)
     if find_spec("torch") is None:
         return None
     try:

@@ -117,12 +117,13 @@ def test_the_best_checkpoint_is_kept_beside_the_last(run: Runtime) -> None:
 
 
 def break_metrics() -> Any:
+    from saturn.rank.exceptions import TaskError
     from saturn.training import evaluation
 
     def broken(*_: Any) -> Any:
-        raise evaluation.TaskError("metrics raised ValueError: odd")
+        raise TaskError("metrics raised ValueError: odd")
 
-    evaluation._metrics = broken
+    evaluation.metrics_of = broken
     return {}
 
 

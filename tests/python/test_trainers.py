@@ -225,3 +225,36 @@ def test_batches_of_a_step_are_dealt_out_as_one_and_leave_no_rank_idle() -> None
         if piece.num_samples
     ]
     assert found == expected
+
+
+def test_callbacks_are_told_of_each_step_and_what_is_to_be_logged(tmp_path: Path) -> None:
+    make = trainer_models.watched(logging_steps=2, max_steps=5)
+    task = task_of(make).definition()
+    notes: list[str] = []
+    with in_process.gang_of_one(tmp_path) as gang:
+        stepper = in_process.stepper_of(task, Ddp(), gang)
+        listener = task.step_loss.listener(notes.append)
+        listener.began(0)
+        pieces = stepper.pieces(Position())
+        for step in range(1, 6):
+            result = stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
+            listener.stepped(step, result.loss)
+        listener.ended()
+    trainer_models.run(make)
+    found, expected = trainer_models.heard
+    assert [event for event, _ in found] == [event for event, _ in expected]
+    for (_, logs), (_, wanted) in zip(found, expected, strict=True):
+        assert logs == pytest.approx({key: wanted[key] for key in logs}, abs=1e-6)
+    assert notes == []
+
+
+def test_a_callback_that_raises_is_told_no_more(tmp_path: Path) -> None:
+    task = task_of(trainer_models.watched(fails=True)).definition()
+    notes: list[str] = []
+    with in_process.gang_of_one(tmp_path) as gang:
+        in_process.stepper_of(task, Ddp(), gang)
+        listener = task.step_loss.listener(notes.append)
+        listener.began(0)
+        listener.stepped(1, 0.5)
+        listener.stepped(2, 0.5)
+    assert notes == ["the trainer's callbacks are told no more: OSError: nobody listens"]

@@ -219,6 +219,43 @@ def fresh_llama() -> Any:
     )
 
 
+#: What the callback of each trainer of `watched` was told, since the last that began.
+heard: list[list[tuple[str, dict[str, Any]]]] = []
+
+
+def watched(*, fails: bool = False, **changes: Any) -> MakeTrainer:
+    """One with a callback that keeps what it is told."""
+
+    def make() -> Any:
+        from transformers import TrainerCallback
+
+        class Keeping(TrainerCallback):
+            def keep(self, event: str, state: Any, **logs: Any) -> None:
+                heard[-1].append((f"{event} {state.global_step}", logs))
+
+            def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                heard.append([])
+
+            def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                self.keep("epoch begins at", state)
+
+            def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if fails:
+                    raise OSError("nobody listens")
+                self.keep("step", state, of=state.max_steps)
+
+            def on_log(
+                self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any
+            ) -> None:
+                if "loss" in logs:
+                    plain = {key: logs[key] for key in ("loss", "learning_rate")}
+                    self.keep("log at", state, **plain)
+
+        return trainer(llama(), texts(), given={"callbacks": [Keeping()]}, **changes)
+
+    return make
+
+
 def own_method(name: str) -> MakeTrainer:
     """One whose class has a method of its own."""
 

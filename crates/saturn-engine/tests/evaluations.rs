@@ -231,3 +231,23 @@ fn what_was_found_is_kept_once_and_forgotten_with_the_steps_that_are_lost() {
     let (told, ..) = say(evaluated(first.clone(), first, None), 103.5);
     assert!(told.records.is_empty(), "it is known");
 }
+
+#[test]
+fn reports_and_tasks_are_read_as_workers_and_the_face_write_them() {
+    let line = r#"{"type": "evaluated", "step": 30, "metrics": {"right": 12, "a": null},
+        "evaluation_s": 0.5, "best": {"step": 10, "metrics": {"a": 0.25}, "metric": "a"}}"#;
+    let report: RankReport = serde_json::from_str(line).expect("it is one");
+    let RankReport::Evaluated { evaluation, best, evaluation_s } = report else {
+        panic!("it is of an evaluation")
+    };
+    assert_eq!((evaluation.step, evaluation_s), (30, Some(0.5)));
+    assert_eq!(evaluation.metrics["right"], Some(12.0));
+    assert_eq!(evaluation.metrics["a"], None);
+    let best = best.expect("there is one");
+    assert_eq!((best.evaluation.step, best.value()), (10, Some(0.25)));
+    for (every, expected) in [("30", NonZeroU64::new(30)), ("null", None)] {
+        let text = format!(r#"{{"every_steps": {every}}}"#);
+        let spec: EvaluationSpec = serde_json::from_str(&text).expect("it is one");
+        assert_eq!(spec.every_steps, expected);
+    }
+}

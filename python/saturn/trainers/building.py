@@ -93,7 +93,7 @@ def _place_on_cpu(trainer: Any) -> None:
 def settle(trainer: Any) -> None:
     """Have accelerate know, in a process that got its trainer from another, that it is alone."""
     from accelerate import Accelerator  # type: ignore[import-untyped]
-    from accelerate.state import AcceleratorState
+    from accelerate.state import AcceleratorState  # type: ignore[import-untyped]
 
     if not AcceleratorState._shared_state:
         with alone():
@@ -102,10 +102,7 @@ def settle(trainer: Any) -> None:
 
 def tell_device(trainer: Any, device: torch.device) -> None:
     """Have the trainer's own code put on `device` what it makes."""
-    from accelerate.state import (  # type: ignore[import-untyped]
-        AcceleratorState,
-        PartialState,
-    )
+    from accelerate.state import AcceleratorState, PartialState
 
     # transformers keeps it under the name of its cached property.
     trainer.args.__dict__["__cached__setup_devices"] = device

@@ -180,5 +180,8 @@ def _notes(trainer: Any) -> list[str]:
         if not type(callback).__module__.startswith("transformers.")
     ]
     if strangers:
-        notes.append(f"its callbacks are not called: {', '.join(strangers)}")
+        notes.append(
+            f"its callbacks may watch the training, on one rank, and change nothing: "
+            f"{', '.join(strangers)}"
+        )
     return notes

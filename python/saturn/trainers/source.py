@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from saturn.data.seeds import RandomState
 from saturn.rank.exceptions import TaskError
 from saturn.trainers import building, optimizer
+from saturn.trainers.callbacks import Callbacks, follow_rates
 from saturn.trainers.order import TrainerBatches, in_order
 from saturn.training.step_loss import StepItems
 
@@ -71,6 +73,7 @@ class TrainerSource:
         self._steps, self._modules = steps, list(modules)
         self._ready: Ready | None = None
         self._device = torch.device("cpu")
+        self._rates: deque[float] = deque()
 
     # The functions of a task.
 
@@ -90,8 +93,14 @@ class TrainerSource:
 
     def lr_scheduler(self, of: torch.optim.Optimizer) -> Any:
         """Its scheduler."""
+        made = self._made()
         with building.alone():
-            return optimizer.scheduler_for(self._made().trainer, of, steps=self._steps)
+            scheduler = optimizer.scheduler_for(made.trainer, of, steps=self._steps)
+        self._rates = follow_rates(of)
+        handler = made.trainer.callback_handler
+        handler.optimizer, handler.lr_scheduler = of, scheduler
+        handler.train_dataloader = made.loader
+        return scheduler
 
     # The `StepLoss`.
 
@@ -122,6 +131,9 @@ class TrainerSource:
             for value in vars(trainer).values():
                 if isinstance(value, nn.Module) and value is not model:
                     value.to(device)
+
+    def listener(self, note: Callable[[str], None]) -> Callbacks:
+        return Callbacks(self._made().trainer, steps=self._steps, rates=self._rates, note=note)
 
     def count(self, batches: Sequence[Any]) -> Any:
         if not batches:

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any, TypeVar
@@ -27,7 +28,7 @@ import torch
 from saturn.data import nested, seeds
 from saturn.data.whole_batches import Dealt, WholeBatches
 from saturn.definition import TaskDefinition
-from saturn.evaluation import EVAL_LOSS, Evaluation
+from saturn.evaluation import Evaluation
 from saturn.rank.exceptions import PeerLost, TaskError
 from saturn.rank.failure import task_function
 from saturn.rank.gang import Gang
@@ -35,8 +36,8 @@ from saturn.techniques.interface import ParallelModel
 from saturn.training.evaluation_rows import (
     Row,
     checked_metrics,
-    joined,
     kept_by_default,
+    metrics_of,
     on_host,
     target_of,
 )
@@ -106,10 +107,10 @@ class Evaluator:
                 metrics = self._by_function(module)
             else:
                 metrics = self._of_rows([self._row(one) for one in self._dealt()])
-            if self._failure is None:
-                self._keep_failure_of(lambda: self._expect_best(metrics))
+            if metrics is not None:
+                self._keep_failure_of(partial(self._expect_best, metrics))
         has_failed = self._gang.sum([self._failure is not None])[0] > 0
-        return Outcome(metrics, time.monotonic() - began, self._failure, has_failed)
+        return Outcome(metrics or {}, time.monotonic() - began, self._failure, has_failed)
 
     def time(self) -> float:
         """Seconds that an evaluation takes, of which only a part is run; every rank calls it.
@@ -131,11 +132,11 @@ class Evaluator:
                 raise self._failure
             last = time.monotonic()
             metrics = self._of_rows(rows)
-            if self._failure is None:
+            if metrics is not None:
                 self._expect_best(metrics)
-            elif rounds <= _TIMED_ROUNDS:
+            if self._failure is not None and rounds <= _TIMED_ROUNDS:
                 raise self._failure
-            else:
+            if self._failure is not None:
                 self._note(
                     f"evaluate failed on its first {_TIMED_ROUNDS} batches, which may be too few "
                     f"for it: {self._failure}"
@@ -161,9 +162,9 @@ class Evaluator:
         return rounds
 
     def _expect_best(self, metrics: Mapping[str, float]) -> None:
-        """Raise `TaskError` on rank 0 where `best` names none of `metrics`."""
+        """Raise `TaskError` where `best` names none of `metrics`."""
         best = self._definition.best
-        if best is not None and self._gang.rank == 0 and best[0] not in metrics:
+        if best is not None and best[0] not in metrics:
             known = ", ".join(f"`{name}`" for name in metrics) or "nothing"
             raise TaskError(f"best names the metric `{best[0]}`; what was returned is {known}")
 
@@ -192,7 +193,8 @@ class Evaluator:
 
     # A function of the model.
 
-    def _by_function(self, module: torch.nn.Module) -> dict[str, float]:
+    def _by_function(self, module: torch.nn.Module) -> dict[str, float] | None:
+        """The metrics; None where the function has failed."""
         device, evaluate = self._gang.device, self._evaluate
         assert not isinstance(evaluate, Evaluation)
         seeds.seed_batch(self._seed_of(0), device)
@@ -208,7 +210,7 @@ class Evaluator:
             return checked_metrics(found, "the function")
 
         try:
-            return self._keep_failure_of(metrics) or {}
+            return self._keep_failure_of(metrics)
         finally:
             hook.remove()
 
@@ -227,7 +229,7 @@ class Evaluator:
         outputs = self._parallel.forward(batch, self._objective)
         if outputs is None or not dealt.counts or self._failure is not None:
             return None
-        return self._keep_failure_of(lambda: self._measured(dealt, batch, outputs))
+        return self._keep_failure_of(partial(self._measured, dealt, batch, outputs))
 
     def _measured(self, dealt: Dealt, batch: Any, outputs: Any) -> Row:
         evaluate, weigh = self._evaluate, self._definition.loss_weight
@@ -245,19 +247,19 @@ class Evaluator:
                 kept = on_host((evaluate.keep or kept_by_default)(outputs, target_of(batch)))
         return Row(dealt.number, loss, weight, kept)
 
-    def _of_rows(self, own: list[Row | None]) -> dict[str, float]:
-        """The metrics, on rank 0; every rank calls it."""
+    def _of_rows(self, own: list[Row | None]) -> dict[str, float] | None:
+        """The metrics, on rank 0 and where nothing has failed; every rank calls it."""
         gang, evaluate = self._gang, self._evaluate
         assert isinstance(evaluate, Evaluation)
         with gang.device_memory.host():
             own_rows = [row.read() for row in own if row is not None]
             told = gang.gather((self._failure is not None, own_rows))
             if gang.rank > 0 or any(has_failed for has_failed, _ in told):
-                return {}
+                return None
             # A batch that several ranks tell of counts once.
             rows = {row.number: row for _, of_rank in told for row in of_rank}
             in_order = [rows[number] for number in sorted(rows)]
-            return self._keep_failure_of(lambda: _metrics(evaluate, in_order)) or {}
+            return self._keep_failure_of(partial(metrics_of, evaluate, in_order))
 
     def _seed_of(self, number: int) -> int:
         return seeds.derive(self._definition.seed, "evaluation", number)
@@ -277,21 +279,6 @@ def _batches_of(evaluate: Evaluation, seed: int, *, pin_memory: bool = False) ->
     return WholeBatches(
         evaluate.get_dataloader, seed=seed, most=evaluate.batches, pin_memory=pin_memory
     )
-
-
-def _metrics(evaluate: Evaluation, rows: Sequence[Row]) -> dict[str, float]:
-    """What rank 0 makes of all rows, in the loader's order."""
-    metrics: dict[str, float] = {}
-    if evaluate.loss:
-        total = sum(row.weight for row in rows)
-        if not total > 0:
-            raise TaskError(f"loss_weight of all batches together is {total:g}")
-        metrics[EVAL_LOSS] = sum(row.loss * row.weight for row in rows if row.weight) / total
-    if evaluate.metrics is not None:
-        with task_function("metrics"):
-            found = evaluate.metrics(*joined([row.kept for row in rows]))
-        metrics |= checked_metrics(found, "metrics")
-    return metrics
 
 
 @contextmanager

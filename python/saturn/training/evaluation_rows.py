@@ -15,7 +15,9 @@ from typing import Any
 import torch
 
 from saturn.data import nested
+from saturn.evaluation import EVAL_LOSS, Evaluation
 from saturn.rank.exceptions import TaskError
+from saturn.rank.failure import task_function
 from saturn.training.slicing import IGNORED
 
 
@@ -57,6 +59,21 @@ def on_host(kept: Any) -> Any:
         return copy
 
     return nested.mapped(kept, copied)
+
+
+def metrics_of(evaluate: Evaluation, rows: Sequence[Row]) -> dict[str, float]:
+    """The metrics of all rows, which are in the loader's order; raises `TaskError`."""
+    metrics: dict[str, float] = {}
+    if evaluate.loss:
+        total = sum(row.weight for row in rows)
+        if not total > 0:
+            raise TaskError(f"loss_weight of all batches together is {total:g}")
+        metrics[EVAL_LOSS] = sum(row.loss * row.weight for row in rows if row.weight) / total
+    if evaluate.metrics is not None:
+        with task_function("metrics"):
+            found = evaluate.metrics(*joined([row.kept for row in rows]))
+        metrics |= checked_metrics(found, "metrics")
+    return metrics
 
 
 def joined(kept: Sequence[Any]) -> tuple[Any, ...]:

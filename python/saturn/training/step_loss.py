@@ -13,7 +13,7 @@ Not here: what a slice counts (`weighing`), and any such object (`saturn.trainer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,6 +30,19 @@ class StepItems:
     #: Items (labels, say) in all its batches, over all ranks; None where nobody counts them.
     num_items: Any
     num_batches: int
+
+
+class Listener(Protocol):
+    """Is told of a training as it goes on."""
+
+    def began(self, step: int) -> None:
+        """It begins after so many steps."""
+
+    def stepped(self, step: int, loss: float) -> None:
+        """A step is done."""
+
+    def ended(self) -> None:
+        """No more steps come in this attempt."""
 
 
 class StepLoss(Protocol):
@@ -60,6 +73,9 @@ class StepLoss(Protocol):
 
     def loss(self, model: Any, batch: Any, step: StepItems) -> Tensor:
         """What `batch` adds to the loss of its step: a scalar."""
+
+    def listener(self, note: Callable[[str], None]) -> Listener:
+        """Who is told of the training, on one rank; `note` tells the person something."""
 
     def inputs(self, batch: Any, step: StepItems) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the model is called with."""

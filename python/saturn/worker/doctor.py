@@ -237,7 +237,8 @@ def _cuda(num_gpus: int) -> Iterator[Finding]:
     if not dist.is_nccl_available():
         yield bad("CUDA", "torch is built without NCCL", "install a wheel of PyPI's")
         return
-    version = ".".join(map(str, torch.cuda.nccl.version()))
+    numbers = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+    version = ".".join(map(str, numbers))
     yield ok("CUDA", f"torch computes on {num_gpus} GPUs; NCCL {version}")
 
 

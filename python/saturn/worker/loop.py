@@ -28,6 +28,7 @@ from saturn.techniques.interface import Technique
 from saturn.training.agreement import Agreement, StepResult
 from saturn.training.evaluation import Evaluator
 from saturn.training.optimizer_groups import OptimizerGroups
+from saturn.training.step_loss import Listener
 from saturn.training.stepper import Staged, Stepper
 from saturn.worker import slicing as slicings
 from saturn.worker.build import Builds
@@ -154,7 +155,11 @@ class _Attempt:
         self._is_saved = False
         self._pieces: Iterator[list[Slice]] = iter(())
         self._staged: Staged | None = None
-        self._observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
+        self._observer = None
+        if gang.rank == 0:
+            step_loss = definition.step_loss
+            listener = None if step_loss is None else step_loss.listener(reporter.note)
+            self._observer = _Observer(spec.task_dir, reporter, listener)
         self._saved_at = time.monotonic()
         self._interval = Interval(spec.checkpoint_every_s, spec.failure_every_s)
 
@@ -352,8 +357,9 @@ class _Attempt:
 class _Observer:
     """What rank 0 tells about training: messages to the runtime, and `metrics.jsonl`."""
 
-    def __init__(self, task_dir: Path, reporter: Reporter) -> None:
+    def __init__(self, task_dir: Path, reporter: Reporter, listener: Listener | None) -> None:
         self._reporter = reporter
+        self._listener = listener
         self._metrics = Metrics(task_dir)
         self._recent_s: deque[float] = deque(maxlen=_RECENT_STEPS)
         self._first = True
@@ -362,18 +368,24 @@ class _Observer:
         self._told_metrics = False
 
     def started(self, step: int, laps: Laps) -> None:
+        if self._listener is not None:
+            self._listener.began(step)
         self._reporter.send(
             {"type": "started", "step": step, "setup_s": laps.total_s, "parts": laps.parts}
         )
 
     def took(self, losses: list[float]) -> None:
         """Steps from the first on were taken in a trial."""
+        if self._listener is not None:
+            self._listener.began(0)
         for step, loss in enumerate(losses, start=1):
             self.stepped(step, loss, None)
         self._first = False
 
     def stepped(self, step: int, loss: float, step_s: float | None) -> None:
         self._metrics.add(step, loss)
+        if self._listener is not None:
+            self._listener.stepped(step, loss)
         if self._metrics.failure is not None and not self._told_metrics:
             self._told_metrics = True
             self._reporter.note(
@@ -429,4 +441,6 @@ class _Observer:
 
     def ended(self, message: dict[str, object]) -> None:
         self._metrics.close()
+        if self._listener is not None:
+            self._listener.ended()
         self._reporter.send(message)
