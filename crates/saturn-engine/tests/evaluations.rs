@@ -55,6 +55,7 @@ fn task(every_steps: Option<u64>) -> NewTask {
         steps: Some(STEPS),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: Some(vec![1]),
         profile_key: "k".to_owned(),
         measured: TRIED.map(trial).to_vec(),

@@ -44,6 +44,7 @@ fn submit(name: &str, can_resume: bool, is_measured: bool) -> Event {
             warmup_s: None,
             variation: None,
             batches_per_epoch: None,
+            evaluation_s: None,
         },
         origin: Origin::default(),
     };
@@ -59,24 +60,24 @@ fn submit(name: &str, can_resume: bool, is_measured: bool) -> Event {
         profile_key: name.to_owned(),
         measured: if is_measured { vec![trial(1), trial(2)] } else { Vec::new() },
         wishes: Wishes::default(),
+        evaluation: None,
     };
     let tasks = vec![NewTask { spec, after: Vec::new() }];
     Event::Command { command: Command::Submit { tasks } }
 }
 
-/// Each task of the problem after the other, by the strategy on so many devices.
-fn one_after_another(order: &SolveOrder, gpus: u32) -> SolveAnswer {
-    let mut start_s = 0.0;
-    let mut assignments = Vec::new();
-    for (task, of_task) in order.problem.tasks.iter().enumerate() {
+/// All tasks of the problem side by side from now on, each by its strategy on so many devices.
+fn side_by_side(order: &SolveOrder, gpus: u32) -> SolveAnswer {
+    let tasks = (0..).zip(order.problem.tasks.iter().enumerate());
+    let assignments = tasks.map(|(place, (task, of_task))| {
         let at = of_task.strategies.iter().position(|one| one.gpus == gpus);
         let strategy = at.expect("it was measured");
-        let end_s = start_s + of_task.strategies[strategy].runtime_s;
-        let gang = vec![Placement { node: 0, devices: (0..gpus).collect() }];
-        assignments.push(Assignment { task, strategy, gang, share: WHOLE, start_s, end_s });
-        start_s = end_s;
-    }
-    let plan = Plan::of(&order.problem, order.objective, assignments);
+        let gang =
+            vec![Placement { node: 0, devices: (place * gpus..(place + 1) * gpus).collect() }];
+        let end_s = of_task.strategies[strategy].runtime_s;
+        Assignment { task, strategy, gang, share: WHOLE, start_s: 0.0, end_s }
+    });
+    let plan = Plan::of(&order.problem, order.objective, assignments.collect());
     let plan = Plan { status: PlanStatus::Feasible, ..plan };
     SolveAnswer { plan, current_practice_s: None, optimistic: None }
 }
@@ -95,27 +96,32 @@ fn launched(decision: &Decision) -> Option<AttemptId> {
     })
 }
 
-/// A script trains on one device of two; then the best is to give it both. What becomes of it.
+/// A script trains on one device of four when another comes; the best is then to give each of them
+/// two. What becomes of that.
 fn offered_more(can_resume: bool) -> (SolveOrder, Decision) {
     let mut engine = Engine::new(config());
-    engine.handle(Event::Begin { cluster: Cluster { nodes: vec![Node::new("n", 2, "cpu")] } }, 0.0);
+    engine.handle(Event::Begin { cluster: Cluster { nodes: vec![Node::new("n", 4, "cpu")] } }, 0.0);
     let decision = engine.handle(submit("a", can_resume, true), 0.0);
     let (request, order) = asked(&decision).expect("a plan is asked for");
-    let answer = Ok(one_after_another(&order, 1));
+    let answer = Ok(side_by_side(&order, 1));
     let attempt = launched(&engine.handle(Event::Solved { request, answer }, 0.0));
     let attempt = attempt.expect("it starts");
-    for (step, at_s) in [(1, 1.0), (10, 10.0)] {
-        let report = match step {
-            1 => RankReport::Started { step, setup_s: 0.0 },
-            _ => RankReport::Progress { step, loss: None, step_s: Some(1.0) },
-        };
-        engine.handle(Event::Reported { attempt, rank: 0, report }, at_s);
+    let report = |report| Event::Reported { attempt, rank: 0, report };
+    engine.handle(report(RankReport::Started { step: 0, setup_s: 0.0 }), 1.0);
+    let progress = RankReport::Progress { step: 9, loss: None, step_s: Some(1.0) };
+    engine.handle(report(progress), 10.0);
+    let mut decision = engine.handle(submit("b", true, true), 100.0);
+    for tick in 0..100 {
+        if let Some((request, order)) = asked(&decision) {
+            let answer = Ok(side_by_side(&order, 2));
+            return (
+                order,
+                engine.handle(Event::Solved { request, answer }, 101.0 + f64::from(tick)),
+            );
+        }
+        decision = engine.handle(Event::Tick, 101.0 + f64::from(tick));
     }
-    let (request, order) = (0..100)
-        .find_map(|tick| asked(&engine.handle(Event::Tick, 60.0 + 10.0 * f64::from(tick))))
-        .expect("introspection asks for another");
-    let answer = Ok(one_after_another(&order, 2));
-    (order, engine.handle(Event::Solved { request, answer }, 70.0))
+    panic!("a plan is asked for with the new task");
 }
 
 #[test]
@@ -139,7 +145,7 @@ fn what_would_fail_again_is_not_tried_again() {
     engine.handle(Event::Begin { cluster: Cluster { nodes: vec![Node::new("n", 1, "cpu")] } }, 0.0);
     let decision = engine.handle(submit("a", true, true), 0.0);
     let (request, order) = asked(&decision).expect("a plan is asked for");
-    let answer = Ok(one_after_another(&order, 1));
+    let answer = Ok(side_by_side(&order, 1));
     let attempt = launched(&engine.handle(Event::Solved { request, answer }, 0.0));
     let attempt = attempt.expect("it starts");
     let report = |report| Event::Reported { attempt, rank: 0, report };

@@ -10,22 +10,18 @@ training of its task; else it is killed, and what it has written stays where it 
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import statistics
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from saturn import durable
 from saturn.rank.failure import Earlier, Failure, describe
 from saturn.script import REPORT, ScriptDefinition
 from saturn.worker.metrics import Metrics
 from saturn.worker.report import Reporter
+from saturn.worker.script_checkpoint import ScriptCheckpoint, forget, last_of
 from saturn.worker.script_processes import Processes
 from saturn.worker.script_reports import Report, Reports, Unsound
+from saturn.worker.script_times import StepTimes
 from saturn.worker.spec import Spec
 
 #: Seconds between two looks at a script.
@@ -34,18 +30,12 @@ _LOOK_S = 0.02
 _PROGRESS_EVERY_S = 0.25
 #: Seconds between two looks at the memory of the processes.
 _MEMORY_EVERY_S = 0.5
-#: A trial ends where steps are known so well, or this long were timed.
-_PRECISION, _TIMED_S = 0.03, 2.0
-#: How many of the last steps' times say how long one takes.
-_TIMES = 20
-#: Where the script's last checkpoint is noted, in the task's directory.
-_NOTED = "script.json"
 
 
 def run(spec: Spec, script: ScriptDefinition, reporter: Reporter) -> None:
     """Train, or run a trial."""
-    checkpoint = _noted_checkpoint(spec, script, reporter)
-    args = [] if checkpoint is None else script.resume_args(checkpoint[0])
+    checkpoint = _checkpoint(spec, script, reporter)
+    args = [] if checkpoint is None else script.resume_args(checkpoint.path)
     with reporter.alive_throughout(), Processes(spec, script, args) as processes:
         launch = _Launch(spec, script, reporter, processes, checkpoint)
         try:
@@ -67,21 +57,21 @@ class _Launch:
         script: ScriptDefinition,
         reporter: Reporter,
         processes: Processes,
-        checkpoint: tuple[str, int] | None,
+        checkpoint: ScriptCheckpoint | None,
     ) -> None:
         self._spec = spec
         self._script = script
         self._reporter = reporter
         self._processes = processes
-        self._checkpoint = checkpoint  # path and step
-        self._saved = 0 if checkpoint is None else checkpoint[1]
+        self._checkpoint = checkpoint  # from which it goes on
+        self._saved = 0 if checkpoint is None else checkpoint.step
         self._reports = Reports(processes.report_path, script.label, reporter.note)
         self._began_s = self._heard_s = time.time()
         self._memory_s = 0.0
         self._steps: int | None = script.steps
         self._last: Report | None = None
-        self._times: list[float] = []  # seconds a step, of late
-        self._beyond_steps_s = 0.0  # of the time before the last report: saving, as far as known
+        self._loss: float | None = None  # that was reported last
+        self._times = StepTimes()
         self._metrics: Metrics | None = None
         self._told_s = 0.0
 
@@ -108,7 +98,7 @@ class _Launch:
         seen = []
         for report in self._follow():
             seen.append(report)
-            if self._is_known_well() or self._is_last(report):
+            if self._times.is_known_well(self._spec) or self._is_last(report):
                 break
         if self._reporter.stop_requested:
             return
@@ -146,7 +136,7 @@ class _Launch:
             have_ended = self._processes.have_ended  # before its last reports are read
             for report in self._reports.read():
                 self._check(report)
-                self._time(report)
+                self._take(report)
                 yield report
             failed = self._processes.failed()
             if failed is not None:
@@ -175,11 +165,10 @@ class _Launch:
                 )
             self._steps = self._steps or report.total_steps
         if self._last is None and self._checkpoint is not None and report.step < self._saved:
-            path, step = self._checkpoint
+            given = " ".join(script.resume_args(self._checkpoint.path))
             raise Unsound(
-                f"{script.label} was given {' '.join(script.resume_args(path))}, of step {step}, "
-                f"and reported step {report.step}: it began anew; have it go on from there, or "
-                "say resume=False"
+                f"{script.label} was given {given}, of step {self._saved}, and reported step "
+                f"{report.step}: it began anew; have it go on from there, or say resume=False"
             )
         if self._steps is not None and self._step <= self._steps < report.step:
             self._reporter.note(
@@ -187,16 +176,11 @@ class _Launch:
                 "its last step is not planned for"
             )
 
-    def _time(self, report: Report) -> None:
-        """Take note of a report, and of how long its steps took."""
-        before, self._last, self._heard_s = self._last, report, time.time()
-        if before is None:
-            return
-        took_s, num_steps = max(0.0, report.at_s - before.at_s), report.step - before.step
-        usual_s = num_steps * statistics.median(self._times) if self._times else took_s
-        self._beyond_steps_s = took_s if num_steps == 0 else max(0.0, took_s - usual_s)
-        if num_steps > 0:
-            self._times = [*self._times[-_TIMES + 1 :], took_s / num_steps]
+    def _take(self, report: Report) -> None:
+        """Take note of a report."""
+        self._last, self._heard_s = report, time.time()
+        self._loss = self._loss if report.loss is None else report.loss
+        self._times.add(report)
 
     def _tell(self, report: Report) -> None:
         """Pass on what a report of training says."""
@@ -206,10 +190,8 @@ class _Launch:
             self._note_checkpoint(report)
         if report.at_s - before_s >= _PROGRESS_EVERY_S or self._is_last(report):
             self._told_s = report.at_s
-            step_s = statistics.median(self._times) if self._times else None
-            step = self._capped(report)
-            loss = report.loss
-            self._send({"type": "progress", "step": step, "loss": loss, "step_s": step_s})
+            about = {"loss": self._loss, "step_s": self._times.step_s}
+            self._send({"type": "progress", "step": self._capped(report), **about})
 
     def _end(self, steps: int) -> None:
         """It has ended as it should: at its last step, or because it was asked to stop."""
@@ -219,7 +201,7 @@ class _Launch:
         if last is not None and self._is_at_end():
             if last.step < steps:
                 self._reporter.note(f"{label} ended at step {last.step} of {steps}, as it says")
-            self._send({"type": "finished", "step": steps, "loss": last.loss})
+            self._send({"type": "finished", "step": steps, "loss": self._loss})
         elif self._reporter.stop_requested:
             if self._saved < self._step and self._script.resume is not None:
                 self._reporter.note(
@@ -234,31 +216,17 @@ class _Launch:
 
     def _outcome(self) -> dict[str, Any]:
         assert self._last is not None
-        first = self._last.at_s - self._began_s
-        times = self._times[1:] if len(self._times) > self._spec.warmup_steps else self._times
+        taken_s = self._last.at_s - self._began_s
         num_steps = self._last.step - self._saved
-        step_s = statistics.median(times) if times else first / num_steps
         self._processes.look_at_memory()
         outcome: dict[str, Any] = {
             "outcome": "measured",
-            "step_s": max(step_s, 1e-6),
-            "setup_s": max(0.0, first - num_steps * step_s),
             "peak_memory_bytes": self._last.memory_bytes or self._processes.peak_bytes,
-            "timed_steps": max(1, len(times)),
+            **self._times.measured(self._spec, num_steps=num_steps, taken_s=taken_s),
         }
-        if len(times) > 1:
-            outcome["relative_error"] = _relative_error(times)
         if self._script.steps is None:
             outcome["batches_per_epoch"] = self._steps
         return outcome
-
-    def _is_known_well(self) -> bool:
-        """Whether enough of a trial's steps were timed."""
-        times, spec = self._times[self._spec.warmup_steps :], self._spec
-        if len(times) < spec.timed_steps:
-            return False
-        is_sure = _relative_error(times) <= _PRECISION
-        return is_sure or len(times) >= min(spec.max_timed_steps, _TIMES) or sum(times) >= _TIMED_S
 
     def _is_last(self, report: Report) -> bool:
         return self._steps is not None and report.step >= self._steps
@@ -278,19 +246,16 @@ class _Launch:
         assert report.checkpoint is not None
         if self._script.resume is None:
             return
-        if not Path(report.checkpoint).exists():
+        checkpoint = ScriptCheckpoint(report.checkpoint, report.step)
+        if not checkpoint.is_there:
             raise Unsound(
                 f"{self._script.label}: its report of step {report.step} names checkpoint "
                 f"{report.checkpoint}, which is not there; report it once it is written"
             )
-        path = self._spec.task_dir / _NOTED
-        scratch = path.with_name(f".{_NOTED}.{os.getpid()}")
-        scratch.write_text(json.dumps({"checkpoint": report.checkpoint, "step": report.step}))
-        durable.sync(scratch)
-        scratch.replace(path)
-        durable.sync(path.parent)
+        checkpoint.keep(self._spec.task_dir)
         self._saved = report.step
-        took = {"save_s": self._beyond_steps_s, "blocked_s": self._beyond_steps_s}
+        took_s = self._times.beyond_steps_s
+        took = {"save_s": took_s, "blocked_s": took_s}
         self._send({"type": "checkpoint", "step": report.step, **took})
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -340,30 +305,16 @@ class _Launch:
         return _failure(kind, text, words)
 
 
-def _noted_checkpoint(
+def _checkpoint(
     spec: Spec, script: ScriptDefinition, reporter: Reporter
-) -> tuple[str, int] | None:
-    """Path and step of the script's last checkpoint, where it can go on from there."""
-    if script.resume is None:
+) -> ScriptCheckpoint | None:
+    """The script's last checkpoint, where it can go on from there."""
+    last = None if script.resume is None else last_of(spec.task_dir)
+    if last is not None and not last.is_there:
+        reporter.note(f"{script.label}: {last.path} is gone: it begins anew")
+        forget(spec.task_dir)
         return None
-    try:
-        noted = json.loads((spec.task_dir / _NOTED).read_text())
-    except FileNotFoundError:
-        return None
-    if not Path(noted["checkpoint"]).exists():
-        reporter.note(f"{script.label}: {noted['checkpoint']} is gone: it begins anew")
-        with contextlib.suppress(FileNotFoundError):
-            (spec.task_dir / _NOTED).unlink()
-        return None
-    return noted["checkpoint"], noted["step"]
-
-
-def _relative_error(times: list[float]) -> float:
-    """The standard error of a mean, as a part of it."""
-    mean = statistics.fmean(times)
-    return (
-        statistics.stdev(times) / len(times) ** 0.5 / mean if len(times) > 1 and mean > 0 else 0.0
-    )
+    return last
 
 
 def _failure(kind: str, error: str, traceback: str = "") -> Earlier:
