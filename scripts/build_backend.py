@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -61,7 +62,8 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata: Any
         for path, content in files.items():
             entry = zipfile.ZipInfo(path)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o755 if "/scripts/" in path else 0o644) << 16
+            mode = 0o755 if "/scripts/" in path else 0o644
+            entry.external_attr = (stat.S_IFREG | mode) << 16
             wheel.writestr(entry, content)
     return name
 
