@@ -95,7 +95,7 @@ def set_up() -> None:
     pip += ["--quiet", "--progress-bar", "off"]
     tools = Stamp("build-tools", digest_of_text(*listed("requires")))
     if not tools.is_current():
-        step("build tools (cmake, libclang, maturin)", [*pip, *listed("requires")])
+        step("build tools (cmake, libclang)", [*pip, *listed("requires")])
         tools.set()
     needed = listed("dependencies", "dev")
     packages = Stamp("requirements", digest_of_text(*needed))
