@@ -22,7 +22,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
-import saturn
 from saturn.supported import ANY_TORCH, TORCH_REQUIREMENT, torch_problem, torch_version
 from saturn.worker.parent import claim_pipes
 
@@ -34,6 +33,9 @@ OPTIONAL = ("transformers", "accelerate", "peft", "trl", "safetensors")
 _PATIENCE_S = 60.0
 
 Finding = dict[str, str | None]
+
+#: The face, which is there before any of its parts is, and which workers don't import.
+saturn = sys.modules["saturn"]
 
 
 def ok(subject: str, found: str) -> Finding:
@@ -83,7 +85,7 @@ def _package() -> Iterator[Finding]:
         advice = f"{sys.executable} -m pip install --force-reinstall {DISTRIBUTION}"
         yield bad(subject, f"the compiled part can't be loaded: {error}", advice)
         return
-    yield ok(subject, f"{saturn.__version__}, {Path(saturn.__file__).parent}")
+    yield ok(subject, f"{saturn.__version__}, {Path(__file__).parents[1]}")
     if (other := _version(NAMESAKE)) is not None:
         yield warn(
             subject,
