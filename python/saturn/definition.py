@@ -64,12 +64,17 @@ class TaskDefinition:
     @property
     def model_caller(self) -> str | None:
         """What of the task calls the model, and needs the whole of it; None: nothing does."""
+        if self.evaluate is not None and not isinstance(self.evaluate, Evaluation):
+            return "`evaluate` (say saturn.Evaluation(get_dataloader, metrics), or it)"
+        return self.model_caller_in_step
+
+    @property
+    def model_caller_in_step(self) -> str | None:
+        """The same of a training step."""
         if self.training_step is not None:
             return "training_step"
         if self.step_loss is not None and not self.step_loss.calls_model_once:
             return "the trainer's compute_loss"
-        if self.evaluate is not None and not isinstance(self.evaluate, Evaluation):
-            return "`evaluate` (say saturn.Evaluation(get_dataloader, metrics), or it)"
         return None
 
     @property

@@ -44,7 +44,7 @@ class TaskObjective:
         self._loss_function = definition.loss_function
         self._training_step = definition.training_step
         self._step_loss = definition.step_loss
-        self._model_caller = definition.model_caller
+        self._model_caller = definition.model_caller_in_step
         self._loss_weight = loss_weight
         self._precision = precision
         self._slicing = slicing
