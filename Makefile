@@ -55,8 +55,9 @@ test: test-rust test-python
 test-rust: setup
 	@$(PYTHON) $(setup) --run cargo test --release --workspace
 
+# Two files at a time: most tests wait for processes to start and to end.
 test-python: setup
-	@$(bin)/python -m pytest
+	@$(bin)/python -m pytest -n 2 --dist loadfile
 
 # More of what `make test` does a little of. The Python tests run once more on plain and on AVX2
 # instructions, with more threads than cores, beside programs that keep every core busy.
