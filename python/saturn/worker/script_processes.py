@@ -147,12 +147,14 @@ class Processes:
                 "TORCHELASTIC_RUN_ID": f"{spec.task}-{spec.attempt}",
                 "TORCHELASTIC_RESTART_COUNT": "0",
                 "TORCHELASTIC_MAX_RESTARTS": "0",
-                "OMP_NUM_THREADS": "1",
                 RUN_DIR: str(spec.run_dir),
                 REPORT: str(self.report_path),
                 STOP_FILE: str(self._stop_file),
             }
         )
+        if spec.cores is not None or spec.gpus > 1:
+            # As torchrun does: one process alone may use all cores, unless it is pinned to its own.
+            environment["OMP_NUM_THREADS"] = "1"
         if spec.kind == "trial":
             environment[TRIAL] = "1"
         environment.update(self._script.environment)
