@@ -23,7 +23,7 @@ from saturn.rank.device_memory import DeviceMemory
 
 limit, state, step, then = (int(argument) * 10**6 for argument in sys.argv[1:5])
 torch.set_num_threads(1)
-memory = DeviceMemory(torch.device("cpu"), limit)
+memory = DeviceMemory(torch.device("cpu"), limit or None)
 memory.building()
 model = torch.zeros(state // 4)
 memory.spreading()
@@ -63,6 +63,12 @@ def test_what_is_freed_is_kept_where_the_limit_has_room() -> None:
     first, later, larger = steps(600, 20, 80, 480)
     assert later < first / 20
     assert larger == "passed"  # what was kept is not in the way of what is allowed
+
+
+def test_all_is_kept_where_nothing_is_limited() -> None:
+    first, later, larger = steps(0, 20, 80, 480)
+    assert later < first / 20
+    assert larger == "passed"
 
 
 def test_what_is_freed_goes_where_memory_is_scarce() -> None:

@@ -105,6 +105,10 @@ class DeviceMemory:
             self._before_step = held
             self._peak = PeakMemory("cpu")
             self._peak.restart()
+        elif self._device.type == "cpu":
+            # glibc learns by and by which sizes come back. Where batches differ in size the first
+            # steps would take a tenth longer for it, and trials see no others.
+            malloc.keep_all()
 
     def stepped(self, *, is_repeatable: bool) -> None:
         """A step has ended: where it needs little of the limit, later ones may keep what they free.

@@ -35,6 +35,11 @@ def keep(most_bytes: int) -> None:
     _set({_M_MMAP_THRESHOLD: _GENEROUS_BYTES, _M_TRIM_THRESHOLD: min(most_bytes, _MOST)})
 
 
+def keep_all() -> None:
+    """Keep what is freed for what comes next, but for the largest blocks."""
+    keep(_MOST)
+
+
 def return_freed() -> None:
     """Have memory that was freed leave the process: glibc keeps much of it for later."""
     libc = ctypes.CDLL(None)
