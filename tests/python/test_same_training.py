@@ -160,12 +160,15 @@ def shift_data_position() -> None:
 
 
 def ignore_slice_sizes() -> None:
-    from saturn.training.stepper import Stepper
+    from saturn.training.step_loss import StepItems
+    from saturn.training.weighing import Shares, Weighing
 
-    def equal(self: Any, pieces: Any) -> tuple[list[float], Any]:
-        return [1.0] * len(pieces), lambda: float(len(pieces) * self.parallel.data_size)
+    def equal(self: Any, slices: Any) -> Any:
+        share = 1 / (len(slices) * self._data_size)
+        number = len(slices)
+        return lambda: Shares([share] * number, [1.0] * number, None, StepItems(None, number))
 
-    Stepper._weights = equal  # type: ignore[method-assign]
+    Weighing._of_step = equal  # type: ignore[method-assign]
 
 
 def forget_lr_schedule() -> None:
@@ -187,13 +190,16 @@ def clip_by_the_own_shards() -> None:
 
 
 def weigh_batches_of_a_step_alike() -> None:
-    from saturn.training.stepper import Stepper
+    from saturn.training.step_loss import StepItems
+    from saturn.training.weighing import Shares, Weighing
 
-    def alike(self: Any, pieces: Any) -> tuple[list[float], Any]:
-        shares = [piece.num_samples / piece.num_global for piece in pieces]
-        return shares, lambda: float(len(pieces))
+    def alike(self: Any, slices: Any) -> Any:
+        number = len(slices)
+        counts = [piece.num_samples / piece.num_global for piece in slices]
+        shares = [count / number for count in counts]
+        return lambda: Shares(shares, counts, None, StepItems(None, number))
 
-    Stepper._weights = alike  # type: ignore[method-assign]
+    Weighing._of_step = alike  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(
