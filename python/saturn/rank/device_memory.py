@@ -51,6 +51,7 @@ class DeviceMemory:
         self._apart: int | None = None  # held without counting; None while nothing is limited
         self._in_host = 0  # left behind by work in host memory
         self._before_step: int | None = None  # held then; None where no step is to come or watch
+        self._holes = 0  # addresses without memory, left by what was kept and given back, bytes
         #: Whether what is freed is kept for what comes next.
         self.keeps_freed = False
         self._peak: PeakMemory | None = None
@@ -72,10 +73,11 @@ class DeviceMemory:
     def building(self) -> None:
         """A model is built from here on, in host memory; what is held now is no part of it."""
         if self._is_slot:
+            self._apart, self._in_host = None, 0
             lift()
             self.give_back()
             gc.collect()
-            self._apart, self._in_host = None, 0
+            self._holes = 0
             self._at_start = _data_bytes()
 
     def spreading(self) -> None:
@@ -139,6 +141,10 @@ class DeviceMemory:
             gc.collect()
             malloc.give_back()
             malloc.return_freed()
+            # Between blocks that are in use the heap keeps addresses, which the limit counts.
+            self._holes = malloc.free_bytes()
+            if self._apart is not None:
+                self._apply()
 
     @contextlib.contextmanager
     def host(self) -> Iterator[None]:
@@ -174,7 +180,8 @@ class DeviceMemory:
     def _apply(self) -> int:
         """Set the limit that holds now; returns it, in bytes of the whole process."""
         assert self._limit_bytes is not None and self._apart is not None
-        limit = self._apart + self._in_host + self._limit_bytes + _ALLOWANCE_BYTES
+        apart = self._apart + self._in_host + self._holes
+        limit = apart + self._limit_bytes + _ALLOWANCE_BYTES
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         if hard != resource.RLIM_INFINITY:
             limit = min(limit, hard)

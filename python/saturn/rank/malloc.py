@@ -25,6 +25,18 @@ _STACK_BYTES = 1 << 20
 _ATTR_BYTES = 256
 
 
+class _MallInfo(ctypes.Structure):
+    """glibc's `struct mallinfo2`."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
 def give_back() -> None:
     """Have what is freed leave the process, from now on."""
     _set({_M_MMAP_THRESHOLD: _THRIFTY_BYTES, _M_TRIM_THRESHOLD: 2 * _THRIFTY_BYTES})
@@ -45,6 +57,18 @@ def return_freed() -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)
+
+
+def free_bytes() -> int:
+    """What the heap holds and nobody uses: addresses alone, once `return_freed` was called.
+
+    0 where the C library can't tell (glibc before 2.33).
+    """
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        return 0
+    libc.mallinfo2.restype = _MallInfo
+    return int(libc.mallinfo2().fordblks)
 
 
 def have_threads_take_little() -> None:
