@@ -89,9 +89,10 @@ class DeviceMemory:
             self._apart = _data_bytes()
             self._apply()
 
-    def training(self) -> None:
+    def training(self, *, saves_memory: bool = False) -> None:
         """The model is where its technique wants it: all that is held of it counts from here on.
 
+        A technique that `saves_memory` keeps none without need, though nothing may be limited.
         Raises `MemoryError` where that is too much already.
         """
         if self._is_slot:
@@ -107,7 +108,7 @@ class DeviceMemory:
             self._before_step = held
             self._peak = PeakMemory("cpu")
             self._peak.restart()
-        elif self._device.type == "cpu":
+        elif self._device.type == "cpu" and not saves_memory:
             # glibc learns by and by which sizes come back. Where batches differ in size the first
             # steps would take a tenth longer for it, and trials see no others.
             malloc.keep_all()

@@ -122,6 +122,8 @@ class ParallelModel(ABC):
     #: Whether a `forward_backward` that fails leaves nothing but gradients behind, on this rank or
     #: another: then a step that ran out of memory may be taken again, with more of it.
     leaves_only_gradients = False
+    #: Whether the technique is there to hold less, and takes longer for it.
+    saves_memory = False
 
     @abstractmethod
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:

@@ -121,7 +121,7 @@ class Stepper:
         self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
         with memory.host():
             self.data = build_data(definition, gang.device, note)
-        memory.training()
+        memory.training(saves_memory=self.parallel.saves_memory)
         self.loss_scale = LossScale() if definition.precision == FP16 else None
         self._accumulation = Accumulation(definition, self.data.batches_per_epoch)
         #: Of a task that draws from one stream; None for all others, which seed each batch.

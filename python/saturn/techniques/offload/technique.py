@@ -69,6 +69,8 @@ class Offload(Technique):
 class _OffloadedModel(DataParallelModel):
     """The only rank's."""
 
+    saves_memory = True
+
     def __init__(self, module: nn.Module, gang: Gang) -> None:
         super().__init__(module, module, gang)
         self._tier = SlowTier(gang.device, gang.scratch)
