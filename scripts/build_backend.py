@@ -37,7 +37,10 @@ ABOUT = f"{STEM}.dist-info"
 TAG = "cp310-abi3-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
 #: What a source distribution needs to be built.
 SOURCES = ("Cargo.toml", "Cargo.lock", "LICENSE", "README.md", "pyproject.toml")
-SOURCE_TREES = {"crates": (".rs", ".toml", ".html", ".css", ".js"), "python": (".py", ".pyi")}
+SOURCE_TREES = {
+    "crates": (".rs", ".toml", ".html", ".css", ".js"),
+    "python": (".py", ".pyi", ".json"),
+}
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata: Any = None) -> str:
@@ -51,7 +54,7 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata: Any
     files = {
         f"saturn/{path.relative_to(package)}": path.read_bytes()
         for path in sorted(package.rglob("*"))
-        if path.suffix in (".py", ".pyi") or path.name == "py.typed"
+        if path.suffix in SOURCE_TREES["python"] or path.name == "py.typed"
     }
     files["saturn/_core.abi3.so"] = (built / "libsaturn_python.so").read_bytes()
     files[f"{STEM}.data/scripts/saturn"] = (built / "saturn").read_bytes()

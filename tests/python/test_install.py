@@ -89,7 +89,12 @@ def test_it_holds_the_program_the_package_and_the_types(wheel: Path) -> None:
         names = set(archive.namelist())
         (about,) = [name for name in names if name.endswith(".dist-info/METADATA")]
         metadata = archive.read(about).decode()
-    sources = [*PACKAGE.rglob("*.py"), PACKAGE / "py.typed", PACKAGE / "_core.pyi"]
+    sources = [
+        path
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and path.suffix not in (".pyc", ".so") and ".mypy_cache" not in path.parts
+    ]
+    assert {"py.typed", "_core.pyi", "sweep.schema.json"} <= {path.name for path in sources}
     assert {str(path.relative_to(PACKAGE.parent)) for path in sources} <= names
     assert "saturn/_core.abi3.so" in names
     assert [name for name in names if name.endswith(".data/scripts/saturn")]
@@ -106,6 +111,11 @@ def test_the_program_plans_completes_and_knows_its_python(installed: Environment
     assert planned.returncode == 0 and "makespan" in planned.stdout, planned.stderr
     completes = installed.run("saturn", "completions", "bash")
     assert completes.returncode == 0 and "take-back" in completes.stdout
+    (installed.directory / "train.py").write_text("")
+    sweep = installed.directory / "sweep.toml"
+    sweep.write_text('script = "train.py"\nsteps = 3\n[grid]\nlr = [0.1, 0.2]\n')
+    listed = installed.run("saturn", "sweep", sweep, "--list")
+    assert listed.stdout.splitlines() == ["lr=0.1  lr=0.1", "lr=0.2  lr=0.2"], listed.stderr
     version = installed.run("saturn", "--version").stdout.split()[-1]
     asked = installed.run("saturn", "doctor", "--json")
     findings = {each["subject"]: each for each in json.loads(asked.stdout)["findings"]}
