@@ -22,7 +22,7 @@ Floors = Sequence[Mapping[str, str]]
 FLOORS: Floors = (
     {
         "plain": "_core definition durable errors evaluation installed names reporting result "
-        "script sizes strategy supported"
+        "script series sizes strategy supported"
     },
     {"rank": "rank/"},
     {
