@@ -11,10 +11,12 @@ from typing import Any
 
 #: How many devices the task has: its moves show.
 DEVICES = "saturn/devices"
+#: The curve that every step has.
+LOSS = "train/loss"
 
 #: What a step's line may say, and what the curve of it is called.
 _OF_STEP = {
-    "loss": "train/loss",
+    "loss": LOSS,
     "lr": "train/lr",
     "gradient_norm": "train/gradient_norm",
     "samples_per_s": "speed/samples_per_s",

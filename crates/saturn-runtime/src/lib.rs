@@ -40,6 +40,7 @@ mod run;
 mod run_dir;
 mod solve;
 mod store;
+mod trackers;
 
 pub use disk::{Disk, Operation};
 pub use doctor::{Finding, Mark, examine};

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from saturn.series import DEVICES
+from saturn.series import DEVICES, LOSS
 
 
 class EventFile:
@@ -45,7 +45,7 @@ class EventFile:
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Put values by name at a step."""
-        if self._gpus is not None:
+        if self._gpus is not None and LOSS in values:
             values = {**values, DEVICES: self._gpus}
         summary = b"".join(
             _field(1, _field(1, name) + b"\x15" + struct.pack("<f", _float32(value)))
