@@ -277,7 +277,9 @@ def _start(tasks: Iterable[Task], settings: Settings, log: bool) -> StartedRun:
                 for each, directory in zip(packed, directories, strict=True)
             ],
         }
-        run = StartedRun(run_dir, packed, checked, reused)
+        names = [each.task.name for each in packed]
+        placed = dict(zip(names, directories, strict=True))
+        run = StartedRun(run_dir, packed, checked, reused, placed)
         run._begin(
             json.dumps(described, allow_nan=False),
             _write if log else None,
