@@ -168,6 +168,12 @@ def test_a_run_is_tracked_through_a_stop_and_a_resume(
         assert {"began": f"tracked-{name}", "lr": 0.01} in told
         assert steps(told) == list(range(1, 3001))
         assert {"train/lr", "train/loss"} <= told[-2].keys()
+    shown = subprocess.run(
+        [saturn_program, "trace", str(run.run_dir)], capture_output=True, text=True, check=True
+    )
+    events = json.loads(Path(shown.stdout.strip()).read_text())["traceEvents"]
+    named = {event["name"] for event in events}
+    assert {"device 0", "device 1", "a: ddp × 1", "the run is resumed"} <= named  # noqa: RUF001
 
 
 @pytest.mark.parametrize(

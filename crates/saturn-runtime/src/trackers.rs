@@ -58,12 +58,9 @@ pub(crate) fn start(
         let log = log.map_err(RuntimeError::file("open", &log_path))?;
         let mut command = python_command(settings);
         command.args(["-m", "saturn.worker.track"]).arg(run_dir);
-        let spawned =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn();
-        let mut child = spawned.map_err(|source| RuntimeError::Python {
-            python: settings.python.clone(),
-            source,
-        })?;
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn();
+        let mut child = spawned
+            .map_err(|source| RuntimeError::Python { python: settings.python.clone(), source })?;
         let (lines, to_write) = channel();
         if let Some(stdin) = child.stdin.take() {
             std::thread::spawn(move || write_lines(stdin, &to_write));

@@ -122,7 +122,10 @@ impl Marks {
 
 /// What happened to the pool, but for the nodes that the run began with.
 fn pool_words(what: &PoolEvent, at_s: f64) -> Option<String> {
-    let devices = |ids: &[u32]| format!("devices {}", words::id_ranges(ids));
+    let devices = |ids: &[u32]| {
+        let noun = if ids.len() == 1 { "device" } else { "devices" };
+        format!("{noun} {}", words::id_ranges(ids))
+    };
     Some(match what {
         PoolEvent::Joined(_) if at_s <= 0.0 => return None,
         PoolEvent::Joined(_) => "joined".to_owned(),

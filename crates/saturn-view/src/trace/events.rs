@@ -24,9 +24,8 @@ impl Events {
             json!({"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}),
         );
         let order = json!({"sort_index": process});
-        self.events.push(
-            json!({"ph": "M", "name": "process_sort_index", "pid": process, "args": order}),
-        );
+        self.events
+            .push(json!({"ph": "M", "name": "process_sort_index", "pid": process, "args": order}));
     }
 
     pub(super) fn thread(&mut self, row: Row, name: &str) {
@@ -106,5 +105,6 @@ impl Events {
 
 #[expect(clippy::cast_possible_truncation, reason = "runs end before 290,000 years have passed")]
 fn microseconds(seconds: f64) -> i64 {
-    (seconds * 1e6).round() as i64
+    // A save may be told of that began before the run did, by what it says.
+    (seconds.max(0.0) * 1e6).round() as i64
 }

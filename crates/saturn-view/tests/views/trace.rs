@@ -89,7 +89,8 @@ fn a_trace_of_a_run_in_progress_ends_where_the_run_stands() {
     script.trials();
     script.plan();
     script.first_training();
-    let ends: BTreeSet<String> = checked(&trace(&script.told, "run").unwrap()).into_iter().collect();
+    let ends: BTreeSet<String> =
+        checked(&trace(&script.told, "run").unwrap()).into_iter().collect();
     assert!(ends.iter().any(|line| line.contains("to 29000000: gpt-b8-lr1e-3")), "{ends:?}");
     assert!(trace(&script.told[1..], "run").is_none());
 }
@@ -101,52 +102,61 @@ fn slices_stay_within_their_attempt_whatever_the_records_say() {
     let mut script = Script::of(scripted::config(), &[Node::new("n0", 2, "cpu")], &[spec]);
     for _ in 0..3 {
         let look = script.launch(0.0, 0, Purpose::Inspection, no_strategy(), &[]);
-        script.tell(0.5, Record::Ended {
-            attempt: look,
-            end: AttemptEnd::Finished,
-            step: 0,
-            step_s: None,
-        });
+        script.tell(
+            0.5,
+            Record::Ended { attempt: look, end: AttemptEnd::Finished, step: 0, step_s: None },
+        );
     }
     let trial = script.launch(1.0, 0, Purpose::Trial, strategy("ddp", 2), &[0, 1]);
     script.tell(3.0, Record::WentOn { attempt: trial, step: 3 });
-    let saved = |step, save_s, blocked_s| Record::Checkpointed {
-        attempt: trial,
-        step,
-        save_s,
-        blocked_s,
-    };
+    let saved =
+        |step, save_s, blocked_s| Record::Checkpointed { attempt: trial, step, save_s, blocked_s };
     script.tell(3.5, saved(10, 9.0, 8.0));
     script.tell(4.0, saved(20, 2.0, 0.1));
-    script.tell(4.1, Record::Evaluated {
-        attempt: trial,
-        evaluation: Evaluation { step: 20, metrics: BTreeMap::new() },
-        best: None,
-        evaluation_s: Some(5.0),
-    });
+    script.tell(
+        4.1,
+        Record::Evaluated {
+            attempt: trial,
+            evaluation: Evaluation { step: 20, metrics: BTreeMap::new() },
+            best: None,
+            evaluation_s: Some(5.0),
+        },
+    );
     script.tell(5.0, Record::Stopping { attempt: trial, reason: StopReason::Replan });
-    script.tell(5.0, Record::SetAside {
-        node: NodeId(0),
-        devices: vec![1],
-        reason: "it fails".to_owned(),
-        absolved: Vec::new(),
-    });
-    script.tell(6.0, Record::Ended {
-        attempt: trial,
-        end: AttemptEnd::Stopped,
-        step: 20,
-        step_s: None,
-    });
+    script.tell(
+        5.0,
+        Record::SetAside {
+            node: NodeId(0),
+            devices: vec![1],
+            reason: "it fails".to_owned(),
+            absolved: Vec::new(),
+        },
+    );
+    script.tell(
+        6.0,
+        Record::Ended { attempt: trial, end: AttemptEnd::Stopped, step: 20, step_s: None },
+    );
     let again = script.launch(6.0, 0, Purpose::Train, strategy("fsdp", 1), &[0]);
     script.tell(6.0, Record::Resumed { device_memory_bytes: None });
-    script.tell(9.0, Record::Ended {
-        attempt: again,
-        end: AttemptEnd::Lost,
-        step: 20,
-        step_s: None,
-    });
+    script
+        .tell(9.0, Record::Ended { attempt: again, end: AttemptEnd::Lost, step: 20, step_s: None });
     let cancelled = TaskEnd::Cancelled { reason: "by its user".to_owned() };
     script.tell(9.0, Record::TaskEnded { task: TaskId(0), end: cancelled });
     let lines = checked(&trace(&script.told, "run").unwrap());
-    insta::assert_snapshot!(lines.join("\n"));
+    for expected in [
+        "0 to 3500000: save of t after step 10",
+        "5999999 to 6000000: move of t",
+        "5000000: n0: device 1 set aside: it fails",
+        "6000000: the run is resumed",
+        "2/device 0: 1000000 to 6000000: t: ddp × 2",
+        "2/device 1: 1000000 to 6000000: t: ddp × 2",
+        "2/device 1:   1000000 to 3000000: trial",
+        "2/device 1:   3000000 to 4100000: evaluation after step 20",
+        "2/device 1:   4100000 to 6000000: after step 20",
+        "2/device 0: 6000000 to 9000000: t: fsdp × 1",
+    ] {
+        assert!(lines.iter().any(|line| line == expected), "{expected}\n{lines:#?}");
+    }
+    let looks = lines.iter().filter(|line| line.ends_with("0 to 500000: look at t")).count();
+    assert_eq!(looks, 3);
 }
