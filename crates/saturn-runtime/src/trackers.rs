@@ -135,7 +135,7 @@ impl Teller {
         let place = words::on_devices(&state.cluster, &attempt.gang);
         self.send(json!({
             "type": "trains", "task": spec.name, "dir": spec.dir, "step": step,
-            "strategy": format!("{} {place}", strategy.technique), "gpus": strategy.gpus,
+            "strategy": format!("{} on {place}", strategy.technique), "gpus": strategy.gpus,
         }));
     }
 
