@@ -156,7 +156,7 @@ def test_a_run_is_tracked_through_a_stop_and_a_resume(
     saturn_program = Path(sys.executable).with_name("saturn")
     resumed = subprocess.run(
         [saturn_program, "resume", str(run.run_dir)],
-        env=ENVIRONMENT,
+        env={**os.environ, "PYTHONPATH": ENVIRONMENT["PYTHONPATH"]},  # with the fixtures' locks
         capture_output=True,
         text=True,
         check=False,
