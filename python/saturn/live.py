@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from saturn import library, native, request, run_directory, stopping
 from saturn.errors import InvalidInput, RunFailed, RunInterrupted, RunOver, TasksFailed
+from saturn.notebook import view
+from saturn.notebook.view import View
 from saturn.profiles import Profile
 from saturn.request import CheckedSettings, Packed, Wishes
 from saturn.result import RunResult, strategies_by_task
@@ -51,6 +53,8 @@ class Run:
         self._run_dir = run_dir
         #: Tasks that this object has handed to the run, by name.
         self._packed: dict[str, Packed] = {}
+        #: Their directories, within the run's.
+        self._directories: dict[str, str] = {}
 
     @property
     def run_dir(self) -> Path:
@@ -94,7 +98,9 @@ class Run:
             for directory in directories:
                 shutil.rmtree(self._run_dir / directory, ignore_errors=True)
             raise
-        self._packed |= {each.task.name: each for each in packed}
+        for each, directory in zip(packed, directories, strict=True):
+            self._packed[each.task.name] = each
+            self._directories[each.task.name] = directory
 
     def close(self) -> None:
         """Say that nothing more will come: the run ends when all its tasks have."""
@@ -236,9 +242,13 @@ class StartedRun(Run):
         packed: Sequence[Packed],
         settings: CheckedSettings,
         reused: Profile,
+        directories: dict[str, str],
     ) -> None:
         """Take what the run is made of; `_begin` begins it."""
         super().__init__(run_dir)
+        self._directories = directories
+        #: What shows it, in a notebook.
+        self._view: View | None = None
         self._packed = {each.task.name: each for each in packed}
         self._settings = settings
         self._reused = reused
@@ -265,6 +275,8 @@ class StartedRun(Run):
         """
         if not stopping.wait(self._over, self._interrupts.press, timeout):
             raise self._timed_out(timeout)
+        if self._view is not None:
+            self._view.wait()
         if self._error is not None:
             raise self._error
         return self._conclude(self._report)
@@ -289,7 +301,14 @@ class StartedRun(Run):
         self.wait()
 
     def _begin(self, described: str, write: Any, *, is_terminal: bool) -> None:
-        """Begin to drive the run; returns once it takes commands, or raises why it is refused."""
+        """Begin to drive the run; returns once it takes commands, or raises why it is refused.
+
+        `write` takes what is told of it; without it nothing is shown.
+        """
+        display = None if write is None else view.display_of_kernel()
+        if display is not None:
+            self._view = View(self._run_dir, self._directories, write)
+            write = self._view.write
         threading.Thread(
             target=self._drive,
             args=(described, write, is_terminal),
@@ -304,6 +323,8 @@ class StartedRun(Run):
             raise
         if self._error is not None:
             raise self._error
+        if self._view is not None:
+            self._view.begin(display)
         if not self.is_over:
             _unfinished.add(self)
 
@@ -315,6 +336,8 @@ class StartedRun(Run):
         except BaseException as error:
             self._error = error
         finally:
+            if self._view is not None:
+                self._view.over()
             self._over.set()
 
     def _check(self, workload: Sequence[Task]) -> None:

@@ -19,6 +19,7 @@ from saturn.allowed import check_allowed, described_allowed
 from saturn.errors import InvalidInput
 from saturn.evaluation import Evaluation
 from saturn.library import Entry
+from saturn.loggers import Logger, choosing
 from saturn.pickling import dump_task
 from saturn.preload import functions_of, preload_entries
 from saturn.profile_key import key_of, technique_digest
@@ -64,6 +65,7 @@ class Settings:
     max_switches: int = 1
     seed: int = 0
     keep_open: bool = False
+    loggers: Iterable[str | Logger] | None = None
 
     def checked(self) -> CheckedSettings:
         """The settings as the runtime takes them; raises `TypeError` or `InvalidInput`."""
@@ -81,6 +83,7 @@ class Settings:
         device_memory_bytes = parse_size("device_memory", self.device_memory)
         host_memory_bytes = parse_size("host_memory", self.host_memory)
         entries = library.select(self.techniques)
+        loggers = choosing.checked(self.loggers)
         described = {
             "version": 1,
             "mode": self.mode,
@@ -116,7 +119,7 @@ class Settings:
         if host_memory_bytes is not None:
             described["host_memory_bytes"] = host_memory_bytes
         profile = None if self.profile == NO_PROFILE else self.profile
-        return CheckedSettings(entries, described, profile)
+        return CheckedSettings(entries, described, profile, loggers)
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,7 @@ class CheckedSettings:
     described: dict[str, Any]
     #: The file or the run that says what is known, where one does.
     profile: PathLike | None
+    loggers: list[Logger]
 
 
 @dataclass(frozen=True, kw_only=True)

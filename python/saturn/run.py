@@ -11,6 +11,7 @@ from pathlib import Path
 from saturn import profiles, request, run_directory
 from saturn.errors import InvalidInput, SaturnError
 from saturn.live import Run, StartedRun
+from saturn.loggers import Logger
 from saturn.profiles import Profile
 from saturn.request import PathLike, Settings, Wishes
 from saturn.result import RunResult
@@ -95,6 +96,7 @@ def orchestrate(
     timed_steps: int = 3,
     max_timed_steps: int | None = None,
     trial_budget: float | str = "worthwhile",
+    loggers: Iterable[str | Logger] | None = None,
 ) -> RunResult:
     """Plan the workload and train it; returns what was realised.
 
@@ -135,6 +137,8 @@ def orchestrate(
             perform alike once, and then what is expected to save more than it costs; a number of
             device-seconds is a limit on that; "full" measures every technique on every device
             count.
+        loggers: trackers that are told of every task besides TensorBoard's files: names ("wandb",
+            "mlflow", "trackio", or what other packages bring) and `saturn.loggers` objects.
 
     It is `start` and then `Run.wait`: Ctrl-C, SIGTERM and SIGHUP stop the run at checkpoints, and
     other processes may ask for things meanwhile (`attach`, `saturn status`).
@@ -162,6 +166,7 @@ def orchestrate(
         timed_steps=timed_steps,
         max_timed_steps=max_timed_steps,
         trial_budget=trial_budget,
+        loggers=loggers,
     ).wait()
 
 
@@ -187,6 +192,7 @@ def start(
     timed_steps: int = 3,
     max_timed_steps: int | None = None,
     trial_budget: float | str = "worthwhile",
+    loggers: Iterable[str | Logger] | None = None,
 ) -> StartedRun:
     """Begin to plan and train the workload; returns at once, with the run in progress.
 
@@ -219,6 +225,7 @@ def start(
         timed_steps=timed_steps,
         max_timed_steps=max_timed_steps,
         trial_budget=trial_budget,
+        loggers=loggers,
     )
     return _start(tasks, settings, log)
 
@@ -256,6 +263,7 @@ def _start(tasks: Iterable[Task], settings: Settings, log: bool) -> StartedRun:
     reused = Profile([]) if checked.profile is None else profiles.load(checked.profile)
     run_dir = run_directory.create(settings.runs_dir, settings.name, settings.mode)
     try:
+        run_directory.write_loggers(run_dir, checked.loggers)
         directories = run_directory.write_tasks(run_dir, workload, [each.pickle for each in packed])
         # A search only measures: when a task may train plays no part in it.
         wishes = None if is_search else Wishes()
@@ -269,7 +277,9 @@ def _start(tasks: Iterable[Task], settings: Settings, log: bool) -> StartedRun:
                 for each, directory in zip(packed, directories, strict=True)
             ],
         }
-        run = StartedRun(run_dir, packed, checked, reused)
+        names = [each.task.name for each in packed]
+        placed = dict(zip(names, directories, strict=True))
+        run = StartedRun(run_dir, packed, checked, reused, placed)
         run._begin(
             json.dumps(described, allow_nan=False),
             _write if log else None,
