@@ -45,7 +45,7 @@ pub use disk::{Disk, Operation};
 pub use doctor::{Finding, Mark, examine};
 pub use error::{RuntimeError, io_words, with_causes};
 pub use outlook::{Outlook, outlook};
-pub use reports::{Reported, explain, read, report, status};
+pub use reports::{Reported, explain, judged, read, report, status};
 pub use request::RunRequest;
 pub use run::{DeviceMemory, Outcome, ResumeOptions, Watcher, resume, start};
 pub use solve::{PlanError, Solved, Stopwatch, solve_file};
