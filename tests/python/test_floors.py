@@ -46,7 +46,7 @@ FLOORS: Floors = (
     {"pipeline": "techniques.pipeline/"},  # whose stages may be split and sharded
     {
         "worker": "worker/ trainers.rest",
-        "face": ". allowed content exporting grid library live native outlook pickling "
+        "face": ". allowed content exporting grid library live native optuna outlook pickling "
         "preload profile_key profiles request run run_directory schema script_key "
         "script_task sources status stopping sweep task tuning/ verbs wishes core/ "
         "trial_runner/",
