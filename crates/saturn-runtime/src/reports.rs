@@ -8,7 +8,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use saturn_core::{Profile, Trial};
-use saturn_engine::{Record, State, TaskId};
+use saturn_engine::{NamedJudgement, Record, State, TaskId};
 use saturn_view::{Explanation, History, Report, Status};
 use serde_json::Value;
 
@@ -89,6 +89,23 @@ fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, RuntimeError> {
         Some(reason) if !reply.ok => Err(RuntimeError::Refused { reason }),
         _ => Ok(reply),
     }
+}
+
+/// What a run's stopper has said so far, in its order, from the journal.
+pub fn judged(run_dir: &Path) -> Result<Vec<NamedJudgement>, RuntimeError> {
+    let mut names: Vec<String> = Vec::new();
+    let mut judged = Vec::new();
+    for (record, _) in Contents::read(&journal_of(run_dir))?.records {
+        match record {
+            Record::TaskAdded { spec, .. } => names.push(spec.name),
+            Record::Judged { task, judgement } => {
+                let Some(task) = names.get(task.0).cloned() else { continue };
+                judged.push(NamedJudgement { task, judgement });
+            }
+            _ => {}
+        }
+    }
+    Ok(judged)
 }
 
 /// A run from its journal, which stays untouched.

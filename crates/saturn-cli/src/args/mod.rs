@@ -159,6 +159,7 @@ pub(crate) struct ResumeArgs {
 #[command(after_help = more(&[
     ("saturn report my-run", "write its page, and say where it is"),
     ("saturn report my-run --json", "the same as data"),
+    ("saturn report my-run --csv", "its tasks, the best first"),
 ], "0 written, 2 no such run, 5 the machine failed"))]
 pub(crate) struct ReportArgs {
     /// Run directory, or a run's name in `saturn_runs`.
@@ -166,6 +167,9 @@ pub(crate) struct ReportArgs {
     /// Print the report as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print a line a task as CSV, the best first: how well it did, its parameters, how it trained.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
 }
 
 /// `saturn trace`.
