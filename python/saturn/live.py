@@ -32,6 +32,7 @@ from saturn.task import Task
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
 
 if TYPE_CHECKING:
+    from saturn.cluster.cluster import Cluster
     from saturn.wishes import Before
 
 #: How often another process is asked whether its run is over.
@@ -51,6 +52,10 @@ class Run:
         self._run_dir = run_dir
         #: Tasks that this object has handed to the run, by name.
         self._packed: dict[str, Packed] = {}
+
+    @property
+    def _resume_command(self) -> str:
+        return f"saturn resume {shlex.quote(str(self._run_dir))}"
 
     @property
     def run_dir(self) -> Path:
@@ -203,7 +208,7 @@ class Run:
                 packed.task.strategies = found
                 packed.task._measured_as = packed.key
             packed.task.selected_strategy = outcome.strategy or packed.task.selected_strategy
-        command = f"saturn resume {shlex.quote(str(self._run_dir))}"
+        command = self._resume_command
         if report["status"] == "interrupted":
             raise RunInterrupted(
                 f"stopped at checkpoints; to go on: {command}",
@@ -236,18 +241,25 @@ class StartedRun(Run):
         packed: Sequence[Packed],
         settings: CheckedSettings,
         reused: Profile,
+        cluster: Cluster | None = None,
     ) -> None:
         """Take what the run is made of; `_begin` begins it."""
         super().__init__(run_dir)
         self._packed = {each.task.name: each for each in packed}
         self._settings = settings
         self._reused = reused
+        self._cluster = cluster
         self._interrupts = native.interrupts()
         self._over = threading.Event()
         #: What it realised, once it is over.
         self._report = ""
         self._error: BaseException | None = None
         self._process = os.getpid()
+
+    @property
+    def _resume_command(self) -> str:
+        where = "" if self._cluster is None else f" --cluster {self._cluster.address}"
+        return super()._resume_command + where
 
     @property
     def is_over(self) -> bool:
@@ -308,14 +320,23 @@ class StartedRun(Run):
             _unfinished.add(self)
 
     def _drive(self, described: str, write: Any, is_terminal: bool) -> None:
+        cluster, press = self._cluster, self._interrupts.press
         try:
             self._report = native.run(
-                described, write, is_terminal=is_terminal, interrupts=self._interrupts
+                described,
+                write,
+                is_terminal=is_terminal,
+                interrupts=self._interrupts,
+                cluster=None if cluster is None else cluster.serve(self._run_dir, press),
             )
         except BaseException as error:
             self._error = error
         finally:
-            self._over.set()
+            try:
+                if cluster is not None:
+                    cluster.close()
+            finally:
+                self._over.set()
 
     def _check(self, workload: Sequence[Task]) -> None:
         request.check_techniques(workload, self._settings.entries)
@@ -338,7 +359,7 @@ def _stop_unfinished() -> None:
     """A program ends: its runs, which it has not waited for, stop at checkpoints."""
     for run in list(_unfinished):
         if not run.is_over and run._process == os.getpid():
-            command = f"saturn resume {shlex.quote(str(run.run_dir))}"
+            command = run._resume_command
             sys.stderr.write(
                 "the program ends and has not waited for its run, which stops at checkpoints; to "
                 f"go on: {command}\n"

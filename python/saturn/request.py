@@ -16,6 +16,7 @@ from typing import Any
 
 from saturn import library
 from saturn.allowed import check_allowed, described_allowed
+from saturn.cluster import wish
 from saturn.errors import InvalidInput
 from saturn.library import Entry
 from saturn.pickling import dump_task
@@ -61,10 +62,21 @@ class Settings:
     max_switches: int = 1
     seed: int = 0
     keep_open: bool = False
+    cluster: str | None = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
 
     def checked(self) -> CheckedSettings:
         """The settings as the runtime takes them; raises `TypeError` or `InvalidInput`."""
         _check_whole("devices", self.devices, least=1)
+        _check_whole("nodes", self.nodes, least=1)
+        _check_whole("gpus_per_node", self.gpus_per_node, least=1)
+        cluster = wish.checked(
+            cluster=self.cluster,
+            nodes=self.nodes,
+            gpus_per_node=self.gpus_per_node,
+            devices=self.devices,
+        )
         _check_whole("warmup_steps", self.warmup_steps, least=0)
         _check_whole("timed_steps", self.timed_steps, least=2)
         _check_whole("max_timed_steps", self.max_timed_steps, least=self.timed_steps)
@@ -113,7 +125,7 @@ class Settings:
         if host_memory_bytes is not None:
             described["host_memory_bytes"] = host_memory_bytes
         profile = None if self.profile == NO_PROFILE else self.profile
-        return CheckedSettings(entries, described, profile)
+        return CheckedSettings(entries, described, profile, cluster)
 
 
 @dataclass(frozen=True)
@@ -124,6 +136,8 @@ class CheckedSettings:
     described: dict[str, Any]
     #: The file or the run that says what is known, where one does.
     profile: PathLike | None
+    #: The cluster to run on; None for this machine.
+    cluster: wish.ClusterWish | None
 
 
 @dataclass(frozen=True, kw_only=True)

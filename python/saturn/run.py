@@ -6,14 +6,19 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from saturn import profiles, request, run_directory
+from saturn.cluster.opening import open_cluster
 from saturn.errors import InvalidInput, SaturnError
 from saturn.live import Run, StartedRun
 from saturn.profiles import Profile
-from saturn.request import PathLike, Settings, Wishes
+from saturn.request import CheckedSettings, Packed, PathLike, Settings, Wishes
 from saturn.result import RunResult
 from saturn.task import Task
+
+if TYPE_CHECKING:
+    from saturn.cluster.cluster import Cluster
 
 
 def search(
@@ -22,6 +27,9 @@ def search(
     log: bool = True,
     *,
     devices: int | None = None,
+    cluster: str | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
     device_memory: int | str | None = None,
     host_memory: int | str | None = None,
     name: str | None = None,
@@ -38,6 +46,10 @@ def search(
         techniques: names in the library; all of it by default.
         log: show what happens on standard error.
         devices: how many GPUs, or CPU slots where there is no GPU; all by default.
+        cluster: "auto" or the address of the head of a Ray cluster, to run on its nodes in place of
+            this machine's devices (see docs/cluster.md).
+        nodes: how many of the cluster's nodes; all that have free devices by default.
+        gpus_per_node: how many GPUs, or CPU slots, of each; all that are free by default.
         device_memory: what each may hold, as bytes or a size such as "600MB" or "2GiB"; enforced,
             on CPU slots too. No limit but the device's own by default.
         host_memory: what all that runs at once may be expected to take of this machine's own
@@ -60,6 +72,9 @@ def search(
         mode="search",
         techniques=techniques,
         devices=devices,
+        cluster=cluster,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
         device_memory=device_memory,
         host_memory=host_memory,
         name=name,
@@ -79,6 +94,9 @@ def orchestrate(
     *,
     techniques: Iterable[str] | None = None,
     devices: int | None = None,
+    cluster: str | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
     device_memory: int | str | None = None,
     host_memory: int | str | None = None,
     name: str | None = None,
@@ -104,6 +122,10 @@ def orchestrate(
         log: show what happens on standard error.
         techniques: names in the library; all of it by default.
         devices: how many GPUs, or CPU slots where there is no GPU; all by default.
+        cluster: "auto" or the address of the head of a Ray cluster, to run on its nodes in place of
+            this machine's devices (see docs/cluster.md).
+        nodes: how many of the cluster's nodes; all that have free devices by default.
+        gpus_per_node: how many GPUs, or CPU slots, of each; all that are free by default.
         device_memory: what each may hold, as bytes or a size such as "600MB" or "2GiB"; enforced,
             on CPU slots too. No limit but the device's own by default.
         host_memory: what all that runs at once may be expected to take of this machine's own
@@ -146,6 +168,9 @@ def orchestrate(
         log,
         techniques=techniques,
         devices=devices,
+        cluster=cluster,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
         device_memory=device_memory,
         host_memory=host_memory,
         name=name,
@@ -171,6 +196,9 @@ def start(
     keep_open: bool = False,
     techniques: Iterable[str] | None = None,
     devices: int | None = None,
+    cluster: str | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
     device_memory: int | str | None = None,
     host_memory: int | str | None = None,
     name: str | None = None,
@@ -202,6 +230,9 @@ def start(
         keep_open=keep_open,
         techniques=techniques,
         devices=devices,
+        cluster=cluster,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
         device_memory=device_memory,
         host_memory=host_memory,
         name=name,
@@ -249,11 +280,32 @@ def _start(tasks: Iterable[Task], settings: Settings, log: bool) -> StartedRun:
     request.check_techniques(workload, checked.entries)
     packed = request.pack(workload)
     reused = Profile([]) if checked.profile is None else profiles.load(checked.profile)
+    cluster = None
+    if checked.cluster is not None:
+        run = Path(settings.runs_dir, settings.name or "").absolute()
+        cluster = open_cluster(checked.cluster, run=str(run))
+    try:
+        return _begin(workload, packed, settings, checked, reused, cluster, log)
+    except BaseException:
+        if cluster is not None:
+            cluster.close()
+        raise
+
+
+def _begin(
+    workload: list[Task],
+    packed: list[Packed],
+    settings: Settings,
+    checked: CheckedSettings,
+    reused: Profile,
+    cluster: Cluster | None,
+    log: bool,
+) -> StartedRun:
     run_dir = run_directory.create(settings.runs_dir, settings.name, settings.mode)
     try:
         directories = run_directory.write_tasks(run_dir, workload, [each.pickle for each in packed])
         # A search only measures: when a task may train plays no part in it.
-        wishes = None if is_search else Wishes()
+        wishes = None if settings.mode == "search" else Wishes()
         described = {
             **checked.described,
             "run_dir": str(run_dir),
@@ -264,7 +316,7 @@ def _start(tasks: Iterable[Task], settings: Settings, log: bool) -> StartedRun:
                 for each, directory in zip(packed, directories, strict=True)
             ],
         }
-        run = StartedRun(run_dir, packed, checked, reused)
+        run = StartedRun(run_dir, packed, checked, reused, cluster)
         run._begin(
             json.dumps(described, allow_nan=False),
             _write if log else None,

@@ -42,8 +42,8 @@ FLOORS: Floors = (
     {"pipeline": "techniques.pipeline/"},  # whose stages may be split and sharded
     {
         "worker": "worker/",
-        "face": ". allowed content exporting library live native pickling preload profile_key "
-        "profiles request run run_directory sources status stopping task wishes core/ "
+        "face": ". allowed cluster/ content exporting library live native pickling preload "
+        "profile_key profiles request run run_directory sources status stopping task wishes core/ "
         "trial_runner/",
     },
 )

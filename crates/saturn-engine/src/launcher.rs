@@ -5,6 +5,7 @@
 //! a virtual cluster is the simulator's.
 
 use saturn_core::{Node, Strategy};
+use serde::{Deserialize, Serialize};
 
 use crate::config::{Level, TaskSpec, TechniqueRef};
 use crate::event::{Action, Event, FailureKind};
@@ -13,7 +14,7 @@ use crate::record::{AttemptEnd, Purpose};
 use crate::state::State;
 
 /// A gang to start: everything that a launcher must know, so that it need not know the run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LaunchOrder {
     /// Number of the attempt.
     pub attempt: AttemptId,
@@ -51,7 +52,8 @@ pub struct LaunchOrder {
 }
 
 /// What the ranks of an attempt do.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Work {
     /// Say what can run at all.
     Inspect {
@@ -65,7 +67,7 @@ pub enum Work {
 }
 
 /// Device counts on a type of device.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Widths {
     /// The type.
     pub gpu_type: String,
@@ -74,7 +76,7 @@ pub struct Widths {
 }
 
 /// The devices of a gang on one node.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GangPart {
     /// The node.
     pub node: Node,

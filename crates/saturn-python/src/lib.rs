@@ -1,16 +1,20 @@
 //! `saturn._core`: the Rust side of the Python package. Glue only: plain data (JSON) in and out, long
 //! calls release the GIL, and one place maps errors.
 
+mod cluster;
 mod errors;
 mod live;
 mod watch;
 
+use std::path::Path;
+
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
 use saturn_core::Profile;
-use saturn_runtime::{RunRequest, Watcher};
+use saturn_runtime::{ResumeOptions, RunRequest, Watcher};
 use saturn_view::Console;
 
+use crate::cluster::{PyAgent, PyExchange};
 use crate::errors::to_python;
 use crate::watch::{Interrupts, python_sink};
 
@@ -18,25 +22,20 @@ use crate::watch::{Interrupts, python_sink};
 ///
 /// `request` is version 1 of the run request; `write` takes lines of text for the person watching
 /// (`None` shows nothing); `is_terminal` says that standard error is a terminal; `interrupts` stops
-/// the run.
+/// the run; `cluster` is the way to the agents on whose devices it is.
 #[pyfunction]
-#[pyo3(signature = (request, write=None, *, is_terminal=false, interrupts))]
+#[pyo3(signature = (request, write=None, *, is_terminal=false, interrupts, cluster=None))]
 fn run(
     py: Python<'_>,
     request: &str,
     write: Option<Py<PyAny>>,
     is_terminal: bool,
     interrupts: &Bound<'_, Interrupts>,
+    cluster: Option<&Bound<'_, PyExchange>>,
 ) -> PyResult<String> {
-    let request = RunRequest::from_json(request).map_err(|error| to_python(py, &error))?;
-    let console = match write {
-        Some(write) => {
-            let sink = python_sink(write);
-            Console::new(is_terminal, Some(sink), |name| std::env::var(name).ok())
-        }
-        None => Console::new(false, Some(Box::new(|_| {})), |_| None),
-    };
-    let interrupts = interrupts.get().clone();
+    let mut request = RunRequest::from_json(request).map_err(|error| to_python(py, &error))?;
+    request.cluster = cluster.map(|cluster| cluster.get().inner());
+    let (console, interrupts) = (console(write, is_terminal), interrupts.get().clone());
     let outcome = py
         .detach(|| {
             let mut is_interrupted = || interrupts.take();
@@ -44,6 +43,40 @@ fn run(
         })
         .map_err(|error| to_python(py, &error))?;
     Ok(outcome.report.to_json())
+}
+
+/// Goes on with a run on a cluster, to its end, and returns its report as JSON.
+#[pyfunction]
+#[pyo3(signature = (run_dir, write=None, *, is_terminal=false, interrupts, cluster, allow_other_hardware=false))]
+fn resume(
+    py: Python<'_>,
+    run_dir: &str,
+    write: Option<Py<PyAny>>,
+    is_terminal: bool,
+    interrupts: &Bound<'_, Interrupts>,
+    cluster: &Bound<'_, PyExchange>,
+    allow_other_hardware: bool,
+) -> PyResult<String> {
+    let cluster = Some(cluster.get().inner());
+    let options = ResumeOptions { allow_other_hardware, cluster, ..ResumeOptions::default() };
+    let (console, interrupts) = (console(write, is_terminal), interrupts.get().clone());
+    let outcome = py.detach(|| {
+        let mut is_interrupted = || interrupts.take();
+        let watcher = Watcher::new(console, &mut is_interrupted);
+        saturn_runtime::resume(Path::new(run_dir), options, watcher)
+    });
+    Ok(outcome.map_err(|error| to_python(py, &error))?.report.to_json())
+}
+
+/// Shows a run to the person watching; nothing where no one is.
+fn console(write: Option<Py<PyAny>>, is_terminal: bool) -> Console {
+    match write {
+        Some(write) => {
+            let sink = python_sink(write);
+            Console::new(is_terminal, Some(sink), |name| std::env::var(name).ok())
+        }
+        None => Console::new(false, Some(Box::new(|_| {})), |_| None),
+    }
 }
 
 /// Checks the text of a `profile.json` and returns it with all fields spelled out.
@@ -57,7 +90,10 @@ fn read_profile(py: Python<'_>, text: &str) -> PyResult<String> {
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<Interrupts>()?;
+    module.add_class::<PyAgent>()?;
+    module.add_class::<PyExchange>()?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
+    module.add_function(wrap_pyfunction!(resume, module)?)?;
     module.add_function(wrap_pyfunction!(read_profile, module)?)?;
     module.add_function(wrap_pyfunction!(live::is_driven, module)?)?;
     module.add_function(wrap_pyfunction!(live::ask, module)?)?;

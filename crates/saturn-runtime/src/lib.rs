@@ -5,6 +5,8 @@
 //!
 //! - [`start`] and [`resume`] drive a run in the calling thread until it ends.
 //! - [`control::ask`] asks a run that another process drives: a command, its status, an explanation.
+//! - [`Exchange`] carries letters between a run and the [`Agent`]s of a cluster's nodes, each of which
+//!   launches on its machine what a run on one machine launches itself.
 //! - [`Store`] keeps what trials found for later runs.
 //! - [`status`], [`explain`] and [`report`] tell of any run, driven or not.
 //!
@@ -22,12 +24,14 @@
 mod bell;
 mod claims;
 mod clock;
+mod cluster;
 pub mod control;
 mod devices;
 mod disk;
 mod driver;
 mod error;
 mod followers;
+mod hardware;
 mod host_memory;
 mod journal;
 mod launcher;
@@ -38,10 +42,13 @@ mod run_dir;
 mod solve;
 mod store;
 
+pub use cluster::{Agent, AgentSetup, Exchange};
 pub use disk::{Disk, Operation};
 pub use error::{RuntimeError, io_words, with_causes};
 pub use reports::{Reported, explain, read, report, status};
 pub use request::RunRequest;
-pub use run::{DeviceMemory, Outcome, ResumeOptions, Watcher, resume, start};
+pub use run::{
+    DeviceMemory, Interpreter, Outcome, ResumeOptions, Watcher, interpreter_of, resume, start,
+};
 pub use solve::{PlanError, Solved, Stopwatch, solve_file};
 pub use store::{Added, Store, is_key};

@@ -6,10 +6,10 @@ use saturn_core::Profile;
 use saturn_engine::{Mode, NewTask, Policy, RunConfig, TechniqueRef, TrialBudget};
 use serde::{Deserialize, Serialize};
 
-use crate::devices::Pool;
+use crate::cluster::Exchange;
 use crate::disk::Disk;
 use crate::error::RuntimeError;
-use crate::host_memory;
+use crate::hardware::Hardware;
 use crate::store::{Platform, Shelf, StoreSettings};
 
 /// A run to start: version 1 of the request that `saturn.search` and `saturn.orchestrate` make.
@@ -74,6 +74,9 @@ pub struct RunRequest {
     /// The disk to use: tests make it fail.
     #[serde(skip)]
     pub disk: Disk,
+    /// The way to the agents of a cluster, on whose devices it is to run; `None`: on this machine's.
+    #[serde(skip)]
+    pub cluster: Option<Exchange>,
 }
 
 /// How workers are launched: kept in the journal for a resume.
@@ -160,11 +163,11 @@ impl RunRequest {
     }
 
     /// Splits into what the engine and what the launcher need.
-    pub(crate) fn into_parts(self, pool: &Pool) -> Result<Parts, RuntimeError> {
+    pub(crate) fn into_parts(self, hardware: &Hardware) -> Result<Parts, RuntimeError> {
         let platform = self
             .store
             .as_ref()
-            .and_then(|store| Platform::of(pool, &self.python_path, &store.techniques));
+            .and_then(|store| Platform::of(hardware, &self.python_path, &store.techniques));
         let defaults = Policy::default();
         let policy = Policy {
             interval_s: self.interval_s,
@@ -179,14 +182,14 @@ impl RunRequest {
                 .unwrap_or(defaults.max_timed_steps)
                 .max(self.timed_steps),
             trial_budget: self.trial_budget,
-            host_memory_bytes: self.host_memory_bytes.or_else(host_memory::available_bytes),
+            host_memory_bytes: self.host_memory_bytes.or(hardware.host_memory_bytes),
             stall_s: self.stall_s.unwrap_or(defaults.stall_s),
             kill_grace_s: self.kill_grace_s.unwrap_or(defaults.kill_grace_s),
             ..defaults
         };
         let config = RunConfig {
             mode: self.mode,
-            device_kind: pool.kind(),
+            device_kind: hardware.kind,
             device_memory_bytes: self.device_memory_bytes,
             techniques: self.techniques,
             policy,

@@ -10,6 +10,7 @@ use nix::sys::statfs;
 use crate::clock::{deadline, is_past, pause};
 use crate::control;
 use crate::error::{RuntimeError, io_words};
+use crate::launcher::Site;
 
 /// A run directory that this process drives.
 #[derive(Debug)]
@@ -70,8 +71,17 @@ impl RunDir {
         &self.path
     }
 
-    pub(crate) fn workers_lock(&self) -> PathBuf {
-        self.path.join("workers.lock")
+    fn workers_lock(&self) -> PathBuf {
+        workers_lock_of(&self.path)
+    }
+
+    /// Where this machine's processes of the run find its files.
+    pub(crate) fn site(&self) -> Site {
+        Site {
+            run_dir: self.path.clone(),
+            workers_lock: self.workers_lock(),
+            parent_logs: self.path.clone(),
+        }
     }
 
     pub(crate) fn journal(&self) -> PathBuf {
@@ -82,6 +92,11 @@ impl RunDir {
 /// Where a run keeps its journal.
 pub(crate) fn journal_of(run: &Path) -> PathBuf {
     run.join("journal.db")
+}
+
+/// Where a run keeps the lock that all of its processes hold.
+pub(crate) fn workers_lock_of(run: &Path) -> PathBuf {
+    run.join("workers.lock")
 }
 
 fn open_lock(path: &Path) -> Result<File, RuntimeError> {

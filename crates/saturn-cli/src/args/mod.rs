@@ -116,6 +116,15 @@ pub(crate) struct ResumeArgs {
     /// measured anew.
     #[arg(long)]
     pub(crate) allow_other_hardware: bool,
+    /// Go on on the nodes of a Ray cluster: `auto`, or the address of its head.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "device_memory")]
+    pub(crate) cluster: Option<String>,
+    /// How many of the cluster's nodes; all that have free devices without it.
+    #[arg(long, value_name = "N", requires = "cluster")]
+    pub(crate) nodes: Option<u32>,
+    /// How many GPUs, or CPU slots, of each; all that are free without it.
+    #[arg(long, value_name = "N", requires = "cluster")]
+    pub(crate) gpus_per_node: Option<u32>,
     /// Print the report as JSON at the end.
     #[arg(long)]
     pub(crate) json: bool,

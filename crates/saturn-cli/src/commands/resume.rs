@@ -1,7 +1,11 @@
 //! `saturn resume`.
 
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
 use saturn_engine::RunEnd;
-use saturn_runtime::{DeviceMemory, ResumeOptions, RuntimeError, Watcher};
+use saturn_runtime::{DeviceMemory, Interpreter, ResumeOptions, RuntimeError, Watcher};
 use saturn_view::Console;
 
 use super::run_failed;
@@ -15,6 +19,9 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
         Ok(run) => run,
         Err(exit) => return exit,
     };
+    if let Some(address) = &args.cluster {
+        return on_cluster(args, &run.path, address);
+    }
     let options = ResumeOptions {
         device_memory: args.device_memory.map_or(DeviceMemory::AsBefore, |size| size.0),
         allow_other_hardware: args.allow_other_hardware,
@@ -35,6 +42,24 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
         RunEnd::Complete if outcome.num_failed > 0 => Exit::TaskFailed,
         RunEnd::Complete => Exit::Ok,
     }
+}
+
+/// Becomes the run's own Python, which alone has Ray.
+fn on_cluster(args: &ResumeArgs, run: &Path, address: &str) -> Exit {
+    let Interpreter { python, python_path } = match saturn_runtime::interpreter_of(run) {
+        Ok(interpreter) => interpreter,
+        Err(error) => return run_failed(&error),
+    };
+    let mut command = Command::new(&python);
+    command.env("PYTHONPATH", python_path.join(":")).env("PYTHONSAFEPATH", "1");
+    command.args(["-m", "saturn.cluster.resume"]).arg(run).args(["--cluster", address]);
+    for (name, count) in [("--nodes", args.nodes), ("--gpus-per-node", args.gpus_per_node)] {
+        command.args(count.map(|count| format!("{name}={count}")));
+    }
+    command.args(args.allow_other_hardware.then_some("--allow-other-hardware"));
+    command.args(args.json.then_some("--json"));
+    // It returns only where that failed.
+    run_failed(&RuntimeError::Python { python, source: command.exec() })
 }
 
 /// Says why a run was not resumed, and what to do where that is known.

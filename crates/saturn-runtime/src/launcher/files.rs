@@ -24,13 +24,15 @@ pub(crate) struct Place {
     pub(crate) run_id: String,
     pub(crate) socket: PathBuf,
     pub(crate) pool: Pool,
+    /// What the least device of a type holds, bytes, where others than this machine's count.
+    pub(crate) memory_by_type: BTreeMap<String, u64>,
     pub(crate) disk: Disk,
 }
 
 impl Place {
     /// The directory of an attempt of the task whose directory within the run's is `task_dir`.
     pub(crate) fn attempt_dir(&self, task_dir: &str, attempt: AttemptId) -> PathBuf {
-        self.run_dir.join(task_dir).join("attempts").join(attempt.to_string())
+        attempt_dir(&self.run_dir, task_dir, attempt)
     }
 
     /// Writes the spec of an attempt into a fresh directory of its own; its ranks come back, ready to
@@ -84,7 +86,7 @@ impl Place {
         widths: &'a [Widths],
     ) -> InspectionSpec<'a> {
         let pools = widths.iter().map(|Widths { gpu_type, gpus }| {
-            let (limit, own) = (order.device_memory_bytes, self.pool.memory_bytes(gpu_type));
+            let (limit, own) = (order.device_memory_bytes, self.memory_bytes(gpu_type));
             let device_memory_bytes = limit.into_iter().chain(own).min();
             AskedPool { gpu_type, gpus, device_memory_bytes }
         });
@@ -100,6 +102,12 @@ impl Place {
             pools: pools.collect(),
             socket: &self.socket,
         }
+    }
+
+    /// What each device of a type holds at least, bytes.
+    fn memory_bytes(&self, gpu_type: &str) -> Option<u64> {
+        let elsewhere = self.memory_by_type.get(gpu_type).copied();
+        self.pool.memory_bytes(gpu_type).into_iter().chain(elsewhere).min()
     }
 
     /// A technique as a worker finds it: a relative path is within the run directory.
@@ -184,6 +192,11 @@ impl Place {
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
     }
+}
+
+/// The directory of an attempt of the task whose directory within the run's is `task_dir`.
+pub(crate) fn attempt_dir(run_dir: &Path, task_dir: &str, attempt: AttemptId) -> PathBuf {
+    run_dir.join(task_dir).join("attempts").join(attempt.to_string())
 }
 
 fn rank_log(attempt_dir: &Path, rank: u32) -> PathBuf {
