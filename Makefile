@@ -11,7 +11,7 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-short demo-fake-gpus test test-rust test-python test-nightly zoo gpu-check fuzz fuzz-readers bench \
+.PHONY: help setup demo demo-short demo-fake-gpus test test-rust test-python test-nightly test-torch wheel zoo gpu-check fuzz fuzz-readers bench \
   bench-solver bench-techniques bench-engine bench-profile bench-build lint format clean
 
 help:
@@ -20,8 +20,10 @@ help:
 	@echo 'make demo-fake-gpus  the short demo on eight GPUs that are none (docs/fake-gpu.md), three minutes'
 	@echo 'make test        all tests'
 	@echo 'make test-nightly  what takes hours: more kills, more seeds, other vector instructions, busy cores'
+	@echo 'make test-torch  a chosen part of the tests with another torch, from PyPI: make test-torch TORCH=2.9.1'
+	@echo 'make wheel       one wheel of the program and the package, for every Python from 3.10 on: dist/'
 	@echo 'make zoo         78 architectures under every technique, the losses compared, docs/zoo.md written: half an hour; ZOO="GPT-2,T5" for some'
-	@echo 'make gpu-check   on a machine with NVIDIA GPUs, ten minutes: same training, memory, steps, a switch, the demo; into gpu-check/'
+	@echo 'make gpu-check   on a machine with NVIDIA GPUs: same training, memory, steps, a switch, the demo; into gpu-check/'
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
 	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale, trials, builds: an hour'
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
@@ -53,8 +55,9 @@ test: test-rust test-python
 test-rust: setup
 	@$(PYTHON) $(setup) --run cargo test --release --workspace
 
+# Two files at a time: most tests wait for processes to start and to end.
 test-python: setup
-	@$(bin)/python -m pytest
+	@$(bin)/python -m pytest -n 2 --dist loadfile
 
 # More of what `make test` does a little of. The Python tests run once more on plain and on AVX2
 # instructions, with more threads than cores, beside programs that keep every core busy.
@@ -67,10 +70,23 @@ test-nightly: test
 	@out=$$(mktemp -d) && PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 1 -- \
 	  $(bin)/python tests/python/gpu_check.py --small --out "$$out" && rm -rf "$$out"
 	@SATURN_TEST_INDUCTOR=1 $(bin)/python -m pytest tests/python/test_compile.py
+	@$(MAKE) test-torch
 	@$(MAKE) zoo
 	@SATURN_GPU_CHAIN_SEEDS=100 $(bin)/python -m pytest tests/python/test_gpu_training.py
 	@ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(bin)/python -m pytest
 	@$(bin)/python scripts/busy.py env ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=4 $(bin)/python -m pytest
+
+# The oldest torch that is supported: what Saturn takes of torch beyond its public names has changed most since.
+TORCH ?= 2.9.1
+test-torch: setup
+	@$(PYTHON) scripts/with_torch.py $(TORCH) -m pytest $(addprefix tests/python/test_,$(addsuffix .py,$(TORCH_TESTS)))
+TORCH_TESTS := walkthrough same_training pipeline tensor offload fsdp_knobs checkpoints precision trial warm_parent survival doctor
+
+# Without build isolation: what `make setup` has built is only linked anew and packed.
+WHEELS ?= dist
+wheel: setup
+	@$(PYTHON) $(setup) --run $(bin)/python -m pip --disable-pip-version-check wheel --quiet --no-deps \
+	  --no-build-isolation --wheel-dir $(WHEELS) .
 
 # Fails where any loss differs. Without ZOO, it writes docs/zoo.md.
 ZOO ?=

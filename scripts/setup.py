@@ -23,7 +23,6 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 STAMPS = VENV / "saturn-stamps"
-BUILD_TOOLS = ["cmake>=3.25", "libclang>=16"]
 EXTENSION = ROOT / "python" / "saturn" / "_core.abi3.so"
 OLDEST_PYTHON = (3, 10)
 OLDEST_RUST = (1, 91)  # as `rust-version` in Cargo.toml
@@ -62,6 +61,11 @@ def missing_prerequisite() -> str | None:
         import venv  # noqa: F401
     except ImportError:
         return "missing: Python's venv module; get it with: apt install python3-venv"
+    return missing_compiler()
+
+
+def missing_compiler() -> str | None:
+    """The same of what compiles."""
     rust = rust_version()
     if rust is None:
         return "missing: Rust; get it from https://rustup.rs, then open a new shell"
@@ -89,17 +93,18 @@ def set_up() -> None:
         STAMPS.mkdir()
     pip = [str(BIN / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
     pip += ["--quiet", "--progress-bar", "off"]
-    tools = Stamp("build-tools", digest_of_text(*BUILD_TOOLS))
+    tools = Stamp("build-tools", digest_of_text(*listed("requires")))
     if not tools.is_current():
-        step("build tools (cmake, libclang)", [*pip, *BUILD_TOOLS])
+        step("build tools (cmake, libclang)", [*pip, *listed("requires")])
         tools.set()
-    packages = Stamp("requirements", digest_of_text(*requirements()))
+    needed = listed("dependencies", "dev")
+    packages = Stamp("requirements", digest_of_text(*needed))
     build = Stamp("build", digest_of_files(sources()), [BIN / "saturn", EXTENSION])
     # The download waits for the network and the build for the processor: they go side by side.
     tasks = []
     if not packages.is_current():
         label = "Python packages (torch is large: a few minutes)"
-        tasks.append((label, [*pip, *requirements()]))
+        tasks.append((label, [*pip, *needed]))
     if not build.is_current():
         label = "Rust build (the first one compiles HiGHS and SQLite: a few minutes)"
         tasks.append((label, ["cargo", "build", "--release", "--locked", "--workspace"]))
@@ -115,8 +120,15 @@ def install_build() -> None:
     release = ROOT / "target" / "release"
     put(release / "saturn", BIN / "saturn")
     put(release / "libsaturn_python.so", EXTENSION)
-    # What `pip install --editable` would leave behind, without its build isolation.
-    site = next((VENV / "lib").glob("python3.*")) / "site-packages"
+    show_package(VENV)
+
+
+def show_package(environment: Path) -> None:
+    """Has an environment import the package from the checkout.
+
+    As `pip install --editable` would, without its build isolation.
+    """
+    site = next((environment / "lib").glob("python3.*")) / "site-packages"
     (site / "saturn.pth").write_text(f"{ROOT / 'python'}\n")
 
 
@@ -127,13 +139,13 @@ def put(source: Path, target: Path) -> None:
     fresh.replace(target)
 
 
-def requirements() -> list[str]:
-    """The packages that the project, its examples and its tests need, from `pyproject.toml`."""
-    # tomllib is newer than the oldest Python that is served, so the two lists are read by hand.
+def listed(*keys: str) -> list[str]:
+    """The packages that these lists of `pyproject.toml` name."""
+    # tomllib is newer than the oldest Python that is served, so the lists are read by hand.
     wanted = []
     for line in (ROOT / "pyproject.toml").read_text().splitlines():
         key, _, value = line.partition(" = ")
-        if key in ("dependencies", "dev"):
+        if key in keys:
             wanted += [item.strip(' "') for item in _items(value)]
     return wanted
 

@@ -28,6 +28,7 @@ fuzz_target!(|text: &str| {
         steps: Some(9),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: None,
         allowed: Allowed::default(),
         profile_key: "k".into(),

@@ -3,6 +3,7 @@
 Describe each model as a `Task`, then let `search` measure and `orchestrate` plan and train them.
 `start` does the same and returns at once, with a run to which tasks may be added; `attach` gives
 hold of a run of another process.
+`report` and `should_stop` are what a script, `Task.script`, says and asks.
 `register` adds a technique of your own to the library; `export` writes a trained model of
 transformers for `from_pretrained`.
 """
@@ -17,9 +18,12 @@ from saturn.errors import (
     TasksFailed,
     UnknownTechnique,
 )
+from saturn.evaluation import Evaluation
 from saturn.exporting import export
+from saturn.grid import grid
 from saturn.library import deregister, register, retrieve
 from saturn.live import Run, StartedRun
+from saturn.reporting import report, should_stop
 from saturn.result import RunResult, TaskResult
 from saturn.run import attach, orchestrate, search, start
 from saturn.status import Status
@@ -29,6 +33,7 @@ from saturn.task import HParams, Task
 __version__ = "0.1.0"
 
 __all__ = [
+    "Evaluation",
     "HParams",
     "InvalidInput",
     "NotPicklable",
@@ -48,9 +53,12 @@ __all__ = [
     "attach",
     "deregister",
     "export",
+    "grid",
     "orchestrate",
     "register",
+    "report",
     "retrieve",
     "search",
+    "should_stop",
     "start",
 ]

@@ -11,6 +11,7 @@ __all__ = [
     "ask",
     "explain",
     "is_driven",
+    "outlook",
     "read_profile",
     "report",
     "resume",
@@ -123,6 +124,12 @@ def resume(
     """Go on with a run on a cluster, to its end, and return its report as JSON; otherwise as `run`.
 
     Raises `saturn.errors.InvalidInput` where there is no run, and `saturn.errors.RunFailed`.
+    """
+
+def outlook(request: str) -> str:
+    """What is known of a request's tasks before they are run: a planning problem, as JSON.
+
+    Nothing is run. Raises `saturn.errors.InvalidInput` and `saturn.errors.RunFailed`.
     """
 
 def is_driven(run_dir: str) -> bool:

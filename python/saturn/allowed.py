@@ -79,6 +79,8 @@ def check_allowed(tasks: Iterable[Task], entries: Iterable[Entry], known: Iterab
     run = {entry.name: entry for entry in entries}
     all_known = sorted({*known, *run})
     for task in tasks:
+        if hasattr(task, "script_definition"):
+            continue  # it has a technique of its own
         for name in [each.removeprefix(_NOT) for each in task.techniques or []] + list(task.knobs):
             if name not in all_known:
                 held = _quoted(all_known)

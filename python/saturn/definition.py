@@ -7,12 +7,15 @@ closure, a lambda or a class of `__main__`; nothing in it depends on the plan.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
+
+from saturn.evaluation import Evaluate, Evaluation
+from saturn.script import ScriptDefinition
 
 #: What a task's forward and loss may be computed in.
 FLOAT32, BF16, FP16, BF16_PARAMS = "float32", "bf16", "fp16", "bf16-params"
@@ -38,24 +41,59 @@ class TaskDefinition:
     deterministic: bool = False
     tf32: bool = False
     lr_scheduler: Callable[..., Any] | None = None
+    #: Optimizer settings of parameters by name; see `saturn.training.optimizer`.
+    parameter_groups: Sequence[Mapping[str, Any]] = ()
+    #: Batches of an epoch, where a step ends with it.
+    epoch_batches: int | None = None
+    #: `training_step(model, batch)` → the loss, in place of `loss_function`.
+    training_step: Callable[..., Any] | None = None
+    #: What computes the loss of a step, in place of both: a `saturn.training.step_loss.StepLoss`.
+    step_loss: Any = None
     kwargs: Mapping[str, Any]
     hints: Mapping[str, Any]
     #: The values that knobs may have, by technique and knob.
     knobs: Mapping[str, Mapping[str, list[Any]]] = field(default_factory=dict)
     seed: int
     save_dir: Path | None = None  # absolute; where a copy of the last checkpoint goes
+    evaluate: Evaluate | None = None
+    evaluate_every: int | None = None  # steps; None: at the end alone
+    best: tuple[str, str] | None = None  # a metric, and `min` or `max`
     #: The key of the tasks that perform alike; None where nobody has compared it with others.
     group: str | None = None
+
+    @property
+    def model_caller(self) -> str | None:
+        """What of the task calls the model, and needs the whole of it; None: nothing does."""
+        if self.evaluate is not None and not isinstance(self.evaluate, Evaluation):
+            return "`evaluate` (say saturn.Evaluation(get_dataloader, metrics), or it)"
+        return self.model_caller_in_step
+
+    @property
+    def model_caller_in_step(self) -> str | None:
+        """The same of a training step."""
+        if self.training_step is not None:
+            return "training_step"
+        if self.step_loss is not None and not self.step_loss.calls_model_once:
+            return "the trainer's compute_loss"
+        return None
+
+    @property
+    def weighs_batches(self) -> bool:
+        """Whether whole batches are weighed: those that make a step, where its loss is their mean.
+
+        That of a task with a `step_loss` is their sum.
+        """
+        return self.gradient_accumulation_steps > 1 and self.step_loss is None
 
     def dumps(self) -> bytes:
         """Pickle it by cloudpickle; raises whatever a part that can't be pickled raises."""
         return cloudpickle.dumps(self)  # type: ignore[no-any-return]
 
 
-def load(path: Path) -> TaskDefinition:
+def load(path: Path) -> TaskDefinition | ScriptDefinition:
     """Read a definition that this run directory's own run wrote."""
     definition = cloudpickle.loads(path.read_bytes())
-    if not isinstance(definition, TaskDefinition):
+    if not isinstance(definition, TaskDefinition | ScriptDefinition):
         raise TypeError(f"{path} holds a {type(definition).__name__}, not a task definition")
     return definition
 

@@ -7,6 +7,7 @@ that merely dies loses neither. Nothing here replaces or removes anything.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,20 @@ def make_directory(path: Path) -> None:
     make_directory(path.parent)
     path.mkdir(exist_ok=True)
     sync(path.parent)
+
+
+def link(path: Path, target: Path) -> None:
+    """Have the file at `path` at `target` too; where the file system has no links, as a copy.
+
+    A copy is synced; either way the name lasts once the directory is synced.
+    """
+    try:
+        os.link(path, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(path, target)
+        sync(target)
 
 
 def sync(path: Path) -> None:

@@ -10,14 +10,20 @@ from saturn import run_directory
 from saturn.definition import TaskDefinition
 from saturn.errors import InvalidInput
 from saturn.result import RunResult
+from saturn.script import ScriptDefinition
 
 
 def export(
-    run: str | os.PathLike[str] | RunResult, task: str, directory: str | os.PathLike[str]
+    run: str | os.PathLike[str] | RunResult,
+    task: str,
+    directory: str | os.PathLike[str],
+    *,
+    which: str = "last",
 ) -> Path:
-    """Write a task's model, as last saved, for `from_pretrained`: `config.json` and safetensors.
+    """Write a task's model, as last saved or as it was best, for `from_pretrained`.
 
-    Of a model that PEFT wraps, its adapters, for `PeftModel.from_pretrained`.
+    That is `config.json` and safetensors. Of a model that PEFT wraps, its adapters, for
+    `PeftModel.from_pretrained`.
 
     The task may be done, or stopped, or still train. Its `get_model` is called, so what that
     imports must be there. Tokenizers are not a task's, and not written.
@@ -26,26 +32,35 @@ def export(
         run: the run's directory, or what `orchestrate` returned.
         task: the task's name.
         directory: where to; it must not be there yet.
+        which: "last", or "best" for the checkpoint that the task's `best` asks for.
 
     Returns:
         `directory`.
 
     Raises:
+        ValueError: `which` is neither.
         InvalidInput: no such run or task, nothing saved, no model of transformers, or
             `directory` is there.
     """
+    if which not in ("last", "best"):
+        raise ValueError(f"which is {which!r}; it must be `last` or `best`")
     run_dir = run.run_dir if isinstance(run, RunResult) else Path(run)
     target = Path(directory).absolute()
     if target.exists():
         raise InvalidInput(f"{target} is there already; choose a directory that is not")
     task_dir, definition = _find(run_dir, task)
     # Not above: these import torch, which the face leaves to those who train.
-    from saturn.checkpoint import huggingface, manifest
+    from saturn.checkpoint import best, huggingface, manifest
     from saturn.data import seeds
 
-    newest = manifest.newest_valid(task_dir / "checkpoints")
+    directory_of_these = task_dir / "checkpoints"
+    if which == "best":
+        if definition.best is None:
+            raise InvalidInput(f"task `{task}` has no `best`, so no checkpoint is kept as that")
+        directory_of_these = best.directory_of(directory_of_these)
+    newest = manifest.newest_valid(directory_of_these)
     if newest is None:
-        raise InvalidInput(f"task `{task}` has no checkpoint yet, in {task_dir / 'checkpoints'}")
+        raise InvalidInput(f"task `{task}` has no checkpoint yet, in {directory_of_these}")
     with seeds.forked():  # building draws numbers, which are the caller's
         module = huggingface.trained_model(definition, *newest)
     if not huggingface.can_be_written(module):
@@ -69,6 +84,10 @@ def _find(run_dir: Path, task: str) -> tuple[Path, TaskDefinition]:
     for path in named or pickles:
         definition = definitions.load(path)
         if definition.name == task:
+            if isinstance(definition, ScriptDefinition):
+                raise InvalidInput(
+                    f"task `{task}` is the script {definition.path}, which saves its model itself"
+                )
             return path.parent, definition
     known = ", ".join(f"`{definitions.load(path).name}`" for path in pickles)
     raise InvalidInput(f"{run_dir} has no task `{task}`; it has {known}")

@@ -18,6 +18,7 @@ from typing import Any
 
 from saturn.errors import InvalidInput, UnknownTechnique
 from saturn.names import SAFE_RULE, is_path_safe
+from saturn.script import TECHNIQUE as SCRIPT
 from saturn.techniques import black_box
 from saturn.techniques.built_in import BUILT_IN
 from saturn.techniques.interface import Technique
@@ -46,6 +47,8 @@ def register(name: str, technique: type[Any]) -> None:
         raise ValueError(f"technique name {name!r} must be {SAFE_RULE}")
     if name in BUILT_IN:
         raise ValueError(f"`{name}` is a built-in technique; choose another name")
+    if name == SCRIPT:
+        raise ValueError(f"`{name}` is the technique of scripts; choose another name")
     _level(technique)
     if issubclass(technique, black_box.BaseTechnique):
         black_box.check(technique)
@@ -115,6 +118,11 @@ def select(names: Iterable[str] | None) -> list[Entry]:
     if not chosen:
         raise InvalidInput(f"techniques is empty; the library holds {_quoted(known())}")
     return [_entry(name) for name in chosen]
+
+
+def of_scripts() -> Entry:
+    """The technique of scripts: in no library, since no other task can be trained under it."""
+    return Entry(SCRIPT, "black_box", "saturn.worker.script:run", None)
 
 
 def import_path_of(technique: type[Any]) -> str | None:

@@ -1,12 +1,14 @@
-"""Names that come from users, and how they become path components.
+"""Names that come from users: how they become path components, and which one was meant.
 
-The same rule as in `saturn-core`: names that are safe in a path stand for themselves, others get
-an id that no safe name can be.
+For paths, the same rule as in `saturn-core`: names that are safe in a path stand for themselves,
+others get an id that no safe name can be.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,127}")
 #: The rule in words, for messages.
@@ -21,3 +23,12 @@ def is_path_safe(name: str) -> bool:
 def slug(name: str, index: int) -> str:
     """The path component of the task called `name` at `index` of its workload."""
     return name if is_path_safe(name) else f"_task-{index}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The nearest of the names that are known, or all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f"did you mean `{near[0]}`?"
+    return "known are " + (", ".join(f"`{each}`" for each in names) or "none")

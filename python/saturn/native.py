@@ -117,6 +117,12 @@ def resume(
     return report
 
 
+def outlook(request: str) -> str:
+    """What is known of a request's tasks before they are run, as JSON."""
+    found: str = _core().outlook(request)
+    return found
+
+
 def is_driven(run_dir: Path) -> bool:
     """Whether a process drives the run and takes commands."""
     driven: bool = _core().is_driven(str(run_dir))

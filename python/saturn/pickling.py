@@ -15,10 +15,13 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from saturn.definition import TaskDefinition
 from saturn.errors import NotPicklable
+from saturn.script import ScriptDefinition
 
 
-def dump_task(definition: TaskDefinition) -> bytes:
+def dump_task(definition: TaskDefinition | ScriptDefinition) -> bytes:
     """The pickled definition; raises `NotPicklable`, naming the part that can't travel."""
+    if isinstance(definition, ScriptDefinition):
+        return definition.dumps()  # plain data
     try:
         return definition.dumps()
     except Exception as error:
@@ -51,7 +54,10 @@ def _parts(definition: TaskDefinition) -> Iterator[tuple[str, Any]]:
     yield "get_dataloader", definition.get_dataloader
     yield "loss_function", definition.loss_function
     yield "loss_weight", definition.loss_weight
+    yield "training_step", definition.training_step
+    yield "make_trainer", getattr(definition.step_loss, "make_trainer", None)
     yield "optimizer_cls", definition.optimizer_cls
+    yield "evaluate", definition.evaluate
     for key, value in definition.kwargs.items():
         yield f"hparams' `{key}`", value
     for key, value in definition.hints.items():

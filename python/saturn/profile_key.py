@@ -2,23 +2,30 @@
 
 The key covers all that decides how long a step takes and how much memory it needs: the functions
 and all that they refer to, what `get_model` gets, the optimizer's class, precision, deterministic
-and TF32 kernels, gradient accumulation and whether gradients are clipped, the hints; and what the
-task allows of devices, techniques and knobs. Learning rate and its scheduler, number of steps, seed
-and name are left out. It is the same in every process, whatever directory the functions lie in
-(`content.py`).
+and TF32 kernels, gradient accumulation and whether gradients are clipped, the hints; what the
+task allows of devices, techniques and knobs; and what it evaluates. Learning rate and its
+scheduler, number of steps, how often it evaluates, seed and name are left out. Of a task that was
+made of a trainer, what that holds stands for its functions. The key is the same in every process,
+whatever directory the functions lie in (`content.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from saturn.content import Content
+from saturn.evaluation import Evaluate, Evaluation
+from saturn.script import ScriptDefinition
+from saturn.script_key import script_key
 from saturn.task import Task
+
+#: What an optimizer's settings may hold that no step takes longer for.
+_RATES = {"lr", "initial_lr", "weight_decay"}
 
 
 @dataclass(frozen=True)
@@ -34,14 +41,28 @@ class Key:
 def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
     """The key of a task, which must be picklable. `buffers` keeps digests for tasks to come."""
     definition = task.definition()
+    if isinstance(definition, ScriptDefinition):
+        return Key(script_key(definition, task.gpu_range), (0, "", ""))
     content = Content(buffers)
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
+    groups = definition.parameter_groups
+    functions: tuple[Any, ...] = (task._performs_as,)
+    if task._performs_as is None:
+        functions = (
+            definition.get_model,
+            definition.get_dataloader,
+            definition.loss_function,
+            definition.loss_weight,
+            definition.training_step,
+            definition.optimizer_cls,
+            # Which parameters have settings of their own counts, and that of which name.
+            [{**group, **dict.fromkeys(_RATES & group.keys())} for group in groups],
+            definition.epoch_batches,
+        )
+    # Where nothing is evaluated, the key is what it was before there were evaluations.
+    evaluated = () if definition.evaluate is None else _parts_of(definition.evaluate)
     for part in (
-        definition.get_model,
-        definition.get_dataloader,
-        definition.loss_function,
-        definition.loss_weight,
-        definition.optimizer_cls,
+        *functions,
         definition.gradient_accumulation_steps,
         definition.precision,
         definition.deterministic,
@@ -52,6 +73,7 @@ def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
         task.gpu_range,
         task.techniques,
         sorted((name, sorted(knobs.items())) for name, knobs in definition.knobs.items()),
+        *evaluated,
     ):
         try:
             digest.update(content.digest(part))
@@ -59,6 +81,13 @@ def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
             # Too deep to be followed: its pickle is good for this process at least.
             digest.update(cloudpickle.dumps(part))
     return Key(digest.hexdigest(), content.largest)
+
+
+def _parts_of(evaluate: Evaluate) -> tuple[Any, ...]:
+    """What decides how long an evaluation takes; how often there is one is left out."""
+    if not isinstance(evaluate, Evaluation):
+        return (evaluate,)
+    return tuple(getattr(evaluate, field.name) for field in fields(evaluate))
 
 
 def profile_key(task: Task) -> str:

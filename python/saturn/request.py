@@ -18,14 +18,17 @@ from saturn import library
 from saturn.allowed import check_allowed, described_allowed
 from saturn.cluster import wish
 from saturn.errors import InvalidInput
+from saturn.evaluation import Evaluation
 from saturn.library import Entry
 from saturn.pickling import dump_task
 from saturn.preload import functions_of, preload_entries
 from saturn.profile_key import key_of, technique_digest
 from saturn.profiles import Profile
 from saturn.result import trial_of
+from saturn.script import TECHNIQUE as SCRIPT
+from saturn.script_task import ScriptTask
 from saturn.sizes import parse_size, size_text
-from saturn.task import HParams, Task
+from saturn.task import Task
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
 
 #: Beyond this no count means anything.
@@ -168,6 +171,11 @@ class Packed:
     pickle: bytes
     key: str
 
+    @property
+    def is_rest(self) -> bool:
+        """Whether it comes with a task, after which it comes whatever else is wished."""
+        return isinstance(self.task, ScriptTask) and self.task.expected_s is not None
+
     def described(
         self, directory: str, reused: Profile, entries: Sequence[Entry], wishes: Wishes | None
     ) -> dict[str, Any]:
@@ -176,24 +184,31 @@ class Packed:
         described: dict[str, Any] = {
             "name": task.name,
             "dir": directory,
-            **_length(task.hparams),
+            **_length(task),
             "gpu_range": task.gpu_range,
             "allowed": described_allowed(task),
             "profile_key": self.key,
             "measured": self._measured(reused, entries),
         }
+        if task.evaluation.evaluate is not None:
+            described["evaluation"] = {"every_steps": task.evaluation.every}
+        if isinstance(task, ScriptTask) and task.script_definition.resume is None:
+            described["can_resume"] = False
         if wishes is not None:
             described["wishes"] = {
                 "priority": task.priority if wishes.priority is None else wishes.priority,
                 "deadline_s": task.deadline if wishes.deadline is None else wishes.deadline,
                 "release_s": task.release if wishes.release is None else wishes.release,
             }
-            described["after"] = task.after if wishes.after is None else wishes.after
+            is_own = wishes.after is None or self.is_rest
+            described["after"] = task.after if is_own else wishes.after
         return described
 
     def _measured(self, reused: Profile, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """Trials that need not be run again: the task's own, else those of an earlier run."""
         task = self.task
+        if isinstance(task, ScriptTask) and task.expected_s is not None:
+            return [_expected(task, task.expected_s)]
         trials = (
             [trial_of(task.name, strategy) for strategy in task.strategies]
             if task._measured_as == self.key
@@ -234,14 +249,24 @@ def pack(tasks: Sequence[Task]) -> list[Packed]:
 
 def preload(packed: Sequence[Packed]) -> list[str]:
     """What the warm parent imports, so that ranks of these tasks need not."""
+    of_models = [each for each in packed if not isinstance(each.task, ScriptTask)]
     functions = [
-        function
-        for each in packed
-        for function in functions_of(
-            each.task.get_model, each.task.get_dataloader, each.task.loss_function
-        )
+        function for each in of_models for function in functions_of(*_functions(each.task))
     ]
-    return preload_entries([each.pickle for each in packed], functions)
+    return preload_entries([each.pickle for each in of_models], functions)
+
+
+def _functions(task: Task) -> list[Any]:
+    """What workers call of a task."""
+    evaluate = task.evaluation.evaluate
+    of_evaluation: list[Any] = [evaluate]
+    if isinstance(evaluate, Evaluation):
+        of_evaluation = [evaluate.get_dataloader, evaluate.metrics, evaluate.keep]
+    return [
+        *(task.get_model, task.get_dataloader, task.loss_function, task.training_step),
+        getattr(task._step_loss, "make_trainer", None),
+        *of_evaluation,
+    ]
 
 
 def checked_tasks(tasks: Iterable[Task], *, may_be_empty: bool = False) -> list[Task]:
@@ -249,6 +274,10 @@ def checked_tasks(tasks: Iterable[Task], *, may_be_empty: bool = False) -> list[
     if isinstance(tasks, Task):
         raise TypeError("tasks is one Task; it must be a list of them")
     workload = list(tasks)
+    for index in reversed(range(len(workload))):
+        rest = getattr(workload[index], "_rest", None)
+        if rest is not None:
+            workload.insert(index + 1, rest(workload[index]))
     if not workload and not may_be_empty:
         raise InvalidInput("tasks is empty; there is nothing to do")
     names: dict[str, int] = {}
@@ -271,6 +300,14 @@ def check_techniques(tasks: Sequence[Task], entries: Sequence[Entry]) -> None:
         check_allowed(tasks, entries, library.known())
 
 
+def with_scripts(
+    entries: Sequence[Entry], tasks: Sequence[Task], *, keep_open: bool
+) -> list[Entry]:
+    """The run's techniques, and that of scripts where it has some or may be given some."""
+    has_scripts = any(isinstance(task, ScriptTask) for task in tasks)
+    return [*entries, library.of_scripts()] if has_scripts or keep_open else list(entries)
+
+
 def check_order(tasks: Sequence[Task]) -> None:
     """Refuse a first workload in which a task comes after one that doesn't stand before it."""
     every = {task.name for task in tasks}
@@ -285,15 +322,42 @@ def check_order(tasks: Sequence[Task]) -> None:
         seen.add(task.name)
 
 
-def _length(hparams: HParams) -> dict[str, int | None]:
+def _length(task: Task) -> dict[str, int | None]:
     """How long a task trains: in steps, or in epochs, which become steps once one is counted."""
-    batches_a_step = hparams.gradient_accumulation_steps
+    if isinstance(task, ScriptTask):
+        # Its reports say how long it is: an epoch of so many.
+        told = task.script_definition.steps
+        return {"steps": told, "epochs": 1 if told is None else None}
+    hparams = task.hparams
+    batches_a_step, an_epoch = hparams.gradient_accumulation_steps, hparams.epoch_batches
     length: dict[str, int | None] = {"steps": None, "epochs": hparams.epochs}
-    if hparams.batch_count is not None:
-        length["steps"] = math.ceil(hparams.batch_count / batches_a_step)
+    batches = hparams.batch_count
+    if an_epoch is not None:
+        length["epochs"] = None
+        whole = an_epoch * (hparams.epochs or 0) if batches is None else batches
+        epochs, rest = divmod(whole, an_epoch)
+        steps = epochs * math.ceil(an_epoch / batches_a_step)
+        length["steps"] = steps + math.ceil(rest / batches_a_step)
+    elif batches is not None:
+        length["steps"] = math.ceil(batches / batches_a_step)
     if batches_a_step > 1:
         length["batches_a_step"] = batches_a_step
     return length
+
+
+def _expected(task: ScriptTask, seconds: float) -> dict[str, Any]:
+    """A trial that nobody has made, of a task of one step that can't be tried before its time."""
+    return {
+        "task": task.name,
+        "technique": SCRIPT,
+        "gpus": 1,
+        "knobs": {},
+        "outcome": "measured",
+        "step_s": seconds,
+        "setup_s": 0.0,
+        "peak_memory_bytes": 0,
+        "timed_steps": 1,
+    }
 
 
 def _trial_budget(budget: float | str) -> str | dict[str, float]:

@@ -11,6 +11,19 @@ from saturn.strategy import Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What an evaluation found of the model after so many steps."""
+
+    step: int
+    #: By name; None for what was no finite number.
+    metrics: Mapping[str, float | None]
+
+    @classmethod
+    def _of(cls, found: Mapping[str, Any] | None) -> Measured | None:
+        return None if found is None else cls(step=found["step"], metrics=found["metrics"])
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskResult:
     """One task's part. Times are seconds on the run's clock, which begins with the run."""
 
@@ -19,6 +32,9 @@ class TaskResult:
     status: str
     #: Loss of the last step, the mean over its global batch.
     final_loss: float | None
+    #: What its last evaluation found, and its best one, where the task has them.
+    evaluation: Measured | None = None
+    best: Measured | None = None
     #: Finished steps.
     steps: int
     #: What trained it last.
@@ -112,6 +128,8 @@ def _task_result(task: Mapping[str, Any], strategies: list[Strategy]) -> TaskRes
         name=task["name"],
         status=task["status"],
         final_loss=task["final_loss"],
+        evaluation=Measured._of((task.get("evaluation") or {}).get("last")),
+        best=Measured._of((task.get("evaluation") or {}).get("best")),
         steps=task["step"],
         strategy=_selected(task, strategies),
         start_s=task["start_s"],

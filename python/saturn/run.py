@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from saturn.live import Run, StartedRun
 from saturn.profiles import Profile
 from saturn.request import CheckedSettings, Packed, PathLike, Settings, Wishes
 from saturn.result import RunResult
+from saturn.supported import check_torch
 from saturn.task import Task
 
 if TYPE_CHECKING:
@@ -271,6 +273,7 @@ def attach(run: PathLike, *, runs_dir: PathLike = "saturn_runs") -> Run:
 
 
 def _start(tasks: Iterable[Task], settings: Settings, log: bool) -> StartedRun:
+    check_torch()
     workload = request.checked_tasks(tasks, may_be_empty=settings.keep_open)
     checked = settings.checked()
     is_search = settings.mode == "search"
@@ -279,6 +282,8 @@ def _start(tasks: Iterable[Task], settings: Settings, log: bool) -> StartedRun:
     # Everything that can be refused is refused before anything is on disk.
     request.check_techniques(workload, checked.entries)
     packed = request.pack(workload)
+    entries = request.with_scripts(checked.entries, workload, keep_open=settings.keep_open)
+    checked = replace(checked, entries=entries)
     reused = Profile([]) if checked.profile is None else profiles.load(checked.profile)
     cluster = None
     if checked.cluster is not None:

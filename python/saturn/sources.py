@@ -58,17 +58,28 @@ def module_texts(name: str) -> list[str]:
 
     With the versions of the packages that any of them imports.
     """
+    return _texts_from([name], None)
+
+
+def script_texts(path: Path) -> list[str]:
+    """The same of a program, which finds modules beside itself first."""
+    text, imported = _parsed(path, "__main__")
+    return [text, *_texts_from(list(imported), path.parent)]
+
+
+def _texts_from(pending: list[str], beside: Path | None) -> list[str]:
+    """Texts and versions of these modules, and of all that they import."""
     texts: dict[str, str] = {}
     versions: set[str] = set()
-    pending = [name]
     while pending:
         module = pending.pop()
         if module in texts:
             continue
-        if not is_own(module):
+        near = None if beside is None else _path_below(beside, module)
+        if near is None and not is_own(module):
             versions.add(f"{module.partition('.')[0]} {version_of(module)}")
             continue
-        path = _path_of(module)
+        path = near or _path_of(module)
         texts[module], imported = _parsed(path, module) if path else ("", ())
         # A package's own code runs before that of any module in it.
         parents = module.split(".")[:-1]
@@ -127,10 +138,17 @@ def _path_of(name: str) -> Path | None:
     if not rest:
         return Path(spec.origin) if spec.has_location and spec.origin else None
     for location in spec.submodule_search_locations or ():
-        within = Path(location, *rest)
-        for path in (within.with_name(f"{within.name}.py"), within / "__init__.py"):
-            if path.is_file():
-                return path
+        if (path := _path_below(Path(location), ".".join(rest))) is not None:
+            return path
+    return None
+
+
+def _path_below(directory: Path, name: str) -> Path | None:
+    """The file of a module that is found from a directory."""
+    within = Path(directory, *name.split("."))
+    for path in (within.with_name(f"{within.name}.py"), within / "__init__.py"):
+        if path.is_file():
+            return path
     return None
 
 

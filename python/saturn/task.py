@@ -6,16 +6,20 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from saturn import evaluation
 from saturn.allowed import checked_knobs, checked_techniques
 from saturn.definition import FLOAT32, PRECISIONS, TaskDefinition
+from saturn.script import ScriptDefinition
 from saturn.strategy import Strategy
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
 
 if TYPE_CHECKING:
+    from saturn.training.step_loss import StepLoss
     from saturn.wishes import Before
 
 _numbers = itertools.count(1)
@@ -45,6 +49,13 @@ class HParams:
         deterministic: on GPUs, only kernels that add in a fixed order
             (`torch.use_deterministic_algorithms`): slower, and where there is none the task fails.
         tf32: on GPUs, products of float32 are rounded to TF32: faster, with 3 digits.
+        parameter_groups: settings of the optimizer for some parameters by name, such as
+            [{"params": ["*.bias", "*norm*"], "weight_decay": 0.0}]: the names, or patterns of them
+            (as of `fnmatch`), in `params`, and whatever a parameter group of the optimizer may say
+            besides. A parameter is in the first group that names it; all others have the
+            optimizer's own settings.
+        epoch_batches: batches that the loader has in an epoch. With it a step ends with its epoch:
+            the last of each takes what is left, where steps take several batches.
         lr_scheduler: called with the optimizer, returns a torch learning rate scheduler that is
             stepped after every optimizer step; a class, a `functools.partial` of one, or a
             function. None: the learning rate stays.
@@ -64,6 +75,8 @@ class HParams:
         deterministic: bool = False,
         tf32: bool = False,
         lr_scheduler: Callable[..., Any] | None = None,
+        parameter_groups: Sequence[Mapping[str, Any]] = (),
+        epoch_batches: int | None = None,
         **kwargs: Any,
     ) -> None:
         """Check and keep them; raises `TypeError` or `ValueError`."""
@@ -90,6 +103,9 @@ class HParams:
         _check_flag("tf32", tf32)
         if lr_scheduler is not None:
             _check_lr_scheduler(lr_scheduler)
+        _check_count("epoch_batches", epoch_batches)
+        self.parameter_groups = _checked_groups(parameter_groups)
+        self.epoch_batches = epoch_batches
         self.lr = float(lr)
         self.epochs = epochs
         self.batch_count = batch_count
@@ -139,6 +155,9 @@ class Task:
         seed: decides model weights, order of data, and every other random number.
         loss_weight: `loss_weight(batch)` → what a slice of a batch counts in the loss (its tokens,
             say), where that is not its number of samples.
+        training_step: `training_step(model, batch)` → the scalar mean loss of a batch, in place of
+            `loss_function`, for losses that take more than one call of the model; Saturn takes the
+            backward itself. Techniques that give no rank the whole model (pipelines) can't run it.
         priority: a task of higher priority ends sooner, where that costs the others no more than
             it gains; 0 by default.
         deadline: when the task should have ended, seconds on the run's clock, which begins when
@@ -152,6 +171,13 @@ class Task:
             several values that are allowed. Trials choose all others.
         after: tasks, or their names, that must be done before it trains. Where one of them fails
             or is cancelled, so is this one.
+        evaluate: what is measured of the model while it trains: an `Evaluation`, the pair
+            (get_dataloader, metrics), or a function of the model that returns a mapping of names
+            to numbers.
+        evaluate_every: steps between two evaluations; there is one at the end in any case, and no
+            other by default.
+        best: a metric, and "min" or "max": the checkpoint with its best value is kept beside the
+            last, as ("eval_loss", "min").
 
     After `search`, `strategies` holds what was found; after `orchestrate`, `selected_strategy` is
     the one that trained last.
@@ -170,12 +196,16 @@ class Task:
         *,
         seed: int = 0,
         loss_weight: Callable[..., Any] | None = None,
+        training_step: Callable[..., Any] | None = None,
         priority: int = 0,
         deadline: float | None = None,
         release: float = 0.0,
         after: Before = (),
         techniques: Iterable[str] | None = None,
         knobs: Mapping[str, Mapping[str, Any]] | None = None,
+        evaluate: Any = None,
+        evaluate_every: int | None = None,
+        best: tuple[str, str] | None = None,
     ) -> None:
         """Check and keep it; raises `TypeError` or `ValueError`."""
         _check_callable("get_model", get_model, "a function that returns the torch.nn.Module")
@@ -184,6 +214,13 @@ class Task:
             _check_callable("loss_function", loss_function, "a function of (outputs, labels)")
         if loss_weight is not None:
             _check_callable("loss_weight", loss_weight, "a function of a batch")
+        if training_step is not None:
+            _check_callable("training_step", training_step, "a function of (model, batch)")
+            if loss_function is not None:
+                raise ValueError(
+                    "both loss_function and training_step are given; training_step computes the "
+                    "loss by itself, so loss_function must be None"
+                )
         if not isinstance(hparams, HParams):
             raise TypeError(
                 f"hparams is a {type(hparams).__name__}; it must be saturn.HParams(lr=…, …)"
@@ -206,18 +243,176 @@ class Task:
         self.save_dir = None if save_dir is None else Path(save_dir)
         self.seed = seed
         self.loss_weight = loss_weight
+        self.training_step = training_step
+        #: Of a task that was made of a trainer: what computes its loss, and what stands for it in
+        #: its profile key.
+        self._step_loss: StepLoss | None = None
+        self._performs_as: Any = None
         self.priority = checked_priority(priority)
         self.deadline = checked_deadline(deadline)
         self.release = checked_time("release", release)
         self.after = names_before(after)
-        self.techniques = checked_techniques(techniques)
-        self.knobs = checked_knobs(knobs)
+        self.techniques = techniques
+        self.knobs = knobs
+        self.evaluation = evaluation.checked(evaluate, evaluate_every, best)
+        #: Makes the task that comes with this one into a run, of the rest of its script.
+        self._rest: Callable[[Task], Task] | None = None
         self.strategies: list[Strategy] = []
         self.selected_strategy: Strategy | None = None
         #: Profile key under which `strategies` was measured: they hold while it stays the same.
         self._measured_as: str | None = None
 
-    def definition(self) -> TaskDefinition:
+    @property
+    def techniques(self) -> list[str] | None:
+        """Names of the techniques that are allowed, or with a minus not; None: all are."""
+        return self._techniques
+
+    @techniques.setter
+    def techniques(self, names: Iterable[str] | None) -> None:
+        self._techniques = checked_techniques(names)
+
+    @property
+    def knobs(self) -> Mapping[str, Mapping[str, Any]]:
+        """The values that are allowed, a list for each technique and knob."""
+        return self._knobs
+
+    @knobs.setter
+    def knobs(self, values: Mapping[str, Mapping[str, Any]] | None) -> None:
+        self._knobs = checked_knobs(values)
+
+    @classmethod
+    def script(
+        cls,
+        path: str | os.PathLike[str],
+        args: Iterable[object] = (),
+        *,
+        name: str | None = None,
+        steps: int | None = None,
+        gpu_range: Iterable[int] | int | None = None,
+        resume: str | bool | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        report_within_s: float | None = None,
+        stop_within_s: float | None = None,
+        trainer: bool | None = None,
+        priority: int = 0,
+        deadline: float | None = None,
+        release: float = 0.0,
+        after: Before = (),
+        techniques: Iterable[str] | None = None,
+        knobs: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Task:
+        """A script, such as one for torchrun, unchanged.
+
+        One that makes a `transformers.Trainer` and calls its `train()` is run up to that call; the
+        task trains as that trainer would, under every technique (see `from_trainer`). Then the
+        script goes on with the trained model, in a task of its own, named `<name>-rest`.
+
+        Any other trains by itself.
+
+        It says how far it is by `saturn.report`, or by lines of JSON in the file that
+        `SATURN_REPORT` names. It is measured for a few steps, planned, and started with torchrun's
+        environment, a process for each device (see docs/scripts.md).
+
+        Args:
+            path: the script, in Python or an executable file.
+            args: what comes after its name.
+            name: unique among the tasks planned together; made of the script's name by default.
+            steps: how many it trains in all; where it is not given, a report has `total_steps`.
+            gpu_range: device counts that it can use; one device by default, any for a trainer.
+            resume: the flag that has it go on from the checkpoint whose path comes behind it, such
+                as `"--load"`, or `"--load="`. By default `--resume_from_checkpoint`, if the
+                script's text has that name. False: it can't; then it is never moved, and
+                starts anew after a crash.
+            cwd: where it runs; here by default.
+            environment: variables for it alone.
+            report_within_s: the longest time between two reports, and before the first, seconds;
+                600 by default.
+            stop_within_s: seconds that it has to save and end when it is asked to; 60 by default.
+            trainer: whether it makes a trainer; by default as its text looks.
+            priority: as of any task.
+            deadline: as of any task.
+            release: as of any task.
+            after: as of any task.
+            techniques: as of any task, where the script makes a trainer.
+            knobs: likewise.
+
+        Raises `TypeError`, `ValueError`, and `FileNotFoundError` where there is no such script.
+        """
+        from saturn.script_task import of_script
+
+        return of_script(
+            path,
+            args,
+            name=name,
+            gpu_range=gpu_range,
+            cwd=cwd,
+            environment=environment,
+            trainer=trainer,
+            of_trainer={"techniques": techniques, "knobs": knobs},
+            of_own_loop={
+                "steps": steps,
+                "resume": resume,
+                "report_within_s": report_within_s,
+                "stop_within_s": stop_within_s,
+            },
+            wishes={
+                "priority": priority,
+                "deadline": deadline,
+                "release": release,
+                "after": after,
+            },
+        )
+
+    @classmethod
+    def from_trainer(
+        cls,
+        make_trainer: Callable[[], Any],
+        gpu_range: Iterable[int] | int | None = None,
+        name: str | None = None,
+        hints: Mapping[str, Any] | None = None,
+        save_dir: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> Task:
+        """A task that trains as the trainer would that `make_trainer` returns.
+
+        Model, data, collator, loss, optimizer, scheduler, accumulation, clipping, precision and
+        seeds are the trainer's. It is made once here, to be looked at, on the CPU, with nothing
+        sent anywhere; and once by whoever builds the model for the ranks.
+
+        Args:
+            make_trainer: called without arguments, returns a `transformers.Trainer`, or one of
+                TRL's, on which `train()` has not been called. Its global batch is
+                `per_device_train_batch_size` times `gradient_accumulation_steps`, on any number
+                of devices.
+            gpu_range: as of a `Task`; and so are all others.
+            name: see there.
+            hints: see there.
+            save_dir: see there.
+            options: `seed` (what the random streams are seeded with before `make_trainer` is
+                called), `priority`, `deadline`, `release`, `after`, `techniques`, `knobs`.
+
+        Raises `InvalidInput` for what Saturn can't train as the trainer would: each reason names
+        the argument, or the method, that it is about.
+        """
+        from saturn.trainers.task import pieces_of
+
+        pieces = pieces_of(make_trainer, seed=options.get("seed", 0))
+        task = cls(
+            *(pieces.source.get_model, pieces.source.get_dataloader, None),
+            HParams(**pieces.hparams),
+            gpu_range=gpu_range,
+            name=name,
+            hints=hints,
+            save_dir=save_dir,
+            **options,
+        )
+        task._step_loss, task._performs_as = pieces.source, pieces.performs_as
+        for note in pieces.notes:
+            sys.stderr.write(f"saturn: task `{task.name}`: {note}\n")
+        return task
+
+    def definition(self) -> TaskDefinition | ScriptDefinition:
         """What travels to the workers."""
         return TaskDefinition(
             name=self.name,
@@ -235,11 +430,18 @@ class Task:
             deterministic=self.hparams.deterministic,
             tf32=self.hparams.tf32,
             lr_scheduler=self.hparams.lr_scheduler,
+            parameter_groups=self.hparams.parameter_groups,
+            epoch_batches=self.hparams.epoch_batches,
+            training_step=self.training_step,
+            step_loss=self._step_loss,
             kwargs=self.hparams.kwargs,
             hints=self.hints,
-            knobs=self.knobs,
+            knobs=self._knobs,
             seed=self.seed,
             save_dir=None if self.save_dir is None else self.save_dir.absolute(),
+            evaluate=self.evaluation.evaluate,
+            evaluate_every=self.evaluation.every,
+            best=self.evaluation.best,
         )
 
     def __repr__(self) -> str:
@@ -283,6 +485,26 @@ def _check_lr_scheduler(lr_scheduler: object) -> None:
             "lr_scheduler is ReduceLROnPlateau, which follows the loss: the last bits of a loss "
             "depend on the plan, and the training must not; use a scheduler that follows the step"
         )
+
+
+def _checked_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    wanted = 'such as [{"params": ["*.bias"], "weight_decay": 0.0}]'
+    if isinstance(groups, Mapping | str) or not all(isinstance(each, Mapping) for each in groups):
+        raise TypeError(f"parameter_groups must be a list of mappings, {wanted}")
+    checked = []
+    for number, group in enumerate(groups):
+        names = group.get("params")
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise TypeError(
+                f"parameter_groups[{number}] has no list of names in `params`; it must be {wanted}"
+            )
+        names = list(names)
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError(
+                f"parameter_groups[{number}] holds what is no name in `params`; it must be {wanted}"
+            )
+        checked.append({**group, "params": names})
+    return checked
 
 
 def _check_callable(field: str, value: object, wanted: str) -> None:

@@ -50,11 +50,12 @@ class InPlace(Checkpoints):
         state: Mapping[str, Any],
         frozen: Mapping[str, Any] | None,
         content: Mapping[str, Any],
+        is_best: bool,
         planner: Any = None,
         staged: Any = None,
         group: Any = None,
     ) -> None:
-        assert not frozen  # every weight of the model trains
+        assert not frozen and not is_best  # every weight of the model trains, none is evaluated
         target = self._directory / manifest.step_dir_name(0)
 
         def commit(files: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from fake_gpu.environment import device_uuid
 from saturn.definition import TaskDefinition
+from saturn.script import ScriptDefinition
 from saturn.techniques import BUILT_IN
 
 PYTHON_DIR = Path(__file__).resolve().parents[2] / "python"
@@ -269,7 +270,7 @@ class Runtime:
     def task_dir(self, task: str) -> Path:
         return self.run_dir / "tasks" / task
 
-    def write_task(self, definition: TaskDefinition) -> None:
+    def write_task(self, definition: TaskDefinition | ScriptDefinition) -> None:
         directory = self.task_dir(definition.name)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "task.pkl").write_bytes(definition.dumps())
@@ -400,8 +401,13 @@ class Runtime:
 
     def losses(self, task: str) -> dict[int, float]:
         """Loss by step number from 1; of a repeated step, the last."""
-        lines = (self.task_dir(task) / "metrics.jsonl").read_text().splitlines()
-        return {entry["step"]: entry["loss"] for entry in map(json.loads, lines)}
+        lines = map(json.loads, (self.task_dir(task) / "metrics.jsonl").read_text().splitlines())
+        return {entry["step"]: entry["loss"] for entry in lines if "loss" in entry}
+
+    def evaluations(self, task: str) -> list[tuple[int, dict[str, float]]]:
+        """(step, metrics) of each evaluation, in the order in which they were written."""
+        lines = map(json.loads, (self.task_dir(task) / "metrics.jsonl").read_text().splitlines())
+        return [(entry["step"], entry["evaluation"]) for entry in lines if "evaluation" in entry]
 
     def checkpoints(self, task: str) -> list[str]:
         return sorted(path.name for path in (self.task_dir(task) / "checkpoints").iterdir())

@@ -174,6 +174,7 @@ def test_the_manifest_says_what_it_holds(run: Runtime) -> None:
         "deterministic": False,
         "tf32": False,
         "loss_scale": None,
+        "evaluation": None,
         "technique": "fsdp",
         "gpus": 3,
         "knobs": {},

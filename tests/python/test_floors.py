@@ -20,7 +20,10 @@ Floors = Sequence[Mapping[str, str]]
 #: that is in it, but for what is named elsewhere; other names are single modules, and `.` is
 #: `saturn` itself. Packages of one floor don't use one another.
 FLOORS: Floors = (
-    {"plain": "_core definition durable errors installed names result sizes strategy"},
+    {
+        "plain": "_core definition durable errors evaluation installed names reporting result "
+        "script sizes strategy supported"
+    },
     {"rank": "rank/"},
     {
         "data": "data/",
@@ -34,6 +37,7 @@ FLOORS: Floors = (
     },
     {
         "checkpoint": "checkpoint/",
+        "trainers": "trainers/",
         "ddp": "techniques.ddp",
         "fsdp": "techniques.fsdp",
         "tensor": "techniques.tensor/",
@@ -41,10 +45,10 @@ FLOORS: Floors = (
     },
     {"pipeline": "techniques.pipeline/"},  # whose stages may be split and sharded
     {
-        "worker": "worker/",
-        "face": ". allowed cluster/ content exporting library live native pickling preload "
-        "profile_key profiles request run run_directory sources status stopping task wishes core/ "
-        "trial_runner/",
+        "worker": "worker/ trainers.rest",
+        "face": ". allowed cluster/ content exporting grid library live native outlook pickling "
+        "preload profile_key profiles request run run_directory schema script_key script_task "
+        "sources status stopping sweep task verbs wishes core/ trial_runner/",
     },
 )
 

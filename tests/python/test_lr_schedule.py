@@ -59,7 +59,6 @@ class Growing(LRScheduler):
         (chained, AdamW),
         (partial(Growing, rule=lambda factor: factor * 0.97), SGD),
     ],
-    ids=str,
 )
 def test_a_schedule_goes_on_where_it_stood(
     make: Callable[..., LRScheduler], optimizer_cls: Callable[..., torch.optim.Optimizer]

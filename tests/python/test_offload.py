@@ -27,13 +27,14 @@ from torch import nn
 ONE = Setting(gpus=1, device_kind="cpu", hints={})
 
 
-def same_as_resident(task: Any, directory: Path, steps: int = 4) -> None:
+def same_as_resident(task: Any, directory: Path, steps: int = 4, *, tolerance: float = 0.0) -> None:
+    """`tolerance` is for kernels whose last bits depend on where in memory their numbers lie."""
     losses, weights = in_process.train(task, Ddp(), directory, steps=steps)
     streamed, same = in_process.train(task, Offload(), directory, steps=steps)
-    assert streamed == losses
+    assert streamed == pytest.approx(losses, rel=0, abs=tolerance)
     assert same.keys() == weights.keys()
-    different = [name for name in weights if not torch.equal(same[name], weights[name])]
-    assert different == []
+    apart = {name: (same[name] - weights[name]).abs().max().item() for name in weights}
+    assert {name: by for name, by in apart.items() if not by <= tolerance} == {}
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "vit", "sequential", "mlp"])
@@ -85,7 +86,8 @@ class PeculiarNet(nn.Module):
 
 
 def test_arguments_and_outputs_of_every_shape(tmp_path: Path) -> None:
-    same_as_resident(definition(get_model=PeculiarNet), tmp_path)
+    # oneDNN's LSTM, on CPUs without AVX-512.
+    same_as_resident(definition(get_model=PeculiarNet), tmp_path, tolerance=1e-6)
 
 
 def test_encoder_and_decoder_are_both_streamed(tmp_path: Path) -> None:
@@ -295,7 +297,7 @@ class FakeCuda:
         fake, numbers = self, itertools.count()
 
         class Event:
-            def __init__(self) -> None:
+            def __init__(self, device: Any = None) -> None:
                 self.number = next(numbers)
 
             def record(self, stream: Any) -> None:

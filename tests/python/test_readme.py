@@ -58,7 +58,9 @@ def test_its_commands_exist() -> None:
         elif command[:2] == ["saturn", "plan"]:
             done = run([*command, "--time-limit", "1"], ROOT)
         else:
-            # The run that it names is the reader's.
+            # The run that it names is the reader's; what pip installs is in test_install.py.
+            if command[:2] == ["pip", "install"]:
+                continue
             assert command[0] == "saturn"
             done = run([*command[:2], "--help"], ROOT)
         assert done.returncode == 0, (command, done.stderr)

@@ -7,6 +7,7 @@ mod exit;
 mod find;
 mod interrupt;
 mod log_files;
+mod python;
 mod screen;
 mod size;
 mod tell;
@@ -23,6 +24,8 @@ fn main() -> ExitCode {
     let exit = match Args::try_parse() {
         Ok(args) => match args.command {
             Command::Plan(args) => commands::plan::run(&args),
+            Command::Run(args) => commands::run::run(&args),
+            Command::Sweep(args) => commands::sweep::run(&args),
             Command::Resume(args) => commands::resume::run(&args),
             Command::Report(args) => commands::report::run(&args),
             Command::Runs(args) => commands::runs::run(&args),
@@ -37,6 +40,8 @@ fn main() -> ExitCode {
             Command::Close(args) => commands::close::run(&args),
             Command::Stop(args) => commands::stop::run(&args),
             Command::Profile(args) => commands::profile::run(&args),
+            Command::Doctor(args) => commands::doctor::run(&args),
+            Command::Completions(args) => commands::completions::run(&args),
         },
         Err(error) => {
             // Help and version are answers, not errors; printing fails only on a closed stream.

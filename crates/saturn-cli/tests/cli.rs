@@ -53,6 +53,7 @@ fn help() {
     insta::assert_snapshot!("help_plan", saturn(&["plan", "--help"], ""));
     insta::assert_snapshot!("help_resume", saturn(&["resume", "--help"], ""));
     for verb in [
+        "run",
         "runs",
         "status",
         "explain",
@@ -64,8 +65,33 @@ fn help() {
         "take-back",
         "close",
         "stop",
+        "sweep",
+        "doctor",
+        "completions",
     ] {
         insta::assert_snapshot!(format!("help_{verb}"), saturn(&[verb, "--help"], ""));
+    }
+}
+
+#[test]
+fn bash_completes_verbs_and_options() {
+    let script = saturn(&["completions", "bash"], "");
+    let script = script.strip_prefix("exit code 0\n--- stdout\n").unwrap();
+    let completed = |words: &[&str]| {
+        let ask = format!(
+            "{script}\nCOMP_WORDS=({}) COMP_CWORD={}; _saturn saturn {} ''; echo ${{COMPREPLY[@]}}",
+            words.join(" "),
+            words.len() - 1,
+            words.last().unwrap(),
+        );
+        let output = Command::new("bash").args(["--norc", "-c", &ask]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(completed(&["saturn", "sta"]), "status");
+    assert_eq!(completed(&["saturn", "profile", "fo"]), "forget");
+    assert_eq!(completed(&["saturn", "stop", "--at"]), "--at-once");
+    for (shell, word) in [("zsh", "#compdef saturn"), ("fish", "complete -c saturn")] {
+        assert!(saturn(&["completions", shell], "").contains(word), "{shell}");
     }
 }
 
@@ -193,7 +219,7 @@ fn a_reader_that_closes_early_is_no_failure() {
 fn bad_arguments_get_one_clear_message_each() {
     let run = tempfile::tempdir().unwrap();
     let empty = run.path().to_str().unwrap();
-    let cases: [&[&str]; 16] = [
+    let cases: [&[&str]; 17] = [
         &["plan", "no-such-file.json"],
         &["plan", empty],
         &["plan", "-", "--seed", "-1"],
@@ -210,6 +236,7 @@ fn bad_arguments_get_one_clear_message_each() {
         &["take-back", "no-such-run", "node", "all"],
         &["runs", "no-such-directory"],
         &["logs", "no-such-run", "a", "-f", "--attempt", "1"],
+        &["completions", "tcsh"],
     ];
     let mut table = String::new();
     for arguments in cases {

@@ -87,6 +87,9 @@ pub enum TrialOutcome {
         /// Batches in one pass over the task's loader, where it has a length.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         batches_per_epoch: Option<u64>,
+        /// Seconds that an evaluation of the task's model takes, where the task has such.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        evaluation_s: Option<f64>,
     },
     /// The technique says that it can't run this task, and why.
     NotApplicable {
@@ -197,6 +200,7 @@ impl Profile {
                 relative_error,
                 warmup_s,
                 variation,
+                evaluation_s,
                 ..
             } = trial.outcome
             {
@@ -206,6 +210,7 @@ impl Profile {
                 number::check_cost(|| at("relative_error"), relative_error.unwrap_or(0.0))?;
                 number::check_cost(|| at("warmup_s"), warmup_s.unwrap_or(0.0))?;
                 number::check_cost(|| at("variation"), variation.unwrap_or(0.0))?;
+                number::check_cost(|| at("evaluation_s"), evaluation_s.unwrap_or(0.0))?;
                 if timed_steps == 0 {
                     return Err(ProblemError::Value {
                         at: at("timed_steps"),
@@ -269,6 +274,7 @@ struct TrialFile {
     warmup_s: Option<f64>,
     variation: Option<f64>,
     batches_per_epoch: Option<u64>,
+    evaluation_s: Option<f64>,
     reason: Option<String>,
     detail: Option<String>,
     error: Option<String>,
@@ -311,6 +317,7 @@ impl TrialFile {
             ("warmup_s", OutcomeFile::Measured, self.warmup_s.is_some()),
             ("variation", OutcomeFile::Measured, self.variation.is_some()),
             ("batches_per_epoch", OutcomeFile::Measured, self.batches_per_epoch.is_some()),
+            ("evaluation_s", OutcomeFile::Measured, self.evaluation_s.is_some()),
             ("reason", OutcomeFile::NotApplicable, self.reason.is_some()),
             ("detail", OutcomeFile::OutOfMemory, self.detail.is_some()),
             ("error", OutcomeFile::Failed, self.error.is_some()),
@@ -343,6 +350,7 @@ impl TrialFile {
                 warmup_s: self.warmup_s,
                 variation: self.variation,
                 batches_per_epoch: self.batches_per_epoch,
+                evaluation_s: self.evaluation_s,
             },
             OutcomeFile::NotApplicable => TrialOutcome::NotApplicable {
                 reason: self.reason.ok_or_else(|| missing("reason"))?,

@@ -19,7 +19,7 @@ use crate::ids::{DeviceId, NodeId, devices};
 use crate::queues::{stale, too_early};
 use crate::record::{Place, PlanSource, Record, RunPlan};
 use crate::remaining::{Remaining, RemainingTask};
-use crate::state::State;
+use crate::state::{State, TrialState};
 
 /// Share of the time left that a new plan must save where it leaves running tasks where they are: it
 /// costs nothing, but the forecasts that it is compared by are not exact.
@@ -54,6 +54,11 @@ impl Engine {
             .map(|places| extended(state, places, &tasks, now_s))
             .filter(|places| is_followable(state, places))
             .map(|places| Rival::new(state, places, now_s))
+            .filter(|rival| {
+                // These are not stopped, so such a plan would not be followed.
+                let mut moved = rival.forecast.moved.iter();
+                moved.all(|id| !state.is_to_stay(&state.attempts[id]))
+            })
             .map(|rival| (value(&rival), rival))
             .min_by(|(a, _), (b, _)| a.total_cmp(b));
         let best_s = best.as_ref().map(|(_, best)| best.forecast.end_s - now_s);
@@ -112,7 +117,10 @@ pub(crate) struct Rival {
 }
 
 impl Rival {
-    pub(crate) fn new(state: &State, places: Vec<Place>, now_s: f64) -> Self {
+    pub(crate) fn new(state: &State, mut places: Vec<Place>, now_s: f64) -> Self {
+        for place in &mut places {
+            place.is_estimate = is_estimate(state, place);
+        }
         let forecast = follow(state, &places, now_s);
         Self { places, forecast }
     }
@@ -187,6 +195,7 @@ pub(crate) fn places(
             gang,
             share: assignment.share,
             until_step,
+            is_estimate: false,
             start_s: assignment.start_s,
             end_s: assignment.end_s,
         });
@@ -195,6 +204,15 @@ pub(crate) fn places(
     let changed = stale(state, &places);
     places.retain(|place| !changed.contains(&place.task));
     Ok(places)
+}
+
+/// Whether a place's times rest on an estimate alone.
+fn is_estimate(state: &State, place: &Place) -> bool {
+    place.gang.first().is_some_and(|part| {
+        let gpu_type = state.gpu_type(NodeId(part.node));
+        let trial = state.trial_of(place.task, &place.strategy, gpu_type);
+        trial.is_some_and(TrialState::is_estimate)
+    })
 }
 
 fn rounded(steps: f64) -> u64 {

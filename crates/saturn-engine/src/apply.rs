@@ -72,6 +72,9 @@ impl State {
             Record::Checkpointed { attempt, step, save_s, blocked_s } => {
                 self.apply_checkpoint(*attempt, *step, (*save_s, *blocked_s), now_s);
             }
+            Record::Evaluated { attempt, evaluation, best, evaluation_s } => {
+                self.apply_evaluated(*attempt, evaluation, best.as_ref(), *evaluation_s, now_s);
+            }
             Record::Inspected { group, inspection } => self.apply_inspected(group, inspection),
             Record::Tried { group, gpu_type, strategy, outcome } => {
                 self.apply_tried(group, gpu_type, strategy, outcome);
@@ -252,6 +255,9 @@ impl State {
             excluded: Vec::new(),
             save_s: None,
             blocked_s: 0.0,
+            evaluation: None,
+            best: None,
+            evaluating_s: 0.0,
             num_attempts: 0,
             was_killed: None,
         });
@@ -346,6 +352,9 @@ impl State {
         if let Some(task) = self.tasks.get_mut(attempt.task.0) {
             task.step = step;
             task.checkpoint_step = step;
+            // What was found of steps that are lost is found again.
+            task.evaluation.take_if(|last| last.step > step);
+            task.best.take_if(|best| best.evaluation.step > step);
         }
         if step > 0 {
             self.with_trial(&attempt, |trial| trial.trained_load_s = Some(setup_s));

@@ -51,6 +51,10 @@ pub struct TechniqueRef {
     pub pickle: Option<String>,
 }
 
+/// The technique of tasks that are scripts, which train by themselves: no task is tried under it that
+/// does not name it.
+pub const SCRIPT: &str = "script";
+
 /// One task. Its functions stay in its directory: the engine never needs them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskSpec {
@@ -65,6 +69,10 @@ pub struct TaskSpec {
     /// Batches of the loader that make one step: how epochs become steps.
     #[serde(default = "one_batch_a_step")]
     pub batches_a_step: NonZeroU64,
+    /// Whether it goes on from where it was stopped. What can't is never stopped for a plan or a
+    /// trial.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub can_resume: bool,
     /// Device counts that the task allows; `None` allows all.
     pub gpu_range: Option<Vec<u32>>,
     /// Techniques and knobs that the task allows.
@@ -78,6 +86,17 @@ pub struct TaskSpec {
     /// What the person wishes of its time.
     #[serde(default)]
     pub wishes: Wishes,
+    /// When its model is evaluated; `None`: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluation: Option<EvaluationSpec>,
+}
+
+/// When a task's model is evaluated: after its last step in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EvaluationSpec {
+    /// Steps between two evaluations; `None`: there is the last alone.
+    pub every_steps: Option<NonZeroU64>,
 }
 
 /// Which techniques and knobs a task may be tried and trained under.
@@ -102,8 +121,16 @@ impl TaskSpec {
     /// Whether the task may be tried and trained under a technique on so many devices.
     pub fn allows_key(&self, key: &StrategyKey) -> bool {
         self.gpu_range.as_ref().is_none_or(|range| range.contains(&key.gpus))
-            && self.allowed.techniques.as_ref().is_none_or(|all| all.contains(&key.technique))
-            && !self.allowed.not_techniques.contains(&key.technique)
+            && self.allows_technique(&key.technique)
+    }
+
+    /// Whether it may be under a technique on some number of devices.
+    pub fn allows_technique(&self, name: &str) -> bool {
+        let is_forbidden = self.allowed.not_techniques.iter().any(|one| one == name);
+        match &self.allowed.techniques {
+            Some(all) => all.iter().any(|one| one == name) && !is_forbidden,
+            None => name != SCRIPT && !is_forbidden,
+        }
     }
 
     /// Whether it may be with these knobs too.
@@ -114,6 +141,15 @@ impl TaskSpec {
                 strategy.knobs.get(knob).is_some_and(|value| values.contains(value))
             })
     }
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 fn one_batch_a_step() -> NonZeroU64 {
@@ -271,6 +307,7 @@ mod tests {
         for (allowed, is_allowed) in [
             (json!({"techniques": ["ddp", "fsdp"]}), true),
             (json!({"techniques": ["ddp"]}), false),
+            (json!({"techniques": ["ddp", "fsdp"], "not_techniques": ["fsdp"]}), false),
             (json!({"not_techniques": ["ddp"]}), true),
             (json!({"not_techniques": ["fsdp"]}), false),
             (json!({"knobs": {"ddp": {"a": [7]}}}), true),
@@ -278,6 +315,9 @@ mod tests {
             let spec = spec(allowed.clone(), json!(null));
             assert_eq!(spec.allows(&fsdp(json!({"a": 1}))), is_allowed, "{allowed}");
         }
+        let script = |one: &TaskSpec| one.allows_technique(SCRIPT);
+        assert!(!script(&all), "a script's technique must be named");
+        assert!(script(&spec(json!({"techniques": ["script"]}), json!(null))));
         let pinned = spec(json!({"knobs": {"fsdp": {"a": [1, 2]}}}), json!(null));
         assert!(pinned.allows(&fsdp(json!({"a": 2, "b": true}))));
         assert!(!pinned.allows(&fsdp(json!({"a": 3}))));

@@ -201,10 +201,16 @@ impl Engine {
         self.act(Action::Launch { attempt, task, purpose, strategy, gang, steps, until_step });
     }
 
-    /// Asks an attempt to stop at a checkpoint, once.
+    /// Asks an attempt to stop at a checkpoint, once. What can't go on from there is stopped only where
+    /// a person asks for it.
     pub(crate) fn stop(&mut self, attempt: AttemptId, reason: StopReason, now_s: f64) {
-        let state = self.state.attempts.get(&attempt);
-        if state.is_some_and(|state| state.stopping.is_none() && !state.is_dying()) {
+        let is_for_gain = matches!(reason, StopReason::Replan | StopReason::Trial);
+        let state = self.state.attempts.get(&attempt).filter(|state| {
+            state.stopping.is_none()
+                && !state.is_dying()
+                && !(is_for_gain && self.state.is_to_stay(state))
+        });
+        if state.is_some() {
             self.commit(Record::Stopping { attempt, reason }, now_s);
             self.act(Action::Stop { attempt });
         }
@@ -321,6 +327,16 @@ impl Engine {
             }
             RankReport::Checkpoint { step, save_s, blocked_s } => {
                 self.commit(Record::Checkpointed { attempt: id, step, save_s, blocked_s }, now_s);
+            }
+            RankReport::Evaluated { evaluation, best, evaluation_s } => {
+                let known = self.state.task(task);
+                let is_known = known.evaluation.as_ref() == Some(&evaluation) && known.best == best;
+                if evaluation_s.is_some() || !is_known {
+                    let attempt = id;
+                    let record = Record::Evaluated { attempt, evaluation, best, evaluation_s };
+                    self.commit(record, now_s);
+                }
+                return false;
             }
             RankReport::Inspected { inspection } => self.inspected(id, *inspection, now_s),
             RankReport::Trial { knobs, outcome, step } => {

@@ -14,7 +14,7 @@ use saturn_core::{Strategy, TrialOutcome};
 use crate::correction::{Correction, Seen};
 use crate::ids::TaskId;
 use crate::knowledge::{TRAINED_SD, TRIAL_SD};
-use crate::state::{Attempt, Group, State, TrialKey, TrialState};
+use crate::state::{Attempt, Group, State, TaskState, TrialKey, TrialState};
 
 /// A moment this close to the end of a step, as a part of the step, is that end.
 const AT_END: f64 = 1e-7;
@@ -85,7 +85,19 @@ impl State {
             observed,
             correction: &self.group_of(task).lesson.correction,
             save_s: self.save_s(task).unwrap_or(0.0),
+            task: state,
+            evaluation_in_steps: self.group_of(task).lesson.evaluation_in_steps.unwrap_or(0.0),
         }
+    }
+
+    /// Seconds that an evaluation is expected to take a running attempt.
+    fn evaluation_s(&self, attempt: &Attempt) -> f64 {
+        let gpu_type = self.gang_type(&attempt.gang);
+        let trial = self.trial_of(attempt.task, &attempt.strategy, gpu_type);
+        trial.and_then(TrialState::evaluation_s).unwrap_or_else(|| {
+            let in_steps = self.group_of(attempt.task).lesson.evaluation_in_steps;
+            in_steps.unwrap_or(0.0) * self.expected_step_s(attempt)
+        })
     }
 
     /// Seconds that a checkpoint takes a task while training waits for it, as at a stop and at the
@@ -130,7 +142,8 @@ impl State {
         let until = until_step.or(self.task(task).steps).unwrap_or(attempt.step);
         let num_steps = until.saturating_sub(attempt.step);
         let step_s = self.expected_step_s(attempt);
-        let train_s = num_steps as f64 * step_s;
+        let evaluations = self.task(task).evaluations(attempt.step, until) as f64;
+        let train_s = num_steps as f64 * step_s + evaluations * self.evaluation_s(attempt);
         let save_s = self.save_s(task).unwrap_or(0.0);
         if attempt.started.is_none() {
             return (until, self.load_left_s(attempt, now_s) + train_s + save_s);
@@ -162,8 +175,12 @@ impl State {
                 (u64::from(attempt.step == from_step), attempt.stepped_s)
             }
             Some(_) => {
-                let since_s = asked_s - attempt.stepped_s;
-                (steps_begun(since_s / step_s.max(f64::MIN_POSITIVE)), attempt.stepped_s)
+                // An evaluation between two steps is not broken off, and a stop waits for a step.
+                let is_evaluating = self.task(attempt.task).awaits_evaluation(attempt.step);
+                let before_s = if is_evaluating { self.evaluation_s(attempt) } else { 0.0 };
+                let since_s = asked_s - attempt.stepped_s - before_s;
+                let begun = steps_begun(since_s / step_s.max(f64::MIN_POSITIVE));
+                (begun.max(u64::from(is_evaluating)), attempt.stepped_s + before_s)
             }
         };
         let more = more.min(left);
@@ -241,6 +258,8 @@ pub(crate) struct Lesson {
     pub(crate) correction: Correction,
     /// Seconds that a checkpoint took at most where one was timed.
     save_s: Option<f64>,
+    /// How many steps an evaluation takes as long as.
+    evaluation_in_steps: Option<f64>,
 }
 
 impl Group {
@@ -258,7 +277,11 @@ impl Group {
             Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
             _ => None,
         });
-        self.lesson = Lesson { correction, save_s: tried.max_by(f64::total_cmp) };
+        self.lesson = Lesson {
+            correction,
+            save_s: tried.max_by(f64::total_cmp),
+            evaluation_in_steps: self.evaluation_in_steps(),
+        };
     }
 }
 
@@ -271,6 +294,8 @@ pub(crate) struct Pace<'a> {
     observed: Option<(&'a Strategy, &'a str, f64)>,
     correction: &'a Correction,
     save_s: f64,
+    task: &'a TaskState,
+    evaluation_in_steps: f64,
 }
 
 impl Pace<'_> {
@@ -282,7 +307,9 @@ impl Pace<'_> {
     /// Seconds from launch to the checkpoint after so many steps.
     fn training_s(&self, choice: Choice<'_>, num_steps: u64) -> Option<f64> {
         let step_s = self.step_s(choice)?;
-        Some(choice.trial.load_s(self.is_going_on) + num_steps as f64 * step_s + self.save_s)
+        let evaluation_s = choice.trial.evaluation_s().unwrap_or(self.evaluation_in_steps * step_s);
+        let train_s = num_steps as f64 * step_s + self.evaluations(num_steps) * evaluation_s;
+        Some(choice.trial.load_s(self.is_going_on) + train_s + self.save_s)
     }
 
     /// Seconds from launch to end of so many steps of a technique that take so long each by a
@@ -294,7 +321,14 @@ impl Pace<'_> {
         step_s: f64,
         num_steps: f64,
     ) -> f64 {
-        setup_s + num_steps * step_s * self.correction.of(technique) + self.save_s
+        let step_s = step_s * self.correction.of(technique);
+        let in_steps = self.num_steps.map_or(0.0, |left| self.evaluations(left));
+        setup_s + (num_steps + in_steps * self.evaluation_in_steps) * step_s + self.save_s
+    }
+
+    /// Evaluations in so many steps from where the task stands.
+    fn evaluations(&self, num_steps: u64) -> f64 {
+        self.task.evaluations(self.task.step, self.task.step + num_steps) as f64
     }
 
     fn step_s(&self, Choice { trial, gpu_type }: Choice<'_>) -> Option<f64> {
@@ -323,6 +357,11 @@ impl TrialState {
     /// a trial would be.
     pub fn is_known(&self) -> bool {
         self.known_step_s().is_some() || self.outcome.is_none() && self.trained_step_s.is_some()
+    }
+
+    /// Whether plans may count on it, and yet it was neither measured nor trained under.
+    pub fn is_estimate(&self) -> bool {
+        self.is_known() && self.measured_step_s().is_none() && self.trained_step_s.is_none()
     }
 
     /// Seconds a step, where so many steps of training were clocked: theirs, but where steps differ so

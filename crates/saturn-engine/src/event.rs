@@ -6,6 +6,7 @@ use saturn_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::config::TaskSpec;
+use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::ids::{AttemptId, TaskId};
 use crate::record::Purpose;
 
@@ -15,6 +16,9 @@ use crate::record::Purpose;
 pub enum FailureKind {
     /// The task's own functions raised, or gave what they must not.
     Task,
+    /// The task did what it would do again, such as a script that ends before its last step: it is not
+    /// tried again, however far it came.
+    Certain,
     /// A device's memory ran out.
     OutOfMemory,
     /// Another rank went away: an echo, never the cause.
@@ -82,6 +86,18 @@ pub enum RankReport {
         save_s: f64,
         /// Seconds that training stood still for it.
         blocked_s: f64,
+    },
+    /// The model was evaluated; or, where an attempt goes on from a checkpoint, it was before.
+    Evaluated {
+        /// What was found.
+        #[serde(flatten)]
+        evaluation: Evaluation,
+        /// The best so far, where the task says which is that.
+        #[serde(default)]
+        best: Option<BestEvaluation>,
+        /// Seconds that it took; `None` of an evaluation before.
+        #[serde(default)]
+        evaluation_s: Option<f64>,
     },
     /// What an inspection found.
     Inspected {

@@ -68,6 +68,7 @@ fn as_it_trains(state: &State, task: TaskId, now_s: f64) -> Option<Place> {
         gang: attempt.gang.clone(),
         share: WHOLE,
         until_step: None,
+        is_estimate: false,
         start_s: now_s,
         end_s: now_s + state.time_left_s(attempt, None, now_s),
     })
@@ -141,7 +142,8 @@ impl Back {
         let devices = self.hold(state, node, strategy.gpus, end_s);
         self.ends.insert(task, end_s);
         let gang = vec![Placement { node: node.0, devices }];
-        Some(Place { task, strategy, gang, share: WHOLE, until_step: None, start_s, end_s })
+        let (share, until_step, is_estimate) = (WHOLE, None, false);
+        Some(Place { task, strategy, gang, share, until_step, is_estimate, start_s, end_s })
     }
 
     /// The node of a type that has so many free devices first, and when.

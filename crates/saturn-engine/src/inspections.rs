@@ -29,7 +29,15 @@ impl State {
         let inspection = &self.groups[group].inspection;
         inspection.found.is_none()
             && inspection.failures < MAX_FAILURES
-            && self.config.techniques.iter().any(|one| one.level == Level::Managed)
+            && self.is_for_managed(group)
+    }
+
+    /// Whether a group may be tried under a managed technique. What its tasks allow is part of its key.
+    fn is_for_managed(&self, group: usize) -> bool {
+        let first = self.groups[group].tasks.first().map(|task| &self.task(*task).spec);
+        let is_allowed = |name: &str| first.is_none_or(|spec| spec.allows_technique(name));
+        let techniques = &self.config.techniques;
+        techniques.iter().any(|one| one.level == Level::Managed && is_allowed(&one.name))
     }
 
     /// Groups whose models are to be looked at and are not yet.

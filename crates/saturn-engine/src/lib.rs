@@ -23,6 +23,7 @@
 pub mod config;
 pub mod engine;
 pub mod estimate;
+mod evaluation;
 pub mod event;
 pub mod forecast;
 pub mod ids;
@@ -51,6 +52,7 @@ mod inspections;
 mod knowledge;
 mod notes;
 mod order;
+mod outlook;
 mod paces;
 mod planning;
 mod pool;
@@ -63,11 +65,12 @@ mod trials;
 mod wanted;
 
 pub use config::{
-    Allowed, DeviceKind, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef, TrialBudget,
-    Wishes,
+    Allowed, DeviceKind, EvaluationSpec, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef,
+    TrialBudget, Wishes,
 };
 pub use engine::{Decision, Engine};
 pub use estimate::{Choice, Warm};
+pub use evaluation::{BestEvaluation, Evaluation, Metrics};
 pub use event::{
     Action, Command, Event, FailureKind, NewTask, RankFailure, RankReport, SolveAnswer, SolveOrder,
 };
@@ -76,6 +79,7 @@ pub use ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 pub use knowledge::Estimate;
 pub use launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
 pub use observer::Observer;
+pub use outlook::{Outlook, outlook};
 pub use record::{
     AttemptEnd, ChosenTrial, Place, PlanSource, Purpose, Record, RunEnd, RunPlan, StopReason,
     TaskEnd, no_strategy,

@@ -13,6 +13,7 @@ use saturn_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::config::{RunConfig, TaskSpec, Wishes};
+use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::event::RankFailure;
 use crate::ids::{AttemptId, NodeId, TaskId};
 
@@ -113,6 +114,10 @@ pub struct Place {
     /// Finished steps at which the task is to be switched; `None` where it is trained to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_step: Option<u64>,
+    /// Whether its times rest on an estimate: nobody has measured the task under this strategy, nor
+    /// trained its like so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_estimate: bool,
     /// When it starts, seconds.
     pub start_s: f64,
     /// When it ends, seconds.
@@ -330,6 +335,19 @@ pub enum Record {
         save_s: f64,
         /// Seconds of those for which training stood still.
         blocked_s: f64,
+    },
+    /// A task's model was evaluated.
+    Evaluated {
+        /// The attempt that trains it.
+        attempt: AttemptId,
+        /// What was found.
+        evaluation: Evaluation,
+        /// The best so far, where the task says which is that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        best: Option<BestEvaluation>,
+        /// Seconds that it took; absent where an earlier attempt did it, and could not say so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        evaluation_s: Option<f64>,
     },
     /// A look at the model of tasks that perform alike has been taken. What it says can't run has
     /// its outcome by that.

@@ -7,6 +7,7 @@
 //!   is made.
 //! - What the task's own functions raise is not retried, unless the attempt had trained some steps:
 //!   then it may be the data's or the machine's whim.
+//! - What would happen again the same way is not retried either.
 //! - A full disk is nobody's failure: the task waits until there is space.
 //! - Everything else goes back to the last checkpoint after a wait that doubles with each failure,
 //!   until `max_failures` in a row without a new checkpoint. Failures that turn out to be a device's
@@ -182,6 +183,7 @@ impl Engine {
                 let not_before_s = now_s + NO_SPACE_WAIT_S;
                 self.commit(Record::Retrying { task, not_before_s, counts: false }, now_s);
             }
+            FailureKind::Certain => self.give_up(task, failure, now_s),
             FailureKind::Task if !has_trained => self.give_up(task, failure, now_s),
             _ if may_retry => {
                 let doublings =

@@ -15,6 +15,7 @@ use saturn_core::{
 
 use crate::config::Level;
 use crate::ids::{NodeId, TaskId};
+use crate::record::Purpose;
 use crate::state::{Attempt, State, TrialKey};
 use crate::trials::Rooms;
 
@@ -112,6 +113,11 @@ impl State {
         })
     }
 
+    /// Whether an attempt trains what would begin anew elsewhere.
+    pub fn is_to_stay(&self, attempt: &Attempt) -> bool {
+        attempt.purpose == Purpose::Train && !self.task(attempt.task).spec.can_resume
+    }
+
     /// What a task's end counts beside others', where tasks have priorities.
     pub(crate) fn weight(&self, task: TaskId) -> f64 {
         PRIORITY_FACTOR.powi(self.task(task).spec.wishes.priority.clamp(-16, 16))
@@ -194,7 +200,7 @@ impl Remaining {
         let wishes = &task.spec.wishes;
         // Of what runs, a move's checkpoint; of what waits, a switch in mid-run.
         let switch_cost_s = if running.is_some() {
-            Some(save_s.unwrap_or(0.0))
+            task.spec.can_resume.then(|| save_s.unwrap_or(0.0))
         } else {
             planned_switch_s(state, id, &strategies)
         };
@@ -240,7 +246,7 @@ impl Remaining {
             gpus: strategy.gpus,
             gpu_type: Some(gpu_type.to_owned()),
             placement: placement.collect::<Option<_>>()?,
-            movable: true,
+            movable: state.task(attempt.task).spec.can_resume,
         })
     }
 

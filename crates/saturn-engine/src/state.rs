@@ -12,6 +12,7 @@ use saturn_core::{Cluster, Gang, Inspection, Strategy, StrategyKey, TrialOutcome
 
 use crate::config::{RunConfig, TaskSpec};
 use crate::estimate::{Lesson, Warm};
+use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::event::RankFailure;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 use crate::knowledge::Estimate;
@@ -60,6 +61,12 @@ pub struct TaskState {
     pub save_s: Option<f64>,
     /// Seconds for which its training stood still for checkpoints, all together.
     pub blocked_s: f64,
+    /// What its last evaluation found.
+    pub evaluation: Option<Evaluation>,
+    /// Its best evaluation, where it says which is that.
+    pub best: Option<BestEvaluation>,
+    /// Seconds for which its training stood still for evaluations, all together.
+    pub evaluating_s: f64,
     /// How many times it was launched to train.
     pub num_attempts: u32,
     /// Its last attempt was killed from outside, under this strategy, and nothing was saved in it.
@@ -96,6 +103,8 @@ pub struct TrialState {
     pub trained_step_s: Option<f64>,
     /// Seconds from launch to the first step of a training that went on from a checkpoint, newest.
     pub trained_load_s: Option<f64>,
+    /// Seconds that an evaluation took in training, newest.
+    pub trained_evaluation_s: Option<f64>,
 }
 
 /// How far the look at a group's model is.
@@ -155,7 +164,7 @@ pub struct Attempt {
     pub stepped_s: f64,
     /// Recent seconds a step, live.
     pub step_s: Option<f64>,
-    /// Seconds for which it stood still for checkpoints.
+    /// Seconds for which it stood still for checkpoints and evaluations.
     pub blocked_s: f64,
     /// Its newest checkpoint is of this step; `None` where it has written none.
     pub saved_step: Option<u64>,

@@ -89,10 +89,14 @@ impl Engine {
                 attempt.purpose == Purpose::Train
                     && attempt.stopping.is_none()
                     && !attempt.is_dying()
+                    && !self.state.is_to_stay(attempt)
                     && attempt.gang.iter().all(|part| part.node == room.node.0)
             })
             .map(|(id, attempt)| (*id, attempt.strategy.gpus))
             .collect();
+        if room.soon() + training.iter().map(|(_, held)| held).sum::<u32>() < gpus {
+            return; // what must stay holds too many
+        }
         training.sort_by_key(|(id, _)| Reverse(*id));
         for (attempt, held) in training {
             if room.soon() >= gpus {

@@ -323,6 +323,7 @@ impl TrialState {
             estimate: None,
             has_knobs: false,
             trained_step_s: None,
+            trained_evaluation_s: None,
             trained_load_s: None,
         }
     }

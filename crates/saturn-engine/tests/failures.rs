@@ -25,11 +25,13 @@ fn run_of(ends: impl IntoIterator<Item = AttemptEnd>) -> State {
         steps: Some(100),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: None,
         allowed: Allowed::default(),
         profile_key: "a".to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),
+        evaluation: None,
     };
     let (node, task) = (NodeId(0), TaskId(0));
     state.apply(&Record::NodeJoined { node, spec: Node::new("n", 1, "cpu") }, 0.0);

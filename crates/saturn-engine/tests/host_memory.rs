@@ -100,6 +100,7 @@ impl Run {
             warmup_s: None,
             variation: None,
             batches_per_epoch: None,
+            evaluation_s: None,
             timed_steps: 2,
         };
         self.say(attempt, RankReport::Trial { knobs: Knobs::new(), outcome, step: None });
@@ -121,11 +122,13 @@ fn task(name: &str) -> NewTask {
         steps: Some(100),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: Some(vec![1]),
         allowed: Allowed::default(),
         profile_key: name.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),
+        evaluation: None,
     };
     NewTask { spec, after: Vec::new() }
 }

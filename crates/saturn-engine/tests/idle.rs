@@ -43,6 +43,7 @@ fn submit(name: &str, setup_s: f64) -> Event {
         warmup_s: None,
         variation: None,
         batches_per_epoch: None,
+        evaluation_s: None,
     };
     let strategy = Strategy { technique: "ddp".into(), gpus: 1, knobs: Knobs::new() };
     let trial = Trial {
@@ -60,10 +61,12 @@ fn submit(name: &str, setup_s: f64) -> Event {
         steps: Some(3600),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: Some(vec![1]),
         profile_key: name.to_owned(),
         measured: vec![trial],
         wishes: Wishes::default(),
+        evaluation: None,
         allowed: Allowed::default(),
     };
     let tasks = vec![NewTask { spec, after: Vec::new() }];

@@ -40,11 +40,13 @@ fn task(name: &str, key: &str) -> NewTask {
         steps: Some(100),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: None,
         allowed: Allowed::default(),
         profile_key: key.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),
+        evaluation: None,
     };
     NewTask { spec, after: Vec::new() }
 }
@@ -340,6 +342,7 @@ fn a_group_that_has_been_measured_survives_a_look_that_raises() {
         warmup_s: None,
         variation: None,
         batches_per_epoch: None,
+        evaluation_s: None,
     };
     let knobs = saturn_core::Knobs::new();
     run.say(trial, RankReport::Trial { knobs, outcome: measured, step: None });

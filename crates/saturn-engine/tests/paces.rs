@@ -39,6 +39,7 @@ fn trial((technique, step_s): (&str, f64), variation: f64) -> Trial {
             warmup_s: Some(WARMUP_S),
             variation: Some(variation),
             batches_per_epoch: None,
+            evaluation_s: None,
         },
         origin: Origin::default(),
     }
@@ -51,10 +52,12 @@ fn task(name: &str, variation: f64) -> NewTask {
         steps: Some(STEPS),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: Some(vec![1]),
         profile_key: "k".to_owned(),
         measured: TRIED.map(|one| trial(one, variation)).to_vec(),
         wishes: Wishes::default(),
+        evaluation: None,
         allowed: Allowed::default(),
     };
     NewTask { spec, after: Vec::new() }

@@ -9,10 +9,10 @@ use saturn_core::{
     Verdict,
 };
 use saturn_engine::{
-    Allowed, AttemptEnd, AttemptId, ChosenTrial, Command, DeviceKind, Engine, Event, FailureKind,
-    Level, Mode, NodeId, Place, PlanSource, Policy, Purpose, RankFailure, Record, RunConfig,
-    RunEnd, RunPlan, StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, TrialBudget, Wishes,
-    forecast, no_strategy,
+    Allowed, AttemptEnd, AttemptId, BestEvaluation, ChosenTrial, Command, DeviceKind, Engine,
+    Evaluation, EvaluationSpec, Event, FailureKind, Level, Mode, NodeId, Place, PlanSource, Policy,
+    Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan, StopReason, TaskEnd, TaskId,
+    TaskSpec, TechniqueRef, TrialBudget, Wishes, forecast, no_strategy,
 };
 
 fn config(trial_budget: TrialBudget) -> RunConfig {
@@ -25,6 +25,10 @@ fn config(trial_budget: TrialBudget) -> RunConfig {
         techniques: vec![technique],
         policy: Policy { trial_budget, ..Policy::default() },
     }
+}
+
+fn evaluation(step: u64) -> Evaluation {
+    Evaluation { step, metrics: [("a".to_owned(), Some(0.5))].into() }
 }
 
 fn way(gpus: u32) -> Way {
@@ -55,19 +59,21 @@ fn wishes() -> impl Strategy<Value = Wishes> {
 }
 
 fn spec() -> impl Strategy<Value = TaskSpec> {
-    (0..9u8, 0..3u8, prop::option::of(0..99u64), wishes()).prop_map(|(name, key, steps, wishes)| {
-        TaskSpec {
-            name: format!("t{name}"),
-            dir: format!("tasks/t{name}"),
-            steps,
-            epochs: Some(2),
-            batches_a_step: NonZeroU64::MIN,
-            gpu_range: None,
-            allowed: Allowed::default(),
-            profile_key: format!("k{key}"),
-            measured: Vec::new(),
-            wishes,
-        }
+    let every = prop::option::of(1..9u64);
+    let all = (0..9u8, 0..3u8, prop::option::of(0..99u64), wishes(), every);
+    all.prop_map(|(name, key, steps, wishes, every)| TaskSpec {
+        name: format!("t{name}"),
+        dir: format!("tasks/t{name}"),
+        steps,
+        epochs: Some(2),
+        batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
+        gpu_range: None,
+        allowed: Allowed::default(),
+        profile_key: format!("k{key}"),
+        measured: Vec::new(),
+        wishes,
+        evaluation: every.map(|every| EvaluationSpec { every_steps: NonZeroU64::new(every / 2) }),
     })
 }
 
@@ -83,6 +89,7 @@ fn outcome() -> impl Strategy<Value = TrialOutcome> {
             warmup_s: None,
             variation: None,
             batches_per_epoch: Some(10),
+            evaluation_s: None,
         }),
         Just(TrialOutcome::OutOfMemory { detail: String::new() }),
     ]
@@ -107,6 +114,7 @@ fn plan() -> impl Strategy<Value = RunPlan> {
             gang,
             share: 1.0,
             until_step,
+            is_estimate: false,
             start_s,
             end_s: start_s + 1.0,
         },
@@ -197,6 +205,13 @@ fn record() -> impl Strategy<Value = Record> {
             step,
             save_s: 0.1,
             blocked_s: 0.1,
+        }),
+        (attempt(), 0..50u64, 0..2u8).prop_map(|(attempt, step, kind)| Record::Evaluated {
+            attempt,
+            evaluation: evaluation(step),
+            best: (kind == 0)
+                .then(|| BestEvaluation { metric: "a".into(), evaluation: evaluation(step / 2) }),
+            evaluation_s: (kind == 0).then_some(0.5),
         }),
         (0..4u8, outcome()).prop_map(|(key, outcome)| Record::Tried {
             group: format!("k{key}"),

@@ -180,11 +180,13 @@ fn task(name: &str, key: &str, steps: u64) -> NewTask {
         steps: Some(steps),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: None,
         allowed: Allowed::default(),
         profile_key: key.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),
+        evaluation: None,
     };
     NewTask { spec, after: Vec::new() }
 }
@@ -200,6 +202,7 @@ fn measured(step_s: f64) -> TrialOutcome {
         warmup_s: None,
         variation: None,
         batches_per_epoch: None,
+        evaluation_s: None,
     }
 }
 
@@ -283,6 +286,25 @@ fn a_trial_is_chosen_where_a_hopeful_plan_saves_more_than_it_costs() {
     let (saves_s, cost_s) = run.records.iter().find_map(chosen).expect("a trial was chosen");
     assert!(saves_s > 1000.0 && saves_s < 5000.0, "{saves_s}");
     assert!(cost_s > 4.0 && cost_s < 40.0, "{cost_s}");
+}
+
+#[test]
+fn a_plan_says_which_of_its_times_are_estimates() {
+    let is_estimate = |technique: &str, gpus| {
+        let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 10_000)]);
+        run.tried(measured(0.8));
+        let wide = hopeful(&run.order.as_ref().expect("a plan was asked for").1, "ddp", 4);
+        run.solved(0, Some(wide));
+        run.tried(measured(0.2));
+        let order = &run.order.as_ref().expect("a plan was asked for").1;
+        let known = &order.problem.tasks[0].strategies;
+        let chosen = known.iter().position(|one| *one.technique == *technique && one.gpus == gpus);
+        run.solved(chosen.expect("plans may use it"), None);
+        let plan = run.engine.state().plan.clone().expect("it was adopted");
+        plan.places[0].is_estimate
+    };
+    assert!(!is_estimate("ddp", 4), "it was measured");
+    assert!(is_estimate("ddp", 3), "points of its curve on both sides are known");
 }
 
 #[test]

@@ -79,6 +79,15 @@ fn console(write: Option<Py<PyAny>>, is_terminal: bool) -> Console {
     }
 }
 
+/// What is known of a request's tasks before they are run, as JSON: a planning problem, and the tasks that
+/// it can say nothing of.
+#[pyfunction]
+fn outlook(py: Python<'_>, request: &str) -> PyResult<String> {
+    let request = RunRequest::from_json(request).map_err(|error| to_python(py, &error))?;
+    let found = py.detach(|| saturn_runtime::outlook(request));
+    live::to_json(py, &found.map_err(|error| to_python(py, &error))?)
+}
+
 /// Checks the text of a `profile.json` and returns it with all fields spelled out.
 #[pyfunction]
 fn read_profile(py: Python<'_>, text: &str) -> PyResult<String> {
@@ -94,6 +103,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyExchange>()?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
     module.add_function(wrap_pyfunction!(resume, module)?)?;
+    module.add_function(wrap_pyfunction!(outlook, module)?)?;
     module.add_function(wrap_pyfunction!(read_profile, module)?)?;
     module.add_function(wrap_pyfunction!(live::is_driven, module)?)?;
     module.add_function(wrap_pyfunction!(live::ask, module)?)?;

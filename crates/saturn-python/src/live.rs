@@ -61,6 +61,6 @@ fn known<T>(py: Python<'_>, found: Result<T, RuntimeError>) -> PyResult<T> {
     found.map_err(|error| to_python(py, &error))
 }
 
-fn to_json(py: Python<'_>, value: &impl serde::Serialize) -> PyResult<String> {
+pub(crate) fn to_json(py: Python<'_>, value: &impl serde::Serialize) -> PyResult<String> {
     serde_json::to_string(value).map_err(|error| run_failed(py, &error.to_string()))
 }

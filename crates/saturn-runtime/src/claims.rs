@@ -45,6 +45,36 @@ pub(crate) struct Claims {
     held: Vec<File>,
 }
 
+/// What is held in this user's directory of locks, by device, and by whom. Nothing is locked to find
+/// that out: a run that starts meanwhile finds free what is free.
+pub(crate) fn held_by_runs() -> Result<Vec<(String, Holder)>, RuntimeError> {
+    held_in(&Claims::new(None, Path::new(""))?.directory)
+}
+
+fn held_in(directory: &Path) -> Result<Vec<(String, Holder)>, RuntimeError> {
+    let failed = |error| RuntimeError::file("read", directory)(error);
+    let mut held = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let device = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".lock"));
+        let holder = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        if let (Some(device), Some(holder)) = (device, holder)
+            && has_open(&holder, &path)
+        {
+            held.push((device.to_owned(), holder));
+        }
+    }
+    held.sort();
+    Ok(held)
+}
+
+/// Whether a process still has the file open: it keeps the lock for as long.
+fn has_open(holder: &Holder, path: &Path) -> bool {
+    let files = std::fs::read_dir(format!("/proc/{}/fd", holder.pid));
+    let mut files = files.into_iter().flatten().flatten();
+    files.any(|file| std::fs::read_link(file.path()).is_ok_and(|open| open == path))
+}
+
 impl Claims {
     /// Nothing held yet. `directory` is where locks are, where it is not the usual place.
     pub(crate) fn new(directory: Option<&Path>, run: &Path) -> Result<Self, RuntimeError> {
@@ -144,6 +174,18 @@ mod tests {
         assert_eq!(two.claim("core-1").unwrap(), Ok(()));
         drop(one);
         assert_eq!(two.claim("core-0").unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_held_is_told_without_holding_it() {
+        let dir = TempDir::new().unwrap();
+        let locks = dir.path().canonicalize().unwrap().join("locks");
+        let mut one = Claims::new(Some(&locks), Path::new("/runs/one")).unwrap();
+        assert_eq!(one.claim("core-1").unwrap(), Ok(()));
+        let me = Holder { pid: std::process::id(), run: PathBuf::from("/runs/one") };
+        assert_eq!(held_in(&locks).unwrap(), [("core-1".to_owned(), me)]);
+        drop(one);
+        assert_eq!(held_in(&locks).unwrap(), []);
     }
 
     #[test]

@@ -98,6 +98,22 @@ impl Machine {
         Self { name, ..self }
     }
 
+    /// Its GPUs by model and memory in bytes; or why those that it should have can't be used.
+    pub(crate) fn gpus(&self) -> Result<Vec<(&str, u64)>, &str> {
+        match &self.gpus {
+            Gpus::None => Ok(Vec::new()),
+            Gpus::Unusable(why) => Err(why),
+            Gpus::There(gpus) => {
+                Ok(gpus.iter().map(|gpu| (gpu.model.as_str(), gpu.memory_bytes)).collect())
+            }
+        }
+    }
+
+    /// The cores that this process may use.
+    pub(crate) fn cores(&self) -> &[usize] {
+        &self.cores
+    }
+
     /// Takes devices for a run: what is free, or exactly as many as `asked`. More CPU slots than
     /// cores are allowed, and share them.
     pub(crate) fn claim(

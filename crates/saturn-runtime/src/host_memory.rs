@@ -1,4 +1,5 @@
-//! The machine's own memory: how much there is for a run, and when the kernel killed for want of it.
+//! The machine's own memory: how much there is for a run, and when the kernel killed for want of it;
+//! and what else the control groups allow.
 //!
 //! Read from `/proc` and from the control groups (version 2) that this process is in; where these are
 //! not to be read, nothing is known, and nothing is limited by it.
@@ -12,6 +13,28 @@ pub(crate) fn available_bytes() -> Option<u64> {
     let groups = control_groups();
     let allowed = groups.iter().filter_map(|group| allowed_by(group));
     allowed.chain(machine).min()
+}
+
+/// What the machine has in all, bytes.
+pub(crate) fn total_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    kilobytes(&text, "MemTotal:")
+}
+
+/// How many cores' time the control groups of this process allow; `None` for no limit.
+pub(crate) fn allowed_cores() -> Option<f64> {
+    let limits = control_groups().into_iter().filter_map(|group| {
+        let text = fs::read_to_string(group.join("cpu.max")).ok()?;
+        cores_in(&text)
+    });
+    limits.min_by(f64::total_cmp)
+}
+
+/// How many processes and threads the control groups of this process allow; `None` for no limit.
+pub(crate) fn allowed_processes() -> Option<u64> {
+    let texts =
+        control_groups().into_iter().map(|group| fs::read_to_string(group.join("pids.max")));
+    texts.filter_map(|text| text.ok()?.trim().parse().ok()).min()
 }
 
 /// Counts the processes that the kernel killed for want of memory, to tell which of those that died
@@ -80,8 +103,19 @@ fn allowed_by(group: &Path) -> Option<u64> {
 }
 
 fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    kilobytes(meminfo, "MemAvailable:")
+}
+
+/// A line of `/proc/meminfo`, in bytes.
+fn kilobytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The cores' time that a `cpu.max` allows: microseconds in each period, or `max`.
+fn cores_in(text: &str) -> Option<f64> {
+    let (quota, period) = text.trim().split_once(' ')?;
+    Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
 }
 
 /// The number after a name at the beginning of a line.
@@ -100,6 +134,7 @@ mod tests {
         let text = "MemTotal:       24576000 kB\nMemAvailable:   20480000 kB\nBuffers: 1 kB\n";
         assert_eq!(available(text), Some(20_480_000 * 1024));
         assert_eq!(available("MemTotal: 1 kB\n"), None);
+        assert!(total_bytes() >= available_bytes());
         assert!(available_bytes().is_some_and(|bytes| bytes > 1 << 20));
     }
 
@@ -113,6 +148,12 @@ mod tests {
         fs::write(group.path().join("memory.current"), "700\n").unwrap();
         fs::write(group.path().join("memory.stat"), "anon 300\nfile 400\nfile_mapped 7\n").unwrap();
         assert_eq!(allowed_by(group.path()), Some(700));
+    }
+
+    #[test]
+    fn a_control_group_allows_shares_of_cores() {
+        assert_eq!(cores_in("150000 100000\n"), Some(1.5));
+        assert_eq!(cores_in("max 100000\n"), None);
     }
 
     #[test]

@@ -70,6 +70,13 @@ impl Journal {
         Ok((journal, contents))
     }
 
+    /// Makes a small file as a journal is made, and brings it to the disk: whether that works there.
+    pub(crate) fn try_out(path: &Path) -> Result<(), RuntimeError> {
+        let tried = Self::connect(path, OpenFlags::default(), Disk::default())?;
+        let made = tried.connection.execute_batch("CREATE TABLE tried (text); VACUUM");
+        made.map_err(|source| RuntimeError::Journal { path: path.to_owned(), source })
+    }
+
     fn connect(path: &Path, flags: OpenFlags, disk: Disk) -> Result<Self, RuntimeError> {
         let failed = |source| RuntimeError::Journal { path: path.to_owned(), source };
         let connection = Connection::open_with_flags(path, flags).map_err(failed)?;

@@ -17,6 +17,8 @@ mod protocol;
 mod ranks;
 mod strays;
 
+pub(crate) use parent::set_up_python;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};

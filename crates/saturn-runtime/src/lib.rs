@@ -7,6 +7,7 @@
 //! - [`control::ask`] asks a run that another process drives: a command, its status, an explanation.
 //! - [`Exchange`] carries letters between a run and the [`Agent`]s of a cluster's nodes, each of which
 //!   launches on its machine what a run on one machine launches itself.
+//! - [`outlook`] says what is known of tasks that are not to be run yet.
 //! - [`Store`] keeps what trials found for later runs.
 //! - [`status`], [`explain`] and [`report`] tell of any run, driven or not.
 //!
@@ -28,6 +29,7 @@ mod cluster;
 pub mod control;
 mod devices;
 mod disk;
+mod doctor;
 mod driver;
 mod error;
 mod followers;
@@ -35,6 +37,7 @@ mod hardware;
 mod host_memory;
 mod journal;
 mod launcher;
+mod outlook;
 mod reports;
 mod request;
 mod run;
@@ -44,7 +47,9 @@ mod store;
 
 pub use cluster::{Agent, AgentSetup, Exchange};
 pub use disk::{Disk, Operation};
+pub use doctor::{Finding, Mark, examine};
 pub use error::{RuntimeError, io_words, with_causes};
+pub use outlook::{Outlook, outlook};
 pub use reports::{Reported, explain, read, report, status};
 pub use request::RunRequest;
 pub use run::{

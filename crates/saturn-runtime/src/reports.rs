@@ -134,14 +134,14 @@ impl Written {
         platform: Option<&Platform>,
         disk: &Disk,
     ) -> Self {
-        let losses = state.tasks.iter().map(|task| {
+        let metrics = state.tasks.iter().map(|task| {
             // A task that has not trained yet has none.
             let file = File::open(run.join(&task.spec.dir).join("metrics.jsonl"));
             file.and_then(|file| saturn_view::read_metrics(BufReader::new(file)))
                 .unwrap_or_default()
         });
         let name = run.file_name().unwrap_or_default().to_string_lossy();
-        let report = Report::build(state, history, &name, losses.collect());
+        let report = Report::build(state, history, &name, metrics.collect());
         let mut failures = Vec::new();
         let mut write = |name: &str, content: String| {
             let path = run.join(name);

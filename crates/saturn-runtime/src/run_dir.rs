@@ -111,11 +111,16 @@ fn open_lock(path: &Path) -> Result<File, RuntimeError> {
 
 /// `SQLite`'s locks and syncs can't be trusted there (<https://sqlite.org/faq.html#q5>).
 fn refuse_network_file_system(path: &Path) -> Result<(), RuntimeError> {
-    let Ok(stat) = statfs::statfs(path) else { return Ok(()) };
-    match network_file_system(stat.filesystem_type().0 & 0xFFFF_FFFF) {
+    match network_file_system_of(path) {
         Some(kind) => Err(RuntimeError::NetworkFileSystem { path: path.to_owned(), kind }),
         None => Ok(()),
     }
+}
+
+/// The name of the file system of a path, where that is another machine's, or may be.
+pub(crate) fn network_file_system_of(path: &Path) -> Option<&'static str> {
+    let stat = statfs::statfs(path).ok()?;
+    network_file_system(stat.filesystem_type().0 & 0xFFFF_FFFF)
 }
 
 /// The name of a file system that is another machine's, or may be, by its number.

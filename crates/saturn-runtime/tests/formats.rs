@@ -10,9 +10,10 @@ use saturn_core::{
     Finding, Inspection, Knobs, Node, Placement, PlanStatus, Strategy, TrialOutcome, Verdict,
 };
 use saturn_engine::{
-    Allowed, AttemptEnd, AttemptId, ChosenTrial, DeviceKind, FailureKind, Level, Mode, NodeId,
-    Place, PlanSource, Policy, Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan,
-    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes, no_strategy,
+    Allowed, AttemptEnd, AttemptId, BestEvaluation, ChosenTrial, DeviceKind, Evaluation,
+    FailureKind, Level, Mode, NodeId, Place, PlanSource, Policy, Purpose, RankFailure, Record,
+    RunConfig, RunEnd, RunPlan, StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes,
+    no_strategy,
 };
 
 const TASK: TaskId = TaskId(3);
@@ -63,12 +64,19 @@ fn spec() -> TaskSpec {
         steps: Some(100),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: Some(vec![1, 2]),
         allowed: allowed(),
         profile_key: "key".to_owned(),
         measured: Vec::new(),
         wishes: wishes(),
+        evaluation: None,
     }
+}
+
+fn evaluation(step: u64, loss: f64) -> Evaluation {
+    let metrics = [("accuracy".to_owned(), None), ("eval_loss".to_owned(), Some(loss))];
+    Evaluation { step, metrics: metrics.into() }
 }
 
 fn plan() -> RunPlan {
@@ -87,6 +95,7 @@ fn plan() -> RunPlan {
             gang: gang(),
             share: 0.5,
             until_step: Some(50),
+            is_estimate: true,
             start_s: 10.0,
             end_s: 55.0,
         }],
@@ -167,6 +176,15 @@ fn records() -> Vec<Record> {
         },
         Record::Started { attempt: ATTEMPT, step: 10, setup_s: 2.5 },
         Record::Checkpointed { attempt: ATTEMPT, step: 20, save_s: 1.5, blocked_s: 0.5 },
+        Record::Evaluated {
+            attempt: ATTEMPT,
+            evaluation: evaluation(20, 0.5),
+            best: Some(BestEvaluation {
+                metric: text("eval_loss"),
+                evaluation: evaluation(10, 0.25),
+            }),
+            evaluation_s: Some(2.5),
+        },
         Record::Inspected { group: text("key"), inspection: inspection() },
         Record::WentOn { attempt: ATTEMPT, step: 5 },
         Record::Tried { group: text("key"), gpu_type: text("H200"), strategy: strategy(), outcome },
@@ -224,6 +242,7 @@ fn kind(record: &Record) -> &'static str {
         Record::Launched { .. } => "launched",
         Record::Started { .. } => "started",
         Record::Checkpointed { .. } => "checkpointed",
+        Record::Evaluated { .. } => "evaluated",
         Record::Inspected { .. } => "inspected",
         Record::WentOn { .. } => "went_on",
         Record::Tried { .. } => "tried",
@@ -256,6 +275,6 @@ fn the_format_of_every_kind_of_record_is_as_it_was() {
         *seen.entry(kind(&record)).or_default() += 1;
         lines.push(line);
     }
-    assert_eq!(seen.len(), 31, "a record of each kind belongs here");
+    assert_eq!(seen.len(), 32, "a record of each kind belongs here");
     insta::assert_snapshot!(lines.join("\n"));
 }

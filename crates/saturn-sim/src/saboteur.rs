@@ -217,6 +217,7 @@ impl Bug {
                             warmup_s,
                             variation,
                             batches_per_epoch,
+                            evaluation_s,
                         },
                     step,
                 },
@@ -231,6 +232,7 @@ impl Bug {
                     warmup_s,
                     variation,
                     batches_per_epoch,
+                    evaluation_s,
                 };
                 RankReport::Trial { knobs, outcome, step }
             }

@@ -29,6 +29,9 @@ pub fn scenario(seed: u64) -> Simulation {
         workload.measure();
     }
     draw_wishes(&mut rng, &mut workload);
+    for (number, one) in (seed % 6..).zip(&mut workload.tasks) {
+        one.spec.can_resume = number % 6 != 0;
+    }
     workload.config.policy = Policy {
         interval_s: rng.random_range(20.0..150.0),
         checkpoint_every_s: Some(rng.random_range(5.0..40.0)),

@@ -56,16 +56,17 @@ impl Truth {
         group: &str,
         strategy: &Strategy,
         gpu_type: &str,
-    ) -> Result<f64, TrialOutcome> {
-        let unknown = || TrialOutcome::NotApplicable { reason: "it is not known".to_owned() };
+    ) -> Result<f64, Box<TrialOutcome>> {
+        let unknown =
+            || Box::new(TrialOutcome::NotApplicable { reason: "it is not known".to_owned() });
         let group = self.groups.get(group).ok_or_else(unknown)?;
         let technique = group.techniques.get(&strategy.technique).ok_or_else(unknown)?;
         if let Some(reason) = &technique.refusal {
-            return Err(TrialOutcome::NotApplicable { reason: reason.clone() });
+            return Err(Box::new(TrialOutcome::NotApplicable { reason: reason.clone() }));
         }
         if strategy.gpus < technique.fits_from {
             let detail = format!("{} devices hold too little", strategy.gpus);
-            return Err(TrialOutcome::OutOfMemory { detail });
+            return Err(Box::new(TrialOutcome::OutOfMemory { detail }));
         }
         let speed = self.speeds.get(gpu_type).copied().unwrap_or(1.0);
         if !technique.measured.is_empty() {
@@ -82,7 +83,7 @@ impl Truth {
     /// What an inspection finds of what it is asked.
     pub(crate) fn inspection(&self, group: &str, asked: &[Asked]) -> Inspection {
         let verdicts = asked.iter().map(|(strategy, gpu_type)| {
-            let finding = match self.step_s(group, strategy, gpu_type) {
+            let finding = match self.step_s(group, strategy, gpu_type).map_err(|outcome| *outcome) {
                 Err(TrialOutcome::OutOfMemory { detail }) => Finding::OutOfMemory { detail },
                 Err(TrialOutcome::NotApplicable { reason }) => Finding::NotApplicable { reason },
                 Ok(_) | Err(_) => {
@@ -108,7 +109,7 @@ impl Truth {
     /// What an exact trial finds.
     pub fn outcome(&self, group: &str, strategy: &Strategy, gpu_type: &str) -> TrialOutcome {
         match self.step_s(group, strategy, gpu_type) {
-            Err(outcome) => outcome,
+            Err(outcome) => *outcome,
             Ok(step_s) => {
                 let group = &self.groups[group];
                 TrialOutcome::Measured {
@@ -121,6 +122,7 @@ impl Truth {
                     warmup_s: None,
                     variation: None,
                     batches_per_epoch: Some(group.batches_per_epoch),
+                    evaluation_s: None,
                 }
             }
         }

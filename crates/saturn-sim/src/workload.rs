@@ -132,11 +132,13 @@ pub fn task(index: usize, group: &str, steps: u64) -> TaskSpec {
         steps: Some(steps),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: None,
         allowed: Allowed::default(),
         profile_key: group.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),
+        evaluation: None,
     }
 }
 

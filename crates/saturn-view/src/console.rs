@@ -242,11 +242,13 @@ mod tests {
             steps: Some(100),
             epochs: None,
             batches_a_step: NonZeroU64::MIN,
+            can_resume: true,
             gpu_range: None,
             allowed: Allowed::default(),
             profile_key: "only".to_owned(),
             measured: Vec::new(),
             wishes: Wishes::default(),
+            evaluation: None,
         }
     }
 

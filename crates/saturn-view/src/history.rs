@@ -347,6 +347,7 @@ impl History {
             | Record::Closed
             | Record::Wished { .. }
             | Record::Checkpointed { .. }
+            | Record::Evaluated { .. }
             | Record::TrialsChosen { .. }
             | Record::Observed { .. }
             | Record::Retrying { .. }

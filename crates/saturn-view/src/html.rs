@@ -4,6 +4,7 @@
 //! but its own. Text from users and workers is escaped by construction: markup comes from templates
 //! alone.
 
+mod evaluations;
 mod gantt;
 mod losses;
 mod overview;

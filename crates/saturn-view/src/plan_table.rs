@@ -12,6 +12,8 @@ use crate::words;
 
 /// Places of a run's plan that are shown; the report has all.
 const MAX_PLACES: usize = 60;
+/// What stands before an end that rests on an estimate.
+const ESTIMATE: &str = "~";
 
 /// The table of a run's plan, its times counted from when it was adopted.
 pub fn run_plan_lines(
@@ -23,18 +25,24 @@ pub fn run_plan_lines(
     let config = &state.config;
     let mut table = Table::new(plan_columns(words::device_kind(config.device_kind, 2)));
     for place in plan.places.iter().take(MAX_PLACES) {
+        let mark = if place.is_estimate { ESTIMATE } else { "" };
         table.push(vec![
             escape_terminal(state.name(place.task)),
             words::with_share(&escape_terminal(&place.strategy.technique), place.share),
             place.strategy.gpus.to_string(),
             words::devices(&state.cluster, &place.gang),
             format!("+{}", clock(place.start_s - plan.at_s)),
-            format!("+{}", clock(place.end_s - plan.at_s)),
+            format!("{mark}+{}", clock(place.end_s - plan.at_s)),
         ]);
     }
     let mut lines = table.lines(max_width, paint, |row, column, cell| {
         if column == 0 { paint.task(plan.places[row].task.0, cell) } else { cell.to_owned() }
     });
+    if plan.places.iter().take(MAX_PLACES).any(|place| place.is_estimate) {
+        lines.push(paint.dim(&format!(
+            "{ESTIMATE} estimated: its strategy is measured by the first steps that train under it"
+        )));
+    }
     let num_more = plan.places.len().saturating_sub(MAX_PLACES);
     lines.extend(
         (num_more > 0).then(|| paint.dim(&format!("and {num_more} more; the report has all"))),

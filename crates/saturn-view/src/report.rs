@@ -9,10 +9,10 @@ mod metrics;
 use std::collections::BTreeSet;
 
 use saturn_core::{Gang, Inspection, Knobs, PlanStatus, TrialOutcome, WHOLE};
-use saturn_engine::{DeviceKind, Mode, PlanSource, Wishes};
+use saturn_engine::{BestEvaluation, DeviceKind, Evaluation, Mode, PlanSource, Wishes};
 use serde::{Deserialize, Serialize};
 
-pub use metrics::{LossPoint, MAX_POINTS, read_metrics};
+pub use metrics::{LossPoint, MAX_POINTS, TaskMetrics, read_metrics};
 
 /// The version that [`Report::build`] makes.
 pub const VERSION: u32 = 2;
@@ -121,6 +121,9 @@ pub struct PlannedReport {
     /// Finished steps at which it is to be switched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_step: Option<u64>,
+    /// Whether its times rest on an estimate, where nobody had measured the strategy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_estimate: bool,
     /// Planned start.
     pub start_s: f64,
     /// Planned end.
@@ -214,6 +217,22 @@ pub struct TaskReport {
     pub dir: String,
     /// Loss by step, thinned.
     pub losses: Vec<LossPoint>,
+    /// What its evaluations found; null where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluation: Option<EvaluationReport>,
+}
+
+/// A task's evaluations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EvaluationReport {
+    /// The last; null before the first.
+    pub last: Option<Evaluation>,
+    /// The best, where the task says which is that.
+    pub best: Option<BestEvaluation>,
+    /// For how much of its time training stood still for them, seconds.
+    pub taken_s: f64,
+    /// All of them by step, thinned.
+    pub all: Vec<Evaluation>,
 }
 
 /// A trial.

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use saturn_core::{Gang, Strategy};
 use saturn_engine::{
-    AttemptId, DeviceId, DeviceKind, Mode, NodeId, Place, Purpose, State, StopReason, TaskEnd,
-    TaskId, TaskStatus as EngineStatus, devices,
+    AttemptId, BestEvaluation, DeviceId, DeviceKind, Evaluation, Mode, NodeId, Place, Purpose,
+    State, StopReason, TaskEnd, TaskId, TaskStatus as EngineStatus, devices,
 };
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +83,12 @@ pub struct TaskStatus {
     pub steps: Option<u64>,
     /// Loss of the last step.
     pub loss: Option<f64>,
+    /// What its last evaluation found.
+    #[serde(default)]
+    pub evaluation: Option<Evaluation>,
+    /// Its best evaluation, where it says which is that.
+    #[serde(default)]
+    pub best: Option<BestEvaluation>,
     /// Technique that it trains under, will train under by the plan in force, or trained under last.
     pub technique: Option<String>,
     /// The device count of that.
@@ -200,6 +206,8 @@ fn task(
         step: task.step,
         steps: task.steps,
         loss: task.loss,
+        evaluation: task.evaluation.clone(),
+        best: task.best.clone(),
         technique: way.map(|(strategy, _)| strategy.technique.clone()),
         gpus: way.map(|(strategy, _)| strategy.gpus),
         gpu_type: way.map(|(_, gang)| state.gang_type(gang).to_owned()),

@@ -105,7 +105,11 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
     tasks.truncate(MAX_TASKS);
     let mut columns = vec![("task", Align::Left), ("state", Align::Left)];
     columns.extend((width >= WIDE.1).then_some(("steps", Align::Right)));
-    columns.extend([("loss", Align::Right), ("strategy", Align::Left)]);
+    columns.extend([
+        ("loss", Align::Right),
+        ("evaluation", Align::Left),
+        ("strategy", Align::Left),
+    ]);
     columns.extend((width >= WIDE.0).then_some(("devices", Align::Left)));
     columns.extend([("start", Align::Right), ("end", Align::Right)]);
     // A wish is worth more than a band where there is no room for both.
@@ -118,7 +122,7 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
     for (_, task) in &tasks {
         let mut row = vec![escape_terminal(&task.name), state_words(task)];
         row.extend((width >= WIDE.1).then(|| steps(task)));
-        row.extend([task.loss.map(number).unwrap_or_default(), strategy(task)]);
+        row.extend([task.loss.map(number).unwrap_or_default(), evaluation(task), strategy(task)]);
         row.extend((width >= WIDE.0).then(|| devices(&task.devices, has_nodes)));
         row.extend([start(task), end(task)]);
         row.extend(has_bands.then(|| task.expected_end_band_s.map(band_words).unwrap_or_default()));
@@ -174,6 +178,12 @@ fn steps(task: &TaskStatus) -> String {
         Some(steps) => format!("{}/{steps}", task.step),
         None => String::new(),
     }
+}
+
+/// The metric that counts of the last evaluation.
+fn evaluation(task: &TaskStatus) -> String {
+    let Some(last) = &task.evaluation else { return String::new() };
+    words::chief_metric(last, task.best.as_ref()).unwrap_or_default()
 }
 
 fn strategy(task: &TaskStatus) -> String {

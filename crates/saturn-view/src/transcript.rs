@@ -42,6 +42,8 @@ pub struct Transcript {
     shown: BTreeSet<(usize, String)>,
     /// Seconds a step that were told of what trains, by group, strategy and type of device.
     told_paces: BTreeMap<(String, String, String), f64>,
+    /// When an evaluation of each task was last told.
+    told_evaluations: BTreeMap<TaskId, f64>,
     /// The next plan is to be shown whole.
     show_plan: bool,
     /// It was told that the plan in force was kept though another would end sooner.
@@ -60,6 +62,7 @@ impl Transcript {
             width,
             shown: BTreeSet::new(),
             told_paces: BTreeMap::new(),
+            told_evaluations: BTreeMap::new(),
             show_plan: true,
             is_kept_told: false,
             arrivals: None,
@@ -157,6 +160,13 @@ impl Transcript {
                 self.note(about, text, now_s)
             }
             Record::Interrupted { at_once } => vec![self.interrupted(*at_once, now_s)],
+            Record::Evaluated { attempt, evaluation, best, evaluation_s } => {
+                let is_new = evaluation_s.is_some();
+                let told = state.attempts.get(attempt).filter(|_| is_new).and_then(|live| {
+                    self.evaluated(state, live.task, evaluation, best.as_ref(), now_s)
+                });
+                told.into_iter().collect()
+            }
             // What came is told by `arrivals`; what the others mean is told by the lines before and
             // after them, and by the live region.
             Record::Began { .. }

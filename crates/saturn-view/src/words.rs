@@ -4,9 +4,36 @@
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Cluster, Gang, Node, PlanStatus, Strategy, TrialOutcome, WHOLE};
-use saturn_engine::{DeviceKind, FailureKind, State};
+use saturn_engine::{BestEvaluation, DeviceKind, Evaluation, FailureKind, State};
 
-use crate::units::{bytes, percent, step_time};
+use crate::units::{bytes, number, percent, step_time};
+
+/// Metrics of one evaluation that are told in a line.
+const MAX_METRICS: usize = 4;
+
+/// `accuracy 0.83, eval_loss 0.51`; a metric that is no number is `–`.
+pub fn metrics(evaluation: &Evaluation) -> String {
+    let told = evaluation.metrics.iter().take(MAX_METRICS).map(|(name, value)| {
+        let value = value.map_or_else(|| "–".to_owned(), number);
+        format!("{} {value}", escape_terminal(name))
+    });
+    let more = if evaluation.metrics.len() > MAX_METRICS { ", …" } else { "" };
+    told.collect::<Vec<_>>().join(", ") + more
+}
+
+/// The metric that counts of a task's evaluations: the one by which there is a best, else the first.
+pub fn chief_name<'a>(last: &'a Evaluation, best: Option<&'a BestEvaluation>) -> Option<&'a str> {
+    let first = last.metrics.keys().next();
+    best.map(|best| &best.metric).or(first).map(String::as_str)
+}
+
+/// `eval_loss 0.51`, of the metric that counts.
+pub fn chief_metric(last: &Evaluation, best: Option<&BestEvaluation>) -> Option<String> {
+    let name = chief_name(last, best)?;
+    let value = last.metrics.get(name).copied().flatten();
+    let value = value.map_or_else(|| "–".to_owned(), number);
+    Some(format!("{} {value}", escape_terminal(name)))
+}
 
 /// `ddp × 2`.
 pub fn strategy(strategy: &Strategy) -> String {
@@ -165,6 +192,7 @@ pub fn plan_status(status: PlanStatus) -> &'static str {
 pub fn failure_kind(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Task => "the task's own code",
+        FailureKind::Certain => "it would fail again",
         FailureKind::OutOfMemory => "out of memory",
         FailureKind::PeerLost => "another rank went away",
         FailureKind::NotApplicable => "not applicable",

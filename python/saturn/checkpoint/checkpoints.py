@@ -44,7 +44,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 
 from saturn import durable
-from saturn.checkpoint import manifest
+from saturn.checkpoint import best, manifest
 from saturn.checkpoint.background_save import BackgroundSave, Save
 from saturn.checkpoint.black_box_state import saved_model
 from saturn.checkpoint.kept import Kept, KeptWriter, bit_sum, frozen_names
@@ -54,6 +54,7 @@ from saturn.data.slices import Position
 from saturn.rank.gang import Gang
 from saturn.rank.memory import available_host_bytes
 from saturn.techniques.interface import ParallelModel
+from saturn.training.draws import Draws
 from saturn.training.loss_scale import LossScale
 from saturn.training.lr_schedule import LrSchedule
 from saturn.training.optimizer_groups import OptimizerGroups
@@ -80,6 +81,7 @@ class Checkpoints:
         groups: OptimizerGroups,
         lr_schedule: LrSchedule,
         loss_scale: LossScale | None,
+        draws: Draws | None = None,
         *,
         may_stage: bool = True,
     ) -> None:
@@ -89,6 +91,7 @@ class Checkpoints:
         self._groups = groups  # of the optimizer that is saved and loaded here
         self._lr_schedule = lr_schedule  # of the same
         self._loss_scale = loss_scale  # None where the loss isn't scaled
+        self._draws = draws  # None where each batch is seeded
         self._about = dict(about)
         self._may_stage = may_stage
         self._room: dict[Any, torch.Tensor] = {}  # of staged copies, kept between saves
@@ -110,9 +113,13 @@ class Checkpoints:
         step: int,
         position: Position,
         loss: float,
+        evaluation: Mapping[str, Any] | None = None,
+        is_best: bool = False,
         background: bool = False,
     ) -> None:
         """Save after `step` done steps; every rank calls it. What came of it: `take_ended`.
+
+        `evaluation` goes into the manifest. With `is_best`, it is kept as the best too.
 
         Waits for a save in the background. With `background` this one may go there too; without,
         or where it may not, what goes wrong is raised, on every rank.
@@ -131,6 +138,8 @@ class Checkpoints:
             "optimizer_groups": self._groups.changed(),
             "lr_scheduler": self._lr_schedule.state(),
             "loss_scale": None if self._loss_scale is None else self._loss_scale.state(),
+            **({} if self._draws is None else {"random_state": self._draws.state()}),
+            "evaluation": evaluation,
             **self._about,
             **manifest.versions(),
         }
@@ -147,14 +156,14 @@ class Checkpoints:
             planner = StagingPlanner(self._room)
 
             def write(staged: Callable[[], None]) -> None:
-                self._write(scratch, state, to_write, content, planner, staged, group)
+                self._write(scratch, state, to_write, content, is_best, planner, staged, group)
 
             self._running = BackgroundSave(write, step=step, began=began, device=self._gang.device)
             self._running.wait_until_staged()
             return
         self._gang.sum([0.0])
         write_began, computed_s = time.monotonic(), time.thread_time()
-        self._write(scratch, state, to_write, content)
+        self._write(scratch, state, to_write, content, is_best)
         self._last_failed = False
         ended = time.monotonic()
         taken_s = ended - began
@@ -209,6 +218,7 @@ class Checkpoints:
         state: Mapping[str, Any],
         frozen: Mapping[str, Any] | None,
         content: Mapping[str, Any],
+        is_best: bool,
         planner: StagingPlanner | None = None,
         staged: Callable[[], None] | None = None,
         group: dist.ProcessGroup | None = None,
@@ -224,6 +234,8 @@ class Checkpoints:
             target = manifest.commit(scratch, self._directory, whole)
             if kept is not None:
                 self._kept = kept.at(target)
+            if is_best:
+                best.keep(target, content["step"])
             manifest.prune(self._directory)
 
         def keep(kept: Kept) -> None:
@@ -304,6 +316,8 @@ class Checkpoints:
             self._lr_schedule.restore(content["lr_scheduler"])
             if self._loss_scale is not None and (scale := content.get("loss_scale")) is not None:
                 self._loss_scale.restore(scale)
+            if self._draws is not None and (state := content.get("random_state")) is not None:
+                self._draws.restore(state)
         return Position.of(content)
 
 

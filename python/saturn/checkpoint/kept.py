@@ -12,8 +12,6 @@ before, they are written anew.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,15 +94,8 @@ class Kept:
     def put_into(self, scratch: Path) -> None:
         """Have the files in `scratch` too. Where the file system has no links, as copies."""
         for name in self.files:
-            if (scratch / name).exists():
-                continue
-            try:
-                os.link(self.directory / name, scratch / name)
-            except FileNotFoundError:
-                raise
-            except OSError:
-                shutil.copyfile(self.directory / name, scratch / name)
-                durable.sync(scratch / name)
+            if not (scratch / name).exists():
+                durable.link(self.directory / name, scratch / name)
 
     def at(self, directory: Path) -> Kept:
         """The same, in another checkpoint."""

@@ -22,7 +22,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -138,12 +138,16 @@ def commit(scratch: Path, checkpoints_dir: Path, manifest: Mapping[str, Any]) ->
         file.flush()
         os.fsync(file.fileno())
     durable.sync(scratch)
-    step = int(manifest["step"])
+    if "attempt" in manifest:
+        _refuse_given_up(checkpoints_dir.parent / "attempts" / str(manifest["attempt"]))
+    return put(scratch, checkpoints_dir, int(manifest["step"]))
+
+
+def put(scratch: Path, checkpoints_dir: Path, step: int) -> Path:
+    """Rename `scratch`, a whole and durable checkpoint of `step`, into place; returns where."""
     taken = [number for its, number, _ in _step_dirs(checkpoints_dir) if its == step]
     name = step_dir_name(step)
     target = checkpoints_dir / (f"{name}.{max(taken) + 1}" if taken else name)
-    if "attempt" in manifest:
-        _refuse_given_up(checkpoints_dir.parent / "attempts" / str(manifest["attempt"]))
     scratch.rename(target)
     durable.sync(checkpoints_dir)
     return target
@@ -157,15 +161,20 @@ def _refuse_given_up(attempt_dir: Path) -> None:
 
 
 def prune(checkpoints_dir: Path) -> None:
-    """Keep the last steps' checkpoints; remove the others and whatever was left half-written.
+    """Keep the last steps' checkpoints, as `keep_only` does."""
+    newest_of: dict[int, Path] = {}
+    with contextlib.suppress(OSError):
+        for step, directory in found(checkpoints_dir):
+            newest_of.setdefault(step, directory)
+        keep_only(list(newest_of.values())[:KEPT], checkpoints_dir)
+
+
+def keep_only(kept: Collection[Path], checkpoints_dir: Path) -> None:
+    """Remove all other checkpoints, and whatever was left half-written.
 
     What can't be removed stays for the next time, and fails nothing: what was saved is saved.
     """
     with contextlib.suppress(OSError):
-        newest_of: dict[int, Path] = {}
-        for step, directory in found(checkpoints_dir):
-            newest_of.setdefault(step, directory)
-        kept = list(newest_of.values())[:KEPT]
         for _, _, directory in list(_step_dirs(checkpoints_dir)):
             if directory not in kept:
                 # Renamed first: a half-removed directory must not look like a checkpoint.

@@ -11,35 +11,25 @@ from typing import Any
 import torch
 
 from saturn.data import nested
+from saturn.rank.side_stream import Sent, SideStream
 
 
 class Delivery:
     """One batch that was sent, and not taken yet."""
 
-    def __init__(self, batch: Any, device: torch.device) -> None:
-        """`batch` is there already, but for what can only be moved when it is taken."""
-        self._batch, self._device = batch, device
-        self._sent: list[torch.Tensor] = []
-        self._arrived: torch.Event | None = None
-
-    def being_copied(self, sent: list[torch.Tensor], stream: torch.Stream) -> Delivery:
-        """The same, where the tensors of `sent` are still under way on `stream`."""
-        self._sent, self._arrived = sent, torch.Event(self._device)
-        self._arrived.record(stream)
-        return self
+    def __init__(self, batch: Any, device: torch.device, sent: Sent | None = None) -> None:
+        """`sent` holds the tensors of `batch`, in its order; None: they are there already."""
+        self._batch, self._device, self._sent = batch, device, sent
 
     def taken(self) -> Any:
         """The batch on the device, for work that is given to the current stream from now on."""
-        if self._arrived is not None:
-            now = torch.accelerator.current_stream(self._device)
-            now.wait_event(self._arrived)
-            for tensor in self._sent:
-                # Its memory is the other stream's; not to be given away before this one has read
-                # it.
-                tensor.record_stream(now)
-            self._arrived, self._sent = None, []
+        if self._sent is not None:
+            copies = iter(self._sent.taken())
+            arrived = nested.mapped(
+                self._batch, lambda part: next(copies) if isinstance(part, torch.Tensor) else part
+            )
             # What is no tensor moves in its own way: as far as it is known, on this stream.
-            self._batch = nested.to_device(self._batch, self._device)
+            self._batch, self._sent = nested.to_device(arrived, self._device), None
         return self._batch
 
 
@@ -48,23 +38,22 @@ class Deliveries:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = None if device.type == "cpu" else torch.Stream(device)
+        self._stream = None if device.type == "cpu" else SideStream(device)
 
     def send(self, batch: Any) -> Delivery:
         """Begin to copy `batch`, which lies in host memory."""
-        stream = self._stream
-        if stream is None:
+        if self._stream is None:
             return Delivery(batch, self._device)
-        sent: list[torch.Tensor] = []
+        tensors: list[torch.Tensor] = []
 
-        def copy(value: Any) -> Any:
-            if not isinstance(value, torch.Tensor):
-                return value
-            sent.append(_pinned(value).to(self._device, non_blocking=True))
-            return sent[-1]
+        def note(part: Any) -> Any:
+            if isinstance(part, torch.Tensor):
+                tensors.append(part)
+            return part
 
-        with stream:
-            return Delivery(nested.mapped(batch, copy), self._device).being_copied(sent, stream)
+        nested.mapped(batch, note)
+        sent = self._stream.send([_pinned(tensor) for tensor in tensors])
+        return Delivery(batch, self._device, sent)
 
 
 def _pinned(tensor: torch.Tensor) -> torch.Tensor:

@@ -5,11 +5,18 @@ It runs in the loader's worker processes where there are any, so it holds nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import Dataset, Subset, TensorDataset, default_collate, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+    get_worker_info,
+)
 
 from saturn.data import seeds
 from saturn.rank.device_memory import lift
@@ -73,7 +80,35 @@ class WorkerStart:
         self._worker_init_fn(worker_id)
 
 
-def same(value: Any) -> Any:
+def fetched(
+    loader: DataLoader[Any], keys: Iterator[FetchKey], seed: int, *, pin_memory: bool
+) -> Iterator[Any]:
+    """What `keys` name of the loader's dataset, fetched as the loader says: by workers or not."""
+    dataset = SliceDataset(
+        loader.dataset, loader.collate_fn, seed, ready_made=loader.batch_sampler is None
+    )
+    workers: dict[str, Any] = {}
+    if loader.num_workers > 0:
+        workers = {
+            "timeout": loader.timeout,
+            "worker_init_fn": WorkerStart(loader.worker_init_fn),
+            "multiprocessing_context": loader.multiprocessing_context,
+            "prefetch_factor": loader.prefetch_factor,
+        }
+    own: DataLoader[Any] = DataLoader(
+        dataset,
+        batch_size=None,
+        sampler=keys,
+        collate_fn=_same,
+        num_workers=loader.num_workers,
+        pin_memory=loader.pin_memory and pin_memory,
+        **workers,
+    )
+    with seeds.forked():
+        return iter(own)
+
+
+def _same(value: Any) -> Any:
     """Collate function of the rank's loader: `SliceDataset` has collated already."""
     return value
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -21,10 +22,13 @@ from saturn.rank.failure import task_function
 _INNER_SAMPLERS = ("sampler", "batch_sampler", "base_sampler")
 
 
-def epoch_batches(loader: DataLoader[Any], seed: int, epoch: int) -> list[list[Any]]:
+def epoch_batches(
+    loader: DataLoader[Any], seed: int, epoch: int, *, most: int | None = None
+) -> list[list[Any]]:
     """The dataset indices of each global batch of one epoch; batches may differ in size.
 
-    For loaders with `batch_size=None`, each batch is the one index of a ready-made batch.
+    For loaders with `batch_size=None`, each batch is the one index of a ready-made batch. With
+    `most`, so many batches at most.
     """
     with seeds.forked(), task_function("get_dataloader's sampler"):
         epoch_seed = seeds.epoch_seed(seed, epoch)
@@ -32,9 +36,9 @@ def epoch_batches(loader: DataLoader[Any], seed: int, epoch: int) -> list[list[A
         for part in _parts(loader):
             _seed_part(part, epoch_seed, epoch)
         if loader.batch_sampler is not None:
-            batches = [list(batch) for batch in loader.batch_sampler]
+            batches = [list(batch) for batch in islice(loader.batch_sampler, most)]
         else:
-            batches = [[index] for index in loader.sampler]
+            batches = [[index] for index in islice(loader.sampler, most)]
     if not batches:
         raise TaskError(
             "get_dataloader returned a loader without batches; the dataset is empty, or "

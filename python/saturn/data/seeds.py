@@ -8,17 +8,19 @@
 * the forward on batch `b`, counted from the task's first, on data rank `r` runs after
   `seed_batch(batch_seed(seed, b, r))`, so dropout is the same whenever that layout comes there.
 
-No generator state is ever saved: a resumed task seeds its way to the same numbers.
+No generator state is ever saved, but for tasks that draw from one stream (`training.draws`): a
+resumed task seeds its way to the same numbers.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import random
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -80,6 +82,14 @@ def _equal(one: Any, other: Any) -> bool:
     return bool(all(one == other)) if hasattr(one, "shape") else bool(one == other)
 
 
+def _text(state: torch.Tensor) -> str:
+    return base64.b64encode(state.numpy().tobytes()).decode()
+
+
+def _bytes(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+
+
 @dataclass(frozen=True)
 class RandomState:
     """Where all the generators that a forward may draw from stood at one moment."""
@@ -120,6 +130,37 @@ class RandomState:
         if same and self._numpy is not None:
             same = all(map(_equal, self._numpy, now._numpy))
         return not same or self._python != now._python
+
+    def with_device(self, other: RandomState) -> RandomState:
+        """The same on the CPU, and on its device as of `other`."""
+        return replace(self, device=other.device, _of_device=other._of_device)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data that `from_json` reads."""
+        numpy = self._numpy
+        return {
+            "torch": _text(self._torch),
+            "device": None if self._of_device is None else _text(self._of_device),
+            "python": [self._python[0], list(self._python[1]), self._python[2]],
+            "numpy": None if numpy is None else [numpy[0], numpy[1].tolist(), *numpy[2:]],
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, device: torch.device) -> RandomState:
+        """What `as_json` has made, for `device`; a generator that it says nothing of as it is."""
+        now = cls.now(device)
+        of_device, numpy = data["device"], data["numpy"]
+        version, words, gauss = data["python"]
+        if device.type == "cpu" or of_device is None:
+            of_device = now._of_device
+        else:
+            of_device = _bytes(of_device)
+        if numpy is not None and now._numpy is not None:
+            kind, keys, *rest = numpy
+            numpy = (kind, sys.modules["numpy"].array(keys, dtype="uint32"), *rest)
+        else:
+            numpy = now._numpy
+        return cls(device, _bytes(data["torch"]), of_device, (version, tuple(words), gauss), numpy)
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:

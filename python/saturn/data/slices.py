@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import Any
@@ -20,7 +20,8 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from saturn.data import nested, seeds
-from saturn.data.fetch import FetchKey, SliceDataset, WorkerStart, same
+from saturn.data.dealing import Dealing, Planned, bounds
+from saturn.data.fetch import FetchKey, SliceDataset, WorkerStart, fetched
 from saturn.data.sampling import epoch_batches, num_batches
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
@@ -55,6 +56,7 @@ class Slice:
     num_samples: int  # that count; 0 where there was none for this rank and `batch` is a stand-in
     num_global: int  # samples of the global batch
     after: Position  # where training stands once this batch is done
+    step_batches: int | None = None  # batches of its step, where they were dealt out as one
 
 
 class Data:
@@ -83,9 +85,42 @@ class Data:
         self, start: Position, *, data_rank: int = 0, data_size: int = 1
     ) -> Generator[Slice, None, None]:
         """This rank's slice of every batch from `start` on, epoch after epoch, without end."""
-        if _is_map_style(self.loader):
+        if self._is_map_style:
             return self._fetch(start, data_rank, data_size)
         return self._stream(start, data_rank, data_size)
+
+    def steps(
+        self,
+        start: Position,
+        next_step: Callable[[int], int],
+        *,
+        data_rank: int,
+        data_size: int,
+        deals: Callable[[Sequence[int]], bool] | None = None,
+    ) -> Generator[list[Slice], None, None]:
+        """This rank's slices of each step from `start` on, step after step, without end.
+
+        `next_step` says how many batches the next step takes, when so many are done. With `deals`
+        a step ends with its epoch, and where that allows it of batches of such sizes, they are
+        dealt out as one (see `dealing`).
+        """
+        if deals is None or not self._is_map_style or self.loader.batch_sampler is None:
+            slices = self.slices(start, data_rank=data_rank, data_size=data_size)
+            done = start.batches
+            with closing(slices):
+                while True:
+                    number = next_step(done)
+                    yield [next(slices) for _ in range(number)]
+                    done += number
+        planned: deque[Planned] = deque()
+        dealing = Dealing(next_step, data_rank, data_size, deals)
+        fetched = self._fetched(start, self._step_keys(start, planned, dealing), planned)
+        with closing(fetched):
+            while True:
+                of_step: list[tuple[Slice, Planned]] = []
+                while not of_step or not of_step[-1][1].ends_step:
+                    of_step.append(next(fetched))
+                yield [piece for piece, _ in of_step]
 
     def parts_of_first(self, most: int) -> list[Any]:
         """The task's first samples, at most `most`, at once; and behind that in unequal parts.
@@ -95,11 +130,11 @@ class Data:
         nothing that says how many there are.
         """
         loader = self.loader
-        if not _is_map_style(loader) or loader.batch_sampler is None:
+        if not self._is_map_style or loader.batch_sampler is None:
             with closing(self.slices(Position())) as slices:
                 batch = next(slices).batch
-            bounds = _parts(min(nested.num_samples(batch) or 1, most))
-            return [nested.take(batch, low, high) for low, high in bounds]
+            parts = _parts(min(nested.num_samples(batch) or 1, most))
+            return [nested.take(batch, low, high) for low, high in parts]
         indices = epoch_batches(loader, self._seed, 0)[0]
         dataset = SliceDataset(loader.dataset, loader.collate_fn, self._seed, ready_made=False)
         with task_function("get_dataloader's dataset"):
@@ -119,51 +154,62 @@ class Data:
             )
         return loader
 
+    @property
+    def _is_map_style(self) -> bool:
+        """Whether Saturn can sample for the loader: a DataLoader as torch made it, with indices."""
+        loader = self.loader
+        return (
+            isinstance(loader, DataLoader)
+            and type(loader).__iter__ is DataLoader.__iter__
+            and not isinstance(loader.dataset, IterableDataset)
+        )
+
+    @property
+    def _is_read_once(self) -> bool:
+        """Whether the loader is an iterator, which can be read only once."""
+        return hasattr(self.loader, "__next__")
+
     # Map-style datasets.
 
     def _fetch(
         self, start: Position, data_rank: int, data_size: int
     ) -> Generator[Slice, None, None]:
-        loader = self.loader
-        ready_made = loader.batch_sampler is None
-        dataset = SliceDataset(loader.dataset, loader.collate_fn, self._seed, ready_made=ready_made)
-        planned: deque[_Planned] = deque()
+        ready_made = self.loader.batch_sampler is None
+        planned: deque[Planned] = deque()
         keys = self._keys(start, planned, *((0, 1) if ready_made else (data_rank, data_size)))
-        workers: dict[str, Any] = {}
-        if loader.num_workers > 0:
-            workers = {
-                "timeout": loader.timeout,
-                "worker_init_fn": WorkerStart(loader.worker_init_fn),
-                "multiprocessing_context": loader.multiprocessing_context,
-                "prefetch_factor": loader.prefetch_factor,
-            }
-        own: DataLoader[Any] = DataLoader(
-            dataset,
-            batch_size=None,
-            sampler=keys,
-            collate_fn=same,
-            num_workers=loader.num_workers,
-            pin_memory=loader.pin_memory and self._pin_memory,
-            **workers,
-        )
-        with seeds.forked():
-            fetched = iter(own)
+        cut = (data_rank, data_size) if ready_made else None
+        with closing(self._fetched(start, keys, planned, cut)) as slices:
+            for piece, _ in slices:
+                yield piece
+
+    def _fetched(
+        self,
+        start: Position,
+        keys: Iterator[FetchKey],
+        planned: deque[Planned],
+        cut: tuple[int, int] | None = None,
+    ) -> Generator[tuple[Slice, Planned], None, None]:
+        """Each of `keys` fetched, with what was planned of it; `cut` ready-made batches so."""
+        batches_of = fetched(self.loader, keys, self._seed, pin_memory=self._pin_memory)
         samples, batches = start.samples, start.batches
         while True:
             with task_function("get_dataloader's loader"):
-                batch = next(fetched)
+                batch = next(batches_of)
             plan = planned.popleft()
-            if ready_made:
-                piece, counted, size = _cut(batch, data_rank, data_size)
+            if cut is not None:
+                piece, counted, size = _cut(batch, *cut)
+                passed = size
             else:
                 piece, counted, size = batch, plan.num_samples, plan.num_global
-            samples, batches = samples + size, batches + 1
-            yield Slice(piece, counted, size, Position(plan.epoch, plan.batch, samples, batches))
+                passed = size if plan.passed is None else plan.passed
+            samples, batches = samples + passed, batches + plan.batches
+            after = Position(plan.epoch, plan.batch, samples, batches)
+            yield Slice(piece, counted, size, after, plan.step_batches), plan
 
     def _keys(
         self,
         start: Position,
-        planned: deque[_Planned],
+        planned: deque[Planned],
         data_rank: int,
         data_size: int,
     ) -> Iterator[FetchKey]:
@@ -178,14 +224,32 @@ class Data:
             for number, indices in enumerate(batches):
                 size = len(indices)
                 if number >= first:
-                    low, high = _bounds(size, data_rank, data_size)
+                    low, high = bounds(size, data_rank, data_size)
                     after = (epoch, number + 1) if number + 1 < len(batches) else (epoch + 1, 0)
-                    planned.append(_Planned(high - low, size, *after))
+                    planned.append(Planned(high - low, size, *after))
                     # A rank without samples computes on one that counts nothing, so that it
                     # takes part in every collective.
                     own = indices[low:high] or indices[:1]
                     yield FetchKey(epoch, position + (low if low < high else 0), own)
                 position += size
+            epoch, first = epoch + 1, 0
+
+    def _step_keys(
+        self, start: Position, planned: deque[Planned], dealing: Dealing
+    ) -> Iterator[FetchKey]:
+        """What to fetch, step by step; what each slice counts goes to `planned`."""
+        epoch, first, done = start.epoch, start.batch, start.batches
+        while True:
+            batches = epoch_batches(self.loader, self._seed, epoch)
+            position = sum(map(len, batches[:first]))
+            while first < len(batches):
+                number = dealing.next_step(done)
+                of_step = batches[first : first + number]
+                end = first + number
+                after = (epoch, end) if end < len(batches) else (epoch + 1, 0)
+                yield from dealing.keys(of_step, epoch, first, position, after, planned)
+                first, done = end, done + number
+                position += sum(map(len, of_step))
             epoch, first = epoch + 1, 0
 
     # Streams.
@@ -230,7 +294,7 @@ class Data:
 
     def _open_stream(self, epoch: int) -> Iterator[Any]:
         loader = self.loader
-        if _read_once(loader) and epoch > 0:
+        if self._is_read_once and epoch > 0:
             # A generator can be read once: make another for each further epoch.
             loader = self.loader = self._make_loader()
         if isinstance(loader, DataLoader):
@@ -253,39 +317,15 @@ class Data:
                 return None, False
 
 
-@dataclass(frozen=True)
-class _Planned:
-    """A slice that the loader was asked for: what it counts, and where training stands after."""
-
-    num_samples: int
-    num_global: int
-    epoch: int
-    batch: int
-
-
 def _cut(batch: Any, data_rank: int, data_size: int) -> tuple[Any, int, int]:
     """(slice, samples that count in it, samples in all) of a ready-made batch."""
     if data_size == 1:
         size = nested.num_samples(batch) or 1  # where it can't be told, a batch counts as one
         return batch, size, size
     size = nested.num_samples(batch) or 0
-    low, high = _bounds(size, data_rank, data_size)
+    low, high = bounds(size, data_rank, data_size)
     piece = nested.take(batch, low, high) if low < high else nested.take(batch, 0, 1)
     return piece, high - low, size
-
-
-def _read_once(loader: Any) -> bool:
-    """Whether `loader` is an iterator, which can be read only once."""
-    return hasattr(loader, "__next__")
-
-
-def _is_map_style(loader: Any) -> bool:
-    """Whether Saturn can sample for the loader: a DataLoader as torch made it, with indices."""
-    return (
-        isinstance(loader, DataLoader)
-        and type(loader).__iter__ is DataLoader.__iter__
-        and not isinstance(loader.dataset, IterableDataset)
-    )
 
 
 def _parts(size: int) -> list[tuple[int, int]]:
@@ -293,9 +333,4 @@ def _parts(size: int) -> list[tuple[int, int]]:
     if size < 2:
         return []
     number = next((n for n in range(2, size) if size % n), 2)
-    return [(0, size), *(_bounds(size, part, number) for part in range(number))]
-
-
-def _bounds(size: int, data_rank: int, data_size: int) -> tuple[int, int]:
-    """The part of `size` samples that falls to one of `data_size` ranks, even to one sample."""
-    return size * data_rank // data_size, size * (data_rank + 1) // data_size
+    return [(0, size), *(bounds(size, part, number) for part in range(number))]

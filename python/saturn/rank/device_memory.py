@@ -26,9 +26,14 @@ from saturn.sizes import size_text
 #: Let through besides the limit, for threads that start later and the heap's small change.
 #: Measured: a gang's own needs stay below 13 MiB.
 _ALLOWANCE_BYTES = 16 << 20
-#: Freed memory is kept for the next step where the first step needs at most this share of the limit
-#: (what is then held is up to 3.4 times as much), and no more once the process holds the other.
-_KEEP_BELOW, _KEEP_UNTIL = 0.25, 0.9
+#: Freed memory is kept for the next step where the first step needs at most this share of the
+#: limit: what is then held is up to 3.4 times as much.
+_KEEP_BELOW = 0.25
+#: The same where a step that runs out for what is kept can be taken again without it: most steps
+#: hold half as much again, and few are taken twice.
+_KEEP_BELOW_REPEATABLE = 0.6
+#: No more is kept once the process holds this share.
+_KEEP_UNTIL = 0.9
 
 
 class DeviceMemory:
@@ -46,7 +51,8 @@ class DeviceMemory:
         self._apart: int | None = None  # held without counting; None while nothing is limited
         self._in_host = 0  # left behind by work in host memory
         self._before_step: int | None = None  # held then; None where no step is to come or watch
-        self._keeps_freed = False
+        #: Whether what is freed is kept for what comes next.
+        self.keeps_freed = False
         self._peak: PeakMemory | None = None
         if self._is_slot:
             malloc.have_threads_take_little()
@@ -67,7 +73,7 @@ class DeviceMemory:
         """A model is built from here on, in host memory; what is held now is no part of it."""
         if self._is_slot:
             lift()
-            self._give_back()
+            self.give_back()
             gc.collect()
             self._apart, self._in_host = None, 0
             self._at_start = _data_bytes()
@@ -100,11 +106,12 @@ class DeviceMemory:
             self._peak = PeakMemory("cpu")
             self._peak.restart()
 
-    def stepped(self) -> None:
+    def stepped(self, *, is_repeatable: bool) -> None:
         """A step has ended: where it needs little of the limit, later ones may keep what they free.
 
         The first step shows what one needs, but for what it leaves behind (optimizer state), which
-        comes on top of the next. A later step that needs more than is kept free has it given back.
+        comes on top of the next. A later step that needs more than is kept free has it given back;
+        one that `is_repeatable` and runs out all the same is taken again, after `give_back`.
         """
         if not self._is_slot or self._apart is None or self._limit_bytes is None:
             return
@@ -112,17 +119,20 @@ class DeviceMemory:
             left = max(0, _data_bytes() - self._before_step)
             peak = self._before_step + self._peak.peak_bytes() + left
             self._before_step = None
-            if peak - self._apart - self._in_host <= _KEEP_BELOW * self._limit_bytes:
-                self._keeps_freed = True
+            share = _KEEP_BELOW_REPEATABLE if is_repeatable else _KEEP_BELOW
+            if peak - self._apart - self._in_host <= share * self._limit_bytes:
+                self.keeps_freed = True
                 malloc.keep(self._limit_bytes)
-        elif self._keeps_freed and (
+        elif self.keeps_freed and (
             _data_bytes() - self._apart - self._in_host > _KEEP_UNTIL * self._limit_bytes
         ):
-            self._give_back()
+            self.give_back()
 
-    def _give_back(self) -> None:
-        if self._keeps_freed:
-            self._keeps_freed = False
+    def give_back(self) -> None:
+        """Keep nothing that is freed from here on."""
+        if self.keeps_freed:
+            self.keeps_freed = False
+            gc.collect()
             malloc.give_back()
             malloc.return_freed()
 

@@ -167,6 +167,15 @@ class Gang:
         dist.all_gather_object(values, value)
         return values
 
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's `value` (picklable), in rank order, on rank 0; an empty list elsewhere."""
+        if self.world_size == 1:
+            return [value]
+        self.open()
+        values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
+        dist.gather_object(value, values, dst=0)
+        return values or []
+
     def told_by_first(self, key: str, text: str) -> str:
         """Rank 0's `text`, on every rank, for as long as rank 0 takes to come here.
 

@@ -6,7 +6,8 @@ over ranks, as DDP and FSDP2 do. Techniques that sum gradients must not use it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,12 +33,17 @@ class DataParallelModel(ParallelModel):
         self._call = call
 
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
-        args, kwargs = objective.inputs(batch)
-        loss = objective.loss(self._call(*args, **kwargs), batch)
+        loss = objective.loss_of(self._call, batch)
         # Averaging divides by the number of ranks, so the share is multiplied by it.
         factor = share * self.data_size
         torch.autograd.backward(loss if factor == 1.0 else loss * factor)
         return loss.detach()
+
+    @contextmanager
+    def evaluating(self) -> Iterator[nn.Module]:
+        # As in a checkpoint, buffers are those of rank 0: the same whichever rank has a batch.
+        self.before_save()
+        yield self.module
 
     def before_save(self) -> None:
         # Buffers such as running statistics follow each rank's own slices. A checkpoint takes
@@ -60,3 +66,11 @@ class ShardedModel(DataParallelModel):
         if self.is_last_of_step and self._sharding is not None:
             self._sharding.average_scalars()
         return loss
+
+    @contextmanager
+    def evaluating(self) -> Iterator[nn.Module]:
+        with super().evaluating() as module:
+            yield module
+        if self._sharding is not None:
+            # A backward would have split it again.
+            self._sharding.release()

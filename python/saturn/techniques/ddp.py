@@ -69,7 +69,7 @@ class Ddp(Technique):
         if knobs.get(ACTIVATION_CHECKPOINTING, False):
             recompute.checkpoint_layers(module, gang.device)
         if gang.world_size == 1:
-            return DataParallelModel(module, module, gang)
+            return _Whole(module, module, gang)
         gang.open()
         rehearsed = _Rehearsed(module)
         wrapper = DistributedDataParallel(
@@ -81,6 +81,12 @@ class Ddp(Technique):
         )
         rehearsed.rehearse(wrapper)
         return _DdpModel(module, wrapper, gang)
+
+
+class _Whole(DataParallelModel):
+    """The model itself, on the one device there is."""
+
+    leaves_only_gradients = True
 
 
 class _DdpModel(DataParallelModel):

@@ -18,7 +18,7 @@ This file does not know any technique, and holds no training code.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -58,10 +58,27 @@ class Setting:
     device_memory_bytes: int | None = None
     #: Bytes of optimizer state for each byte of trainable parameters: 2 for AdamW, 0 for SGD.
     optimizer_state_ratio: float = 2.0
+    #: What of the task calls the model, where that is not for the technique to do; None: nothing.
+    model_caller: str | None = None
 
 
 class Objective(Protocol):
-    """How a batch enters the model and becomes a loss: the task's side of one step."""
+    """How a batch enters the model and becomes a loss: the task's side of one step.
+
+    A technique that runs the model as a whole asks for `loss_of`. One that doesn't asks for
+    `inputs` and `loss`, and says so by `Technique.runs_whole_model`: some tasks have but the first.
+    """
+
+    def loss_of(self, model: Callable[..., Any], batch: Any) -> Tensor:
+        """Scalar mean loss of `batch`; `model` is called like the task's, once or more often."""
+        ...
+
+    def outputs_of(self, model: Callable[..., Any], batch: Any) -> Any:
+        """What `model` gives for one sample of `batch`, where that can be told; for comparing.
+
+        Of a task that calls the model by itself, the loss of the batch.
+        """
+        ...
 
     def inputs(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional and keyword arguments of the model for `batch`."""
@@ -102,6 +119,9 @@ class ParallelModel(ABC):
     data_size: int
     #: Whether the `forward_backward` at work is its step's last; kept by `accumulating`.
     is_last_of_step = True
+    #: Whether a `forward_backward` that fails leaves nothing but gradients behind, on this rank or
+    #: another: then a step that ran out of memory may be taken again, with more of it.
+    leaves_only_gradients = False
 
     @abstractmethod
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
@@ -128,6 +148,24 @@ class ParallelModel(ABC):
             yield
         finally:
             self.is_last_of_step = True
+
+    def forward(self, batch: Any, objective: Objective) -> Any:
+        """The model's outputs for `batch`, whole and on the device; no gradients are wanted.
+
+        Called within `evaluating`, by every rank equally often: ranks of one data rank with the
+        same batch, others with others. None where another rank of the same data rank has the
+        outputs. This one calls the module.
+        """
+        args, kwargs = objective.inputs(batch)
+        return self.module(*args, **kwargs)
+
+    def evaluating(self) -> AbstractContextManager[nn.Module]:
+        """Entered on every rank around an evaluation, between two steps.
+
+        Gives what a function of the model may call: every rank calls it with the same. This one
+        gives the module; a technique under which no rank can call it has no `calls_model`.
+        """
+        return nullcontext(self.module)
 
     def begin_trial(self) -> None:  # noqa: B027  (most techniques have nothing to look at)
         """Called on every rank before the first step of a trial: what comes may be watched.
@@ -170,12 +208,19 @@ class Technique(ABC):
     #: The precisions that it can train in. `bf16-params` is for a technique that gathers
     #: parameters itself; the others are put around the model's forward, whatever the technique.
     precisions: frozenset[str] = frozenset({FLOAT32, BF16, FP16})
+    #: Whether it can give a task the model, to be called as a whole.
+    runs_whole_model = True
 
     def reason_against(self, module: nn.Module, setting: Setting) -> str | None:
         """Why it can't train `module` there, for any reason; None where it can."""
         if setting.precision not in self.precisions:
             return (
                 f"precision {setting.precision!r} is for techniques that gather parameters (fsdp)"
+            )
+        if setting.model_caller is not None and not self.runs_whole_model:
+            return (
+                f"{setting.model_caller} calls the model by itself, and gets it whole; here no "
+                "rank has all of it"
             )
         return self.not_applicable(module, setting)
 

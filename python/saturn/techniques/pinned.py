@@ -26,6 +26,7 @@ class Pinned(Technique):
         self._pins = pins
         self.hints = technique.hints
         self.precision, self.precisions = technique.precision, technique.precisions
+        self.runs_whole_model = technique.runs_whole_model
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
         """As the technique says."""

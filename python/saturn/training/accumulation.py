@@ -3,6 +3,8 @@
 Batches are counted from the task's first one, whatever epoch they are of; each step takes the next
 `gradient_accumulation_steps` of them, and the task's last step what is left. So where a step
 begins follows from the number of batches alone, which is part of every position.
+
+With `epoch_batches` a step ends with its epoch, too: the last of each takes what is left of it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ class Accumulation:
 
     def __init__(self, definition: TaskDefinition, batches_per_epoch: int | None) -> None:
         self.a_step = definition.gradient_accumulation_steps
+        self._an_epoch = definition.epoch_batches
         #: Batches of the whole task; None where a loader without length leaves that open.
         self.total: int | None = definition.batch_count
         if definition.epochs is not None and batches_per_epoch is not None:
@@ -28,7 +31,10 @@ class Accumulation:
 
         Steps after the task's last one are whole: short tasks get them in a trial.
         """
-        size = self.a_step - batches % self.a_step
+        within = batches if self._an_epoch is None else batches % self._an_epoch
+        size = self.a_step - within % self.a_step
+        if self._an_epoch is not None:
+            size = min(size, self._an_epoch - within)
         left = 0 if self.total is None else self.total - batches
         return min(size, left) if left > 0 else size
 
@@ -38,11 +44,21 @@ class Accumulation:
 
     def steps(self, batches: int) -> int:
         """Steps that `batches` complete."""
-        steps, rest = divmod(batches, self.a_step)
+        epochs, within = (0, batches) if self._an_epoch is None else divmod(batches, self._an_epoch)
+        steps, rest = divmod(within, self.a_step)
+        steps += epochs * self._steps_an_epoch
         return steps + 1 if rest and batches == self.total else steps
 
     def batches(self, steps: int) -> int:
         """Batches that `steps` take."""
-        end = steps * self.a_step
+        if self._an_epoch is None:
+            end = steps * self.a_step
+        else:
+            epochs, within = divmod(steps, self._steps_an_epoch)
+            end = epochs * self._an_epoch + within * self.a_step
         is_last = self.total is not None and end - self.a_step < self.total < end
         return self.total if is_last and self.total is not None else end
+
+    @property
+    def _steps_an_epoch(self) -> int:
+        return 0 if self._an_epoch is None else -(-self._an_epoch // self.a_step)

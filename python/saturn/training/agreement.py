@@ -59,14 +59,21 @@ class Agreement:
 
 
 def agree(
-    gang: Gang, losses: Sequence[tuple[Tensor | None, float]], *, stop: bool, save: bool
+    gang: Gang,
+    losses: Sequence[tuple[Tensor | None, float]],
+    *,
+    count: float | None = None,
+    stop: bool,
+    save: bool,
 ) -> Agreement:
     """Bring together the (loss, weight) of this rank's slices, and two flags, with all others'.
 
     Every rank calls it, in the same place of a step. None: another rank reports that slice's loss.
+    The loss is the sum of what is weighed over that of all ranks' `count`, which is the sum of the
+    weights where none is given.
     """
     counted = [(loss, weight) for loss, weight in losses if loss is not None and weight]
-    rest = [sum(weight for _, weight in counted), stop, save]
+    rest = [sum(weight for _, weight in counted) if count is None else count, stop, save]
     if gang.device.type == "cpu":
         # Loss and flags travel together: one collective a step.
         value = sum(float(loss) * weight for loss, weight in counted)

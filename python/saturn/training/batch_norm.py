@@ -39,6 +39,7 @@ class GlobalBatchNorm:
         #: Whether the slice at hand counts; one that stands in for an empty slice does not.
         self.counts = True
         self._ranks_a_slice = world_size / data_size
+        self._module = module
         if data_size == 1:
             return
         own = {type(inner).__name__ for inner in module.modules() if _has_own_forward(inner)}
@@ -56,7 +57,9 @@ class GlobalBatchNorm:
         """The forward that takes the place of `local`, which is left to evaluation."""
 
         def forward(norm: _BatchNorm, inputs: Tensor) -> Tensor:
-            if norm.training or (norm.running_mean is None and norm.running_var is None):
+            has_no_others = norm.running_mean is None and norm.running_var is None
+            # In an evaluation each rank has a whole batch of its own.
+            if norm.training or (has_no_others and self._module.training):
                 norm._check_input_dim(inputs)  # type: ignore[no-untyped-call]
                 return self._normalise(norm, inputs)
             return local(inputs)

@@ -5,12 +5,16 @@ where they are a tuple or list, as keywords where they are a mapping) and the lo
 `loss_function(outputs, labels)`. Of a mapping, the model gets everything as keywords, and the
 loss is `loss_function(outputs, batch)` or, without a loss function, the model's own
 `outputs.loss`. The loss is computed in the task's precision.
+
+A task's `training_step(model, batch)`, or its `StepLoss`, takes the place of all that: it gets the
+model, and calls it as it likes. Of batches, these may be anything.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +23,10 @@ from saturn.rank.exceptions import NotApplicable, TaskError
 from saturn.rank.failure import task_function
 from saturn.training.precision import FLOAT32, Precision
 from saturn.training.slicing import UNKNOWN, Slicing
+from saturn.training.step_loss import StepItems
+
+if TYPE_CHECKING:
+    from saturn.definition import TaskDefinition
 
 
 class TaskObjective:
@@ -26,14 +34,17 @@ class TaskObjective:
 
     def __init__(
         self,
-        loss_function: Callable[..., Any] | None,
+        definition: TaskDefinition,
         loss_weight: Callable[..., Any] | None = None,
         *,
         precision: Precision = FLOAT32,
         slicing: Slicing = UNKNOWN,
     ) -> None:
         """`loss_weight` says what a part of a batch counts; without it, its samples do."""
-        self._loss_function = loss_function
+        self._loss_function = definition.loss_function
+        self._training_step = definition.training_step
+        self._step_loss = definition.step_loss
+        self._model_caller = definition.model_caller_in_step
         self._loss_weight = loss_weight
         self._precision = precision
         self._slicing = slicing
@@ -41,8 +52,38 @@ class TaskObjective:
         self.num_global: int | None = None
         #: The slice at work as it came from the loader; None where it is on the device alone.
         self.in_host: Any = None
+        #: What the step at work holds all together.
+        self.items = StepItems(None, 1)
+
+    def loss_of(self, model: Callable[..., Any], batch: Any) -> torch.Tensor:
+        # What is raised here may be the technique's fault as well as the task's: the model runs.
+        if self._step_loss is not None:
+            return _scalar(self._step_loss.loss(model, batch, self.items), "compute_loss")
+        if self._training_step is None:
+            args, kwargs = self.inputs(batch)
+            return self.loss(model(*args, **kwargs), batch)
+        with self._precision.context():
+            loss = self._training_step(model, batch)
+        return self._as_part(_scalar(loss, "training_step"), batch)
+
+    def outputs_of(self, model: Callable[..., Any], batch: Any) -> Any:
+        if self._step_loss is not None or self._training_step is not None:
+            return self.loss_of(model, batch)
+        with contextlib.suppress(TaskError):  # where it can't be cut, it needn't be
+            batch = nested.take(batch, 0, 1)
+        args, kwargs = self.inputs(batch)
+        return model(*args, **kwargs)
 
     def inputs(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self._model_caller is not None:
+            raise NotApplicable(
+                f"{self._model_caller} calls the model by itself: a technique must ask for "
+                "`objective.loss_of(model, batch)`, or say `runs_whole_model = False`"
+            )
+        if self._step_loss is not None:
+            with task_function("the trainer's compute_loss"):
+                args, kwargs = self._step_loss.inputs(batch, self.items)
+            return args, kwargs
         if isinstance(batch, Mapping):
             return (), {str(key): value for key, value in batch.items()}
         inputs, _ = _pair(batch)
@@ -53,7 +94,9 @@ class TaskObjective:
         return (inputs,), {}
 
     def loss(self, outputs: Any, batch: Any) -> torch.Tensor:
-        loss = self._task_loss(outputs, batch)
+        return self._as_part(self._task_loss(outputs, batch), batch)
+
+    def _as_part(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
         num_samples = nested.num_samples(batch) if self._slicing.adds_up else None
         if num_samples and self.num_global:
             # What is summed is told as a mean, whose weights undo this: of a whole batch, nothing.
@@ -61,6 +104,10 @@ class TaskObjective:
         return loss
 
     def _task_loss(self, outputs: Any, batch: Any) -> torch.Tensor:
+        if self._step_loss is not None:
+            with task_function("the trainer's compute_loss"):
+                loss = self._step_loss.loss_from(outputs, batch, self.items)
+            return _scalar(loss, "compute_loss")
         if self._loss_function is None:
             return _scalar(_own_loss(outputs, batch), "the model's own `outputs.loss`")
         target = batch if isinstance(batch, Mapping) else _pair(batch)[1]

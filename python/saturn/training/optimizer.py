@@ -2,11 +2,18 @@
 
 Any torch optimizer does that steps on gradients alone. On parameters that are split over devices
 (DTensors) it works as torch lets it; one that can't makes the technique not applicable.
+
+Where a task gives parameters settings by name, each of its `parameter_groups` is a group of the
+optimizer, on every rank, even where it has none of the parameters. Before them comes one of what no
+group names, unless there is a group for `*`.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,6 +24,10 @@ from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
 from saturn.techniques.interface import NotApplicable
 
+#: The pattern of all names.
+EVERY = "*"
+#: What makes a pattern of a name.
+_WILD = frozenset("*?[")
 #: What torch says where an operation has no rule for split tensors.
 _SPLITTING_TEXTS = ("sharding strategy", "placement")
 
@@ -27,8 +38,9 @@ def build_optimizer(definition: TaskDefinition, module: nn.Module) -> torch.opti
     if not parameters:
         raise TaskError("get_model returned a model without trainable parameters")
     optimizer_cls = definition.optimizer_cls or torch.optim.AdamW
+    groups = parameter_groups(definition.parameter_groups, module)
     with task_function("optimizer_cls"):
-        optimizer = optimizer_cls(parameters, lr=definition.lr)
+        optimizer = optimizer_cls(groups or parameters, lr=definition.lr)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TaskError(
             f"optimizer_cls returned a {type(optimizer).__name__}; it must be a class (or a "
@@ -40,6 +52,38 @@ def build_optimizer(definition: TaskDefinition, module: nn.Module) -> torch.opti
             "computes the loss again; Saturn computes it once a step"
         )
     return optimizer
+
+
+def parameter_groups(
+    described: Sequence[Mapping[str, Any]], module: nn.Module
+) -> list[dict[str, Any]]:
+    """The trainable parameters of `module` in groups, as `described`; empty where nothing is.
+
+    A parameter is in the first group that has a pattern for one of its names.
+    """
+    if not described:
+        return []
+    groups: list[dict[str, Any]] = [{**group, "params": []} for group in described]
+    rest: list[nn.Parameter] = []
+    names: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if parameter.requires_grad:
+            names.setdefault(parameter, []).append(name)
+    exact = [set(group["params"]) for group in described]
+    for parameter, own in names.items():
+        for group, plain, like in zip(groups, exact, described, strict=True):
+            if not plain.isdisjoint(own) or _matches(own, like["params"]):
+                group["params"].append(parameter)
+                break
+        else:
+            rest.append(parameter)
+    takes_all = any(EVERY in group["params"] for group in described)
+    return groups if takes_all else [{"params": rest}, *groups]
+
+
+def _matches(names: Iterable[str], patterns: Iterable[str]) -> bool:
+    wild = [pattern for pattern in patterns if not _WILD.isdisjoint(pattern)]
+    return any(fnmatchcase(name, pattern) for name in names for pattern in wild)
 
 
 def step_optimizer(optimizer: torch.optim.Optimizer) -> None:

@@ -7,6 +7,7 @@ Parameters, gradients and optimizer state stay in the precision that the model w
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import MethodType
 from typing import Any, cast
@@ -42,21 +43,24 @@ class Precision:
             return nullcontext()
         return torch.autocast(self._device.type, dtype=self._type)
 
-    def put_on(self, module: nn.Module) -> None:
+    def put_on(self, module: nn.Module, *, outputs_in_float32: bool = False) -> None:
         """Have the forward of `module` run in it, whoever calls it.
 
         Inside the module, so that any technique that runs the model's own forward, wrapped or cut
-        into stages, computes alike.
+        into stages, computes alike. With `outputs_in_float32` what it returns is in float32 again:
+        for a loss that is computed outside.
         """
         if self._type is None:
             return
         context, forward = self.context, module.forward
+        leave = _in_float32 if outputs_in_float32 else _as_they_are
         if getattr(forward, "__self__", None) is not module:  # put there by somebody, for this one
 
             @functools.wraps(forward)
             def call(*args: Any, **kwargs: Any) -> Any:
                 with context():
-                    return forward(*args, **kwargs)
+                    outputs = forward(*args, **kwargs)
+                return leave(outputs)
 
             module.forward = call
             return
@@ -66,9 +70,28 @@ class Precision:
         @functools.wraps(function)
         def run(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             with context():
-                return function(self, *args, **kwargs)
+                outputs = function(self, *args, **kwargs)
+            return leave(outputs)
 
         module.forward = MethodType(run, module)
+
+
+def _as_they_are(outputs: Any) -> Any:
+    return outputs
+
+
+def _in_float32(outputs: Any) -> Any:
+    """A model's outputs, of the same kind, with all that was rounded in float32."""
+    if isinstance(outputs, torch.Tensor):
+        return outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+    if isinstance(outputs, Mapping):  # those of transformers are made of keywords, others of one
+        changed = {key: _in_float32(value) for key, value in outputs.items()}
+        return type(outputs)(**changed) if type(outputs) is not dict else changed
+    if isinstance(outputs, tuple) and hasattr(outputs, "_fields"):
+        return type(outputs)(*map(_in_float32, outputs))
+    if isinstance(outputs, tuple | list):
+        return type(outputs)(map(_in_float32, outputs))
+    return outputs
 
 
 def _computes_bf16(device: torch.device) -> bool:

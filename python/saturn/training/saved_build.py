@@ -21,6 +21,7 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,7 +196,10 @@ def _anatomy(module: nn.Module) -> list[Any]:
     found: list[Any] = []
     for name, part in module.named_modules(remove_duplicate=False):
         hooks = [
-            sorted(value) for key, value in vars(part).items() if key.endswith("_hooks") and value
+            sorted(value)
+            for key, value in vars(part).items()
+            # Some models keep the handles of their own in a list.
+            if key.endswith("_hooks") and isinstance(value, Mapping) and value
         ]
         attributes = sorted(vars(part))
         found.append((name, type(part).__qualname__, part.training, hooks, attributes))

@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from saturn.data import nested, seeds
 from saturn.definition import TaskDefinition
 from saturn.training.objective import TaskObjective
+from saturn.training.step_loss import StepItems
 
 #: Operators that make random numbers and nothing else, by how their names begin.
 _DRAWING = (
@@ -78,8 +79,10 @@ class SteadyModel:
         """`module` is on the CPU, and used up. `until`: on the monotonic clock."""
         self._seed = definition.seed
         self._device, self._way = device, way
-        self._objective = TaskObjective(definition.loss_function)
+        self._objective = TaskObjective(definition)
+        self._step_loss = definition.step_loss
         self._has_loss_function = definition.loss_function is not None
+        self._calls_model = bool(definition.training_step or definition.step_loss)
         self._module = module
         self._is_ready = False
         self._until = until
@@ -104,12 +107,16 @@ class SteadyModel:
         )
 
     def loss(self, batch: Any, *, seed: int = 0, has_odd_labels: bool = False) -> float:
-        """The mean loss of `batch`, whatever batches came before.
+        """The mean loss of `batch`, whatever batches came before; the first is the whole.
 
         Raises `TooSlowError` where it would take too long.
         """
         if not self._is_ready:
             self._prepare()
+            if self._step_loss is not None:
+                # Its parts count in the items of all of it.
+                self._step_loss.bind(self._module, self._device)
+                self._objective.items = StepItems(self._step_loss.count([batch]), 1)
         for buffer, value in self._buffers:
             buffer.copy_(value)
         seeds.seed_batch(seeds.derive(self._seed, "slices", seed), self._device)
@@ -118,6 +125,8 @@ class SteadyModel:
         watch = nn.modules.module.register_module_forward_pre_hook(self._in_time)
         try:
             with torch.no_grad(), Steady():  # type: ignore[no-untyped-call]
+                if self._calls_model:
+                    return float(self._objective.loss_of(self._module, on_device))
                 args, kwargs = self._objective.inputs(on_device)
                 outputs = self._module(*args, **kwargs)
                 if has_odd_labels and self._has_loss_function and self._device.type != "cpu":

@@ -14,30 +14,33 @@ accumulation and clipping, batch norm over the global batch, the learning rate's
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from saturn.data import seeds
+from saturn.data import nested, seeds
 from saturn.data.delivery import Deliveries, Delivery
 from saturn.data.slices import Data, Position, Slice
 from saturn.definition import FP16, TaskDefinition, call_get_model
 from saturn.rank.exceptions import NotApplicable, TaskError
-from saturn.rank.failure import task_function
+from saturn.rank.failure import describe, task_function
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import Knobs, Technique
 from saturn.training.accumulation import Accumulation
 from saturn.training.agreement import Agreement, agree
 from saturn.training.batch_norm import GlobalBatchNorm
+from saturn.training.draws import Draws
 from saturn.training.loss_scale import Buffers, LossScale, Verdict
 from saturn.training.lr_schedule import LrSchedule
 from saturn.training.objective import TaskObjective
 from saturn.training.optimizer import build_optimizer, step_optimizer
 from saturn.training.precision import Precision
-from saturn.training.slicing import LABELS, UNKNOWN, Slicing
+from saturn.training.slicing import UNKNOWN, Slicing
+from saturn.training.weighing import Shares, Weighing
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,6 @@ class _Piece:
     num_samples: int
     num_global: int
     batches: int  # that training has seen once its batch is done
-    weight: float  # what it counts
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ class Staged:
     """What a step trains on: weighed, and on its way to the device."""
 
     pieces: Sequence[_Piece]
-    #: Waits for all ranks, and gives what the step's global batches count together.
-    total: Callable[[], float]
+    #: Waits for all ranks, and gives what each piece counts.
+    shares: Callable[[], Shares]
     #: Where training stands once the step is done.
     after: Position
 
@@ -86,17 +88,28 @@ class Stepper:
         precision = Precision(definition.precision, gang.device)
         self._slicing, self._weigh = slicing, slicing.weigher(definition)
         self._objective = TaskObjective(
-            definition.loss_function, self._weigh, precision=precision, slicing=slicing
+            definition, self._weigh, precision=precision, slicing=slicing
         )
         memory = gang.device_memory
         if module is None:
             memory.building()
             module = build_model(definition)
-        precision.put_on(module)
+        step_loss = definition.step_loss
+        precision.put_on(module, outputs_in_float32=step_loss is not None)
         memory.spreading()
         self.parallel = technique.parallelise(module, gang, knobs)
         if slicing.reason is not None and self.parallel.data_size > 1:
             raise NotApplicable(slicing.reason)
+        if step_loss is not None:
+            step_loss.bind(self.parallel.module, gang.device)
+        self._weighing = Weighing(
+            *(gang, slicing, self._objective),
+            data_size=self.parallel.data_size,
+            counts_samples=self._weigh is None,
+            step_loss=step_loss,
+            # Those of batches that are dealt out anew would be others.
+            keeps_batches=any(isinstance(m, _BatchNorm) for m in self.parallel.module.modules()),
+        )
         self._batch_norm = GlobalBatchNorm(
             self.parallel.module,
             data_size=self.parallel.data_size,
@@ -111,6 +124,12 @@ class Stepper:
         memory.training()
         self.loss_scale = LossScale() if definition.precision == FP16 else None
         self._accumulation = Accumulation(definition, self.data.batches_per_epoch)
+        #: Of a task that draws from one stream; None for all others, which seed each batch.
+        self.draws = (
+            None
+            if step_loss is None
+            else Draws(step_loss, gang.device, definition.epoch_batches or 1)
+        )
         self._deliveries = Deliveries(gang.device)
 
     @property
@@ -130,22 +149,20 @@ class Stepper:
 
         All of a step's slices are fetched before it begins: what one counts depends on the others.
         """
-        slices = self.data.slices(
-            start, data_rank=self.parallel.data_rank, data_size=self.parallel.data_size
+        return self.data.steps(
+            start,
+            self._accumulation.next_step,
+            data_rank=self.parallel.data_rank,
+            data_size=self.parallel.data_size,
+            deals=self._weighing.deals if self._weighing.may_deal else None,
         )
-        batches = start.batches
-        with closing(slices):
-            while True:
-                number = self._accumulation.next_step(batches)
-                yield [next(slices) for _ in range(number)]
-                batches += number
 
     def stage(self, slices: Sequence[Slice]) -> Staged:
         """Send the slices of one step to the device, and weigh them.
 
         Every rank calls it, before `step`; on an accelerator best while the step before computes.
         """
-        weights, total = self._weights(slices)
+        shares = self._weighing.begin(slices)
         pieces = [
             _Piece(
                 self._deliveries.send(piece.batch),
@@ -153,16 +170,17 @@ class Stepper:
                 num_samples=piece.num_samples,
                 num_global=piece.num_global,
                 batches=piece.after.batches,
-                weight=weight,
             )
-            for piece, weight in zip(slices, weights, strict=True)
+            for piece in slices
         ]
-        return Staged(pieces, total, slices[-1].after)
+        return Staged(pieces, shares, slices[-1].after)
 
     def step(self, staged: Staged, *, stop: bool, save: bool) -> Agreement:
         """Train on the slices of one step; every rank calls it."""
-        pieces = staged.pieces
-        losses, is_taken = self._gradients(pieces, self._expect_weight(staged))
+        pieces, shares = staged.pieces, staged.shares()
+        self._objective.items = shares.items
+        with self._drawing(pieces):
+            losses, is_taken = self._gradients(pieces, shares.shares)
         if is_taken:
             with self.parallel.optimizer_memory():
                 step_optimizer(self.optimizer)
@@ -170,52 +188,85 @@ class Stepper:
         if is_taken and not self._accumulation.is_past_end(pieces[-1].batches):
             self.lr_schedule.step()
         # A slice that several ranks share is counted by the one that reports its loss.
-        weighed = [(loss, piece.weight) for loss, piece in zip(losses, pieces, strict=True)]
-        agreement = agree(self._gang, weighed, stop=stop, save=save)
-        self._gang.device_memory.stepped()
+        weighed = list(zip(losses, shares.weights, strict=True))
+        agreement = agree(self._gang, weighed, count=shares.count, stop=stop, save=save)
+        self._gang.device_memory.stepped(is_repeatable=self._is_repeatable)
         return agreement
 
     @property
-    def _weighed(self) -> str:
-        counts_labels = self._slicing.kind == LABELS
-        return "the number of labels that are not -100" if counts_labels else "loss_weight"
+    def _draws_on(self) -> bool:
+        """Whether batches draw from where the one before has left the streams."""
+        return self.draws is not None and self._gang.world_size == 1
+
+    def _drawing(self, pieces: Sequence[_Piece]) -> AbstractContextManager[None]:
+        if self.draws is None or not self._draws_on:
+            return nullcontext()
+        return self.draws.of_step(pieces[0].batches - 1)
 
     def _forward_backward(self, piece: _Piece, share: float, *, is_last: bool) -> Tensor | None:
         device, parallel = self._gang.device, self.parallel
         batch = piece.delivery.taken()
-        number = piece.batches - 1
-        seeds.seed_batch(
-            seeds.batch_seed(self._definition.seed, number, parallel.data_rank), device
-        )
+        if not self._draws_on:
+            number = piece.batches - 1
+            seeds.seed_batch(
+                seeds.batch_seed(self._definition.seed, number, parallel.data_rank), device
+            )
         self._batch_norm.counts = piece.num_samples > 0
         self._objective.num_global, self._objective.in_host = piece.num_global, piece.in_host
+        if self._definition.step_loss is not None:
+            # A slice's own loss adds up with those of others; only what is cut of it is a part.
+            self._objective.num_global = nested.num_samples(batch)
         if not share:
             batch = self._slicing.with_labels(batch)
         with nullcontext() if is_last else parallel.accumulating():
             return parallel.forward_backward(batch, self._objective, share)
 
     def _gradients(
-        self, pieces: Sequence[_Piece], total: float
+        self, pieces: Sequence[_Piece], shares: Sequence[float]
     ) -> tuple[list[Tensor | None], bool]:
         """The step's gradients, clipped; its losses, and whether the optimizer may step.
 
-        All ranks agree on the latter. `total` is what the step's global batches count together.
+        All ranks agree on the latter.
         """
         scale = self.loss_scale
-        before = None if scale is None else Buffers(self.parallel.module)
+        before = Buffers(self.parallel.module) if scale is not None or self._may_repeat else None
         while True:
-            factor = 1.0 if scale is None else scale.factor
-            losses = [
-                self._forward_backward(
-                    piece, piece.weight / total * factor, is_last=piece is pieces[-1]
-                )
-                for piece in pieces
-            ]
-            verdict = self._finish_gradients()
-            if verdict is not Verdict.REPEAT or before is None:
+            losses = self._passes(pieces, shares, 1.0 if scale is None else scale.factor)
+            verdict = Verdict.REPEAT if losses is None else self._finish_gradients()
+            if losses is not None and (verdict is not Verdict.REPEAT or before is None):
                 return losses, verdict is Verdict.TAKE
             self.optimizer.zero_grad(set_to_none=True)
+            if losses is None:
+                self._gang.device_memory.give_back()
+            assert before is not None, "what is kept is kept from a step's beginning"
             before.restore()
+
+    def _passes(
+        self, pieces: Sequence[_Piece], shares: Sequence[float], factor: float
+    ) -> list[Tensor | None] | None:
+        """Forward and backward of each piece, and their losses.
+
+        None where the memory ran out, and some is kept that needn't be.
+        """
+        try:
+            return [
+                self._forward_backward(piece, share * factor, is_last=piece is pieces[-1])
+                for piece, share in zip(pieces, shares, strict=True)
+            ]
+        except Exception as error:
+            if self._may_repeat and describe(error).kind == "out_of_memory":
+                return None
+            raise
+
+    @property
+    def _is_repeatable(self) -> bool:
+        """Whether a step that fails half-way can be taken again, and gives the same."""
+        return self.parallel.leaves_only_gradients and not self._draws_on
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether a step that runs out of memory can be taken again with more of it."""
+        return self._is_repeatable and self._gang.device_memory.keeps_freed
 
     def _finish_gradients(self) -> Verdict:
         """Scale them back and clip them, as far as the task asks for it."""
@@ -230,45 +281,6 @@ class Stepper:
         if limit is not None and verdict is Verdict.TAKE:
             torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
         return verdict
-
-    def _weights(self, pieces: Sequence[Slice]) -> tuple[list[float], Callable[[], float]]:
-        """What each slice counts, and what tells what the step's global batches count together.
-
-        The ranks begin to add that up here, and wait for it when it is asked for.
-        """
-        if self._weigh is None:
-            if len(pieces) > 1 or self._gang.world_size > 1:
-                for piece in pieces:
-                    self._slicing.expect_labels(piece.batch)
-            counts = [float(piece.num_samples) for piece in pieces]
-            num_global = float(sum(piece.num_global for piece in pieces))
-            return counts, lambda: num_global
-        weights = [
-            self._objective.weight(piece.batch) if piece.num_samples else 0.0 for piece in pieces
-        ]
-        total = sum(weights)
-        if self.parallel.data_size == 1:
-            return weights, lambda: total
-        # Ranks that share a slice weigh it once each.
-        ranks_a_slice = self._gang.world_size / self.parallel.data_size
-        of_all = self._gang.begin_sum([total])
-        return weights, lambda: of_all()[0] / ranks_a_slice
-
-    def _expect_weight(self, staged: Staged) -> float:
-        """What the step's global batches count together; a task error where that is nothing."""
-        if not (total := staged.total()) > 0:
-            pieces = staged.pieces
-            last = pieces[-1].batches
-            which = (
-                f"batch {last}"
-                if len(pieces) == 1
-                else f"batches {last - len(pieces) + 1} to {last} together"
-            )
-            raise TaskError(
-                f"{self._weighed} of {which} is {total:g}; it must be positive for a whole step "
-                "(for example the number of its tokens)"
-            )
-        return total
 
 
 def build_model(definition: TaskDefinition) -> nn.Module:

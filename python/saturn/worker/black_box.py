@@ -42,6 +42,8 @@ def run(spec: Spec, definition: TaskDefinition, reporter: Reporter) -> None:
             f"technique `{spec.technique.name}` is a {technique.__name__}, which is not a "
             "BaseTechnique"
         )
+    if definition.evaluate is not None:
+        raise NotApplicable("the task has `evaluate`, and a black-box technique trains by itself")
     if spec.kind == "train":
         _train(spec, definition, technique, reporter)
     else:

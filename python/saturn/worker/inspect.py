@@ -23,11 +23,13 @@ from torch import nn
 
 from saturn.data.slices import Data, Position
 from saturn.definition import TaskDefinition
+from saturn.evaluation import Evaluation
 from saturn.rank.exceptions import TaskError
 from saturn.rank.memory import available_host_bytes
 from saturn.techniques import memory_bounds
 from saturn.techniques.interface import Setting, Technique
 from saturn.techniques.model.layers import repeated_layers
+from saturn.training.evaluation import look_at
 from saturn.training.slice_check import check
 from saturn.training.slicing import UNKNOWN, Slicing
 from saturn.training.steady import TooSlowError
@@ -61,6 +63,7 @@ def inspect(spec: InspectionSpec, definition: TaskDefinition, reporter: Reporter
         found = _sizes(module, ratio)
         _point_out_low_precision(definition, module, reporter)
         found["batches_per_epoch"] = _look_at_data(definition, reporter)
+        _look_at_evaluation(definition)
         slicing = _look_at_slices(spec, definition, found["parameter_bytes"])
         found["verdicts"] = list(_verdicts(spec, definition, model, ratio, slicing))
     reporter.send({"type": "inspected", "inspection": found})
@@ -138,6 +141,12 @@ def _look_at_data(definition: TaskDefinition, reporter: Reporter) -> int | None:
     return data.batches_per_epoch
 
 
+def _look_at_evaluation(definition: TaskDefinition) -> None:
+    """Fetch one of the batches that are evaluated, where there are such."""
+    if isinstance(definition.evaluate, Evaluation):
+        look_at(definition.evaluate, definition.seed)
+
+
 def _look_at_slices(
     spec: InspectionSpec, definition: TaskDefinition, parameter_bytes: int
 ) -> Slicing:
@@ -146,7 +155,7 @@ def _look_at_slices(
     That is where no batch would be cut, or the model is too large to compute with here.
     """
     has_several = any(gpus > 1 for pool in spec.pools for gpus in pool.gpus)
-    if not has_several and definition.gradient_accumulation_steps == 1:
+    if not has_several and not definition.weighs_batches:
         return UNKNOWN
     if (found := slicings.known(spec, definition)) is not None:
         return found
@@ -182,6 +191,7 @@ def _verdicts(
                     device_kind=spec.device_kind,
                     hints=definition.hints,
                     precision=definition.precision,
+                    model_caller=definition.model_caller,
                     device_memory_bytes=pool.device_memory_bytes,
                     optimizer_state_ratio=ratio,
                 )

@@ -13,10 +13,12 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from saturn.checkpoint import best
 from saturn.checkpoint.background_save import Save
 from saturn.checkpoint.checkpoints import Checkpoints
 from saturn.data.slices import Position, Slice
@@ -24,10 +26,13 @@ from saturn.definition import TaskDefinition
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import Technique
 from saturn.training.agreement import Agreement, StepResult
+from saturn.training.evaluation import Evaluator
 from saturn.training.optimizer_groups import OptimizerGroups
+from saturn.training.step_loss import Listener
 from saturn.training.stepper import Staged, Stepper
 from saturn.worker import slicing as slicings
 from saturn.worker.build import Builds
+from saturn.worker.evaluations import Evaluations, evaluator_of
 from saturn.worker.export import export
 from saturn.worker.intervals import Interval
 from saturn.worker.laps import Laps
@@ -57,6 +62,8 @@ class Taken:
     #: Of each step.
     losses: list[float]
     position: Position
+    #: Where the task has evaluations.
+    evaluator: Evaluator | None = None
 
 
 def train(
@@ -78,7 +85,8 @@ def train(
             note=reporter.note,
         )
         del module
-        attempt = _Attempt(spec, definition, gang, reporter, stepper, builds)
+        evaluator = evaluator_of(definition, stepper, gang, reporter)
+        attempt = _Attempt(spec, definition, gang, reporter, stepper, builds, evaluator)
         laps.end("build_s")
         attempt.begin(laps)
     attempt.run()
@@ -86,7 +94,9 @@ def train(
 
 def go_on(spec: Spec, gang: Gang, reporter: Reporter, builds: Builds, taken: Taken) -> None:
     """Train on from what a trial has taken; the spec says how far, and with which knobs."""
-    attempt = _Attempt(spec, taken.definition, gang, reporter, taken.stepper, builds)
+    attempt = _Attempt(
+        spec, taken.definition, gang, reporter, taken.stepper, builds, taken.evaluator
+    )
     attempt.begin_after(taken)
     attempt.run()
 
@@ -102,6 +112,7 @@ class _Attempt:
         reporter: Reporter,
         stepper: Stepper,
         builds: Builds,
+        evaluator: Evaluator | None,
     ) -> None:
         assert spec.steps is not None  # `spec.load` has checked it
         self._spec = spec
@@ -127,9 +138,11 @@ class _Attempt:
             OptimizerGroups(stepper.optimizer),
             stepper.lr_schedule,
             stepper.loss_scale,
+            stepper.draws,
             # Copies would lie in the memory that is limited, while training needs it.
             may_stage=spec.device_kind != "cpu" or spec.device_memory_bytes is None,
         )
+        self._evaluations = Evaluations(definition, gang, evaluator, spec.steps, reporter.note)
         self._done, self._loss, self._position = 0, math.nan, Position()
         self._behind = stepper.steps_behind
         #: Of the last steps, those whose results haven't been read.
@@ -138,11 +151,15 @@ class _Attempt:
         self._stops_at: int | None = None
         self._saves_at: int | None = None
         self._has_asked_to_save = False  # this rank has, and nothing has come of it yet
-        #: Steps in the checkpoint that this began from.
-        self._start = 0
+        #: Whether a checkpoint says all that there is to say, or is about to.
+        self._is_saved = False
         self._pieces: Iterator[list[Slice]] = iter(())
         self._staged: Staged | None = None
-        self._observer = _Observer(spec.task_dir, reporter) if gang.rank == 0 else None
+        self._observer = None
+        if gang.rank == 0:
+            step_loss = definition.step_loss
+            listener = None if step_loss is None else step_loss.listener(reporter.note)
+            self._observer = _Observer(spec.task_dir, reporter, listener)
         self._saved_at = time.monotonic()
         self._interval = Interval(spec.checkpoint_every_s, spec.failure_every_s)
 
@@ -150,7 +167,7 @@ class _Attempt:
         """Stand where the last checkpoint does."""
         with self._gang.device_memory.lifted(), self._reporter.alive_throughout():
             self._load()
-        self._start = self._done
+        self._is_saved = True
         laps.end("load_s")
         # Stopped before it began, as after a crash between a checkpoint and its report.
         self._agree_on_stops(self._done)
@@ -161,6 +178,8 @@ class _Attempt:
         if self._observer is not None:
             laps.end("data_s")
             self._observer.started(self._done, laps)
+            # As after a crash between a checkpoint and what was to be told of the evaluation.
+            self._observer.evaluated(self._evaluations.message(None))
         self._saved_at = time.monotonic()
 
     def begin_after(self, taken: Taken) -> None:
@@ -175,13 +194,15 @@ class _Attempt:
     def run(self) -> None:
         """Train; every rank stops after the same step."""
         try:
+            self._evaluate_if_due()
             while self._goes_on:
                 self._step()
+                self._evaluate_if_due()
         except Exception:
             self._say_last_words()
             raise
         self._read_all()
-        if self._done > self._start:
+        if not self._is_saved:
             self._save(background=False)
         if self._done < self._steps:
             self._end({"type": "stopped", "step": self._done})
@@ -215,10 +236,13 @@ class _Attempt:
         if (newest := self._checkpoints.newest()) is None:
             return
         directory, manifest = newest
+        self._evaluations.restore(manifest.get("evaluation"))
         self._position = self._checkpoints.load(
             directory, manifest, self._stepper.parallel, self._stepper.optimizer
         )
         self._done = manifest["step"]
+        if self._gang.rank == 0 and self._evaluations.is_best(self._done):
+            best.repair(directory, self._done)
         self._loss = math.nan if manifest["loss"] is None else manifest["loss"]
         if manifest["format"] != "dcp":
             self._reporter.note(
@@ -240,7 +264,7 @@ class _Attempt:
             stop=self._reporter.wants_stop_at(told_after),
             save=self._gang.rank == 0 and is_due,
         )
-        self._done, self._position = self._done + 1, staged.after
+        self._done, self._position, self._is_saved = self._done + 1, staged.after, False
         self._unread.append((self._done, agreement))
         self._staged = None
         if self._behind and self._goes_on:
@@ -255,6 +279,24 @@ class _Attempt:
             if self._goes_on:
                 self._read_all()
                 self._save(background=True)
+
+    def _evaluate_if_due(self) -> None:
+        is_stop = not self._goes_on and self._done < self._steps
+        if is_stop or not self._evaluations.is_due(self._done):
+            return
+        self._read_all()
+        with self._reporter.alive_while_computing():
+            outcome = self._evaluations.evaluate(self._done)
+        if outcome.has_failed:
+            # What was trained stays.
+            self._save(background=False)
+            outcome.expect()
+        if self._observer is not None:
+            message = self._evaluations.message(outcome.taken_s)
+            self._observer.evaluated(message, metrics=outcome.metrics)
+        self._is_saved = False
+        if self._goes_on and self._evaluations.is_best(self._done):
+            self._save(background=True)
 
     def _read_all(self) -> None:
         """Wait until all that was given to the device is done."""
@@ -291,14 +333,19 @@ class _Attempt:
                 step=self._done,
                 position=self._position,
                 loss=self._loss,
+                evaluation=self._evaluations.state(),
+                is_best=self._evaluations.is_best(self._done),
                 background=background,
             )
         self._saved_at, self._has_asked_to_save = time.monotonic(), False
+        self._is_saved = True
         self._tell_saves()
 
     def _tell_saves(self) -> None:
         for ended in self._checkpoints.take_ended():
             self._interval.saved(ended.blocked_s)
+            if ended.failure is not None:
+                self._evaluations.not_saved(ended.step)
             if self._observer is not None:
                 self._observer.saved(ended)
 
@@ -310,8 +357,9 @@ class _Attempt:
 class _Observer:
     """What rank 0 tells about training: messages to the runtime, and `metrics.jsonl`."""
 
-    def __init__(self, task_dir: Path, reporter: Reporter) -> None:
+    def __init__(self, task_dir: Path, reporter: Reporter, listener: Listener | None) -> None:
         self._reporter = reporter
+        self._listener = listener
         self._metrics = Metrics(task_dir)
         self._recent_s: deque[float] = deque(maxlen=_RECENT_STEPS)
         self._first = True
@@ -320,18 +368,24 @@ class _Observer:
         self._told_metrics = False
 
     def started(self, step: int, laps: Laps) -> None:
+        if self._listener is not None:
+            self._listener.began(step)
         self._reporter.send(
             {"type": "started", "step": step, "setup_s": laps.total_s, "parts": laps.parts}
         )
 
     def took(self, losses: list[float]) -> None:
         """Steps from the first on were taken in a trial."""
+        if self._listener is not None:
+            self._listener.began(0)
         for step, loss in enumerate(losses, start=1):
             self.stepped(step, loss, None)
         self._first = False
 
     def stepped(self, step: int, loss: float, step_s: float | None) -> None:
         self._metrics.add(step, loss)
+        if self._listener is not None:
+            self._listener.stepped(step, loss)
         if self._metrics.failure is not None and not self._told_metrics:
             self._told_metrics = True
             self._reporter.note(
@@ -358,6 +412,16 @@ class _Observer:
                 }
             )
 
+    def evaluated(
+        self, message: dict[str, Any] | None, metrics: Mapping[str, float] | None = None
+    ) -> None:
+        """The runtime is told `message`; `metrics` are those of an evaluation just now."""
+        if message is None:
+            return
+        if metrics is not None:
+            self._metrics.add_evaluation(message["step"], metrics)
+        self._reporter.send(message)
+
     def saved(self, save: Save) -> None:
         failure = save.failure
         if failure is None:
@@ -377,4 +441,6 @@ class _Observer:
 
     def ended(self, message: dict[str, object]) -> None:
         self._metrics.close()
+        if self._listener is not None:
+            self._listener.ended()
         self._reporter.send(message)

@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: a line for each step, appended as training goes.
+"""`metrics.jsonl`: a line for each step and each evaluation, appended as training goes.
 
 A step that is trained again after a crash occurs twice; the later line counts. A crash may leave
 half a line, which stays as a line of its own: readers pass over it. What can't be written, as on a
@@ -12,7 +12,9 @@ import json
 import math
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 class Metrics:
@@ -27,9 +29,15 @@ class Metrics:
 
     def add(self, step: int, loss: float) -> None:
         """Add the loss of step `step`, counted from 1; null where it is no finite number."""
-        value = loss if math.isfinite(loss) else None
-        line = json.dumps({"step": step, "loss": value, "t": time.time()}) + "\n"
-        self._unwritten += line.encode()
+        self._add({"step": step, "loss": _finite(loss)})
+
+    def add_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add the metrics of the evaluation after `step` steps."""
+        finite = {name: _finite(value) for name, value in metrics.items()}
+        self._add({"step": step, "evaluation": finite})
+
+    def _add(self, content: dict[str, Any]) -> None:
+        self._unwritten += (json.dumps({**content, "t": time.time()}) + "\n").encode()
         # At once: a killed rank loses no metric of a step that it had reported.
         self._write()
 
@@ -55,6 +63,10 @@ class Metrics:
             self.failure = None
         except OSError as error:
             self.failure = error
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _is_torn(path: Path) -> bool:

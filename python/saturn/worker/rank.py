@@ -25,9 +25,10 @@ from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import describe
 from saturn.rank.gang import Gang
 from saturn.rank.process import cores_a_gpu, device_of, renew_threads_after_fork, settle
+from saturn.script import ScriptDefinition
 from saturn.training import numerics
 from saturn.training.slicing import LabelsDifferError
-from saturn.worker import black_box, load_technique, output, slicing
+from saturn.worker import black_box, load_technique, output, script, slicing
 from saturn.worker import spec as specs
 from saturn.worker.inspect import inspect
 from saturn.worker.lock import hold_workers_lock
@@ -55,6 +56,10 @@ def run(spec_path: str, rank: int) -> int:
 
 def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter) -> None:
     definition = _definition(spec.task_dir)
+    if isinstance(definition, ScriptDefinition):
+        assert isinstance(spec, specs.Spec)  # a script has no model to look at
+        script.run(spec, definition, reporter)
+        return
     if isinstance(spec, specs.InspectionSpec):
         settle(())
         inspect(spec, definition, reporter)
@@ -107,7 +112,7 @@ def _limit_black_box(spec: specs.Spec) -> None:
     memory.training()
 
 
-def _definition(task_dir: Path) -> TaskDefinition:
+def _definition(task_dir: Path) -> TaskDefinition | ScriptDefinition:
     try:
         return definitions.load(task_dir / "task.pkl")
     except (ImportError, AttributeError) as error:

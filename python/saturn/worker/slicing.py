@@ -62,7 +62,7 @@ def agreed(
     """What is known of the task's slices, found out where nobody has; every rank calls it."""
     setting = Setting(gpus=spec.gpus, device_kind=spec.device_kind, hints=definition.hints)
     is_cut = technique.cuts_batches(setting, spec.knobs or {})
-    if not is_cut and definition.gradient_accumulation_steps == 1:
+    if not is_cut and not definition.weighs_batches:
         return UNKNOWN  # nothing is weighed
     if gang.rank > 0:
         return Slicing.from_json(json.loads(gang.told_by_first("slices", "")))

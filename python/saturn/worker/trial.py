@@ -39,6 +39,7 @@ from saturn.training.slicing import Slicing
 from saturn.training.stepper import Stepper
 from saturn.worker import slicing as slicings
 from saturn.worker.build import Builds
+from saturn.worker.evaluations import evaluator_of
 from saturn.worker.fit import Fit, optimizer_state_ratio, rungs_of
 from saturn.worker.loop import Taken, go_on
 from saturn.worker.report import Reporter
@@ -151,6 +152,7 @@ def _setting(spec: Spec, definition: TaskDefinition, gang: Gang, module: nn.Modu
         device_kind=spec.device_kind,
         hints=definition.hints,
         precision=definition.precision,
+        model_caller=definition.model_caller,
         device_memory_bytes=min(devices, default=None),
         optimizer_state_ratio=optimizer_state_ratio(definition, module, gang.device),
     )
@@ -181,6 +183,8 @@ class _Measurement:
     asks_for_changes: bool = False
     changes: Knobs | None = None
     taken: Taken | None = None
+    #: Seconds that an evaluation takes, once that is known.
+    evaluation_s: float | None = None
     #: What this rank has failed with, in the knob set at hand. Not the exception, which would hold
     #: the model, and with it its group's connections.
     failure: Failure | None = None
@@ -203,6 +207,7 @@ class _Measurement:
         agreed = _agree([json.loads(text) for text in texts])
         if agreed["outcome"] == "measured":
             self.asks_for_changes = False
+            self.evaluation_s = agreed.get("evaluation_s")
         if agreed["outcome"] != "measured" and self.taken is not None:
             self.taken = None
             self._let_go(is_broken=True)
@@ -265,6 +270,7 @@ class _Measurement:
                 note=self.reporter.note,
             )
             del module
+            evaluator = evaluator_of(definition, stepper, self.gang, self.reporter)
             if self.asks_for_changes:
                 stepper.parallel.begin_trial()
             self.memory.forget_building()
@@ -281,8 +287,15 @@ class _Measurement:
             self.changes = self.technique.changes_after(knobs, stepper.parallel)
             # The task goes on from these steps only where nothing else is measured.
             self.keeps_steps = self.keeps_steps and self.changes is None
+        if (every := definition.evaluate_every) is not None:
+            # Training would have evaluated before it came so far.
+            self.keeps_steps = self.keeps_steps and len(timer.losses) <= every
         if not self.keeps_steps:
             pieces.close()
+        evaluation_s = self.evaluation_s  # other knobs change little of it
+        if evaluator is not None and evaluation_s is None:
+            with self.reporter.alive_while_computing():
+                evaluation_s = evaluator.time()
         peak_bytes = self.memory.peak_bytes()
         with self.gang.device_memory.host(), self.reporter.alive_throughout():
             checkpoint_s = checkpoint_cost.measure(
@@ -296,6 +309,8 @@ class _Measurement:
             "peak_memory_bytes": peak_bytes,
             "timed_steps": timing.num_timed,
         }
+        if evaluation_s is not None:
+            outcome["evaluation_s"] = evaluation_s
         if math.isfinite(timing.step.relative_error):
             outcome["relative_error"] = timing.step.relative_error
         if timing.warmup_s is not None:
@@ -309,6 +324,7 @@ class _Measurement:
                 *(definition, stepper, timer.staged, timer.ahead),
                 losses=timer.losses,
                 position=timer.position,
+                evaluator=evaluator,
             )
         return outcome
 

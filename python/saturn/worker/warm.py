@@ -48,6 +48,11 @@ def _preload(entries: list[str]) -> None:
             sys.stderr.write(f"preload of {entry} failed: {error!r}\n")
 
 
+def import_for_ranks() -> None:
+    """Import what ranks need whatever their task is."""
+    _preload(list(_ALWAYS))
+
+
 def reason_against_forking() -> str | None:
     """What the imports have left behind that a fork doesn't survive, in words; None for nothing."""
     threads = len(list(Path("/proc/self/task").iterdir()))
@@ -81,7 +86,7 @@ def main() -> None:
     from saturn.worker.lock import hold_workers_lock
 
     hold_workers_lock(arguments.workers_lock)
-    _preload(list(_ALWAYS))
+    import_for_ranks()
     _preload([entry for entry in arguments.preload.split(",") if entry])
     # What is imported stays. Left out of garbage collection, it costs ranks neither the walk
     # (0.15 s each time) nor a private copy of its pages.

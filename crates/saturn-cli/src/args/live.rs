@@ -2,16 +2,20 @@
 
 use std::path::PathBuf;
 
-use super::whole;
+use super::{more, whole};
 
 /// What a command's help says of its exit codes.
-const COMMAND_CODES: &str = "Exit codes: 0 done, 2 refused, or no process drives the run, 5 the \
-                             machine failed.";
-const QUESTION_CODES: &str = "Exit codes: 0 told, 2 no such run or task, 5 the machine failed.";
+pub(super) const COMMAND_CODES: &str =
+    "0 done, 2 refused, or no process drives the run, 5 the machine failed";
+const QUESTION_CODES: &str = "0 told, 2 no such run or task, 5 the machine failed";
 
 /// `saturn runs`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit codes: 0 listed, 2 no such directory, 5 the machine failed.")]
+#[command(after_help = more(&[
+    ("saturn runs", "those in saturn_runs"),
+    ("saturn runs /data/runs", "those of another directory"),
+    ("saturn runs --json", "as data"),
+], "0 listed, 2 no such directory, 5 the machine failed"))]
 pub(crate) struct RunsArgs {
     /// Where runs are.
     #[arg(default_value = crate::find::RUNS_DIR)]
@@ -23,7 +27,11 @@ pub(crate) struct RunsArgs {
 
 /// `saturn status`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = QUESTION_CODES)]
+#[command(after_help = more(&[
+    ("saturn status", "of the newest run"),
+    ("saturn status my-run --watch", "until it ends"),
+    ("saturn status my-run --json", "as data"),
+], QUESTION_CODES))]
 pub(crate) struct StatusArgs {
     /// Run directory, or a run's name in `saturn_runs`; the newest there by default.
     pub(crate) run: Option<PathBuf>,
@@ -37,7 +45,11 @@ pub(crate) struct StatusArgs {
 
 /// `saturn explain`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = QUESTION_CODES)]
+#[command(after_help = more(&[
+    ("saturn explain my-run", "the run as a whole"),
+    ("saturn explain my-run wide-lr3", "why this task is where it is"),
+    ("saturn explain my-run wide-lr3 --json", "with codes that scripts may rely on"),
+], QUESTION_CODES))]
 pub(crate) struct ExplainArgs {
     /// Run directory, or a run's name in `saturn_runs`; the newest there by default.
     pub(crate) run: Option<PathBuf>,
@@ -50,7 +62,11 @@ pub(crate) struct ExplainArgs {
 
 /// `saturn logs`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = QUESTION_CODES)]
+#[command(after_help = more(&[
+    ("saturn logs my-run wide-lr3", "of the newest attempt"),
+    ("saturn logs my-run wide-lr3 -f", "go on, through every move"),
+    ("saturn logs my-run wide-lr3 --rank 0 --attempt 4", "of an earlier one"),
+], QUESTION_CODES))]
 pub(crate) struct LogsArgs {
     /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,
@@ -76,9 +92,8 @@ pub(crate) struct LogsArgs {
     pub(crate) json: bool,
 }
 
-/// `saturn cancel`, `pause` and `unpause`.
+/// `saturn cancel`, `pause` and `unpause`, whose examples stand at the verbs.
 #[derive(Debug, clap::Args)]
-#[command(after_help = COMMAND_CODES)]
 pub(crate) struct TaskArgs {
     /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,
@@ -91,7 +106,10 @@ pub(crate) struct TaskArgs {
 
 /// `saturn priority`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = COMMAND_CODES)]
+#[command(after_help = more(&[
+    ("saturn priority my-run wide-lr3 5", "sooner than others"),
+    ("saturn priority my-run wide-lr3 -1", "after all others"),
+], COMMAND_CODES))]
 pub(crate) struct PriorityArgs {
     /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,
@@ -107,7 +125,10 @@ pub(crate) struct PriorityArgs {
 
 /// `saturn take-back`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = COMMAND_CODES)]
+#[command(after_help = more(&[
+    ("saturn take-back my-run gpubox", "all devices of a node"),
+    ("saturn take-back my-run gpubox 0 3", "two of them"),
+], COMMAND_CODES))]
 pub(crate) struct TakeBackArgs {
     /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,
@@ -123,7 +144,9 @@ pub(crate) struct TakeBackArgs {
 
 /// `saturn close`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = COMMAND_CODES)]
+#[command(after_help = more(&[
+    ("saturn close my-run", "it ends when its tasks have"),
+], COMMAND_CODES))]
 pub(crate) struct CloseArgs {
     /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,
@@ -134,7 +157,11 @@ pub(crate) struct CloseArgs {
 
 /// `saturn stop`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = COMMAND_CODES)]
+#[command(after_help = more(&[
+    ("saturn stop my-run", "at checkpoints"),
+    ("saturn stop my-run --at-once", "without new checkpoints"),
+    ("saturn resume my-run", "go on with it"),
+], COMMAND_CODES))]
 pub(crate) struct StopArgs {
     /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,

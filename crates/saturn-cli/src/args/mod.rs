@@ -1,8 +1,11 @@
 //! The command line.
 
+mod environment;
 mod live;
 mod profile;
+mod script;
 
+use std::fmt::Write as _;
 use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,6 +14,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use saturn_solver::{Backend, Objective};
 
+pub(crate) use self::environment::{CompletionsArgs, DoctorArgs};
+use self::live::COMMAND_CODES;
 pub(crate) use self::live::{
     CloseArgs, ExplainArgs, LogsArgs, PriorityArgs, RunsArgs, StatusArgs, StopArgs, TakeBackArgs,
     TaskArgs,
@@ -18,6 +23,7 @@ pub(crate) use self::live::{
 pub(crate) use self::profile::{
     ExportArgs, ForgetArgs, ImportArgs, ListArgs, ProfileArgs, ProfileCommand, ShowArgs,
 };
+pub(crate) use self::script::{RunArgs, SweepArgs};
 use crate::size::Size;
 
 /// Trains many large models on one pool of GPUs: measures, plans, runs and re-plans them together.
@@ -32,6 +38,10 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Plan a workload: choose a technique, devices and a start for each task.
     Plan(PlanArgs),
+    /// Train a script, such as one for torchrun, as it is.
+    Run(RunArgs),
+    /// Train what a file describes: a script or a function, over grids and lists of values.
+    Sweep(SweepArgs),
     /// Go on with a run that was interrupted or that died.
     Resume(ResumeArgs),
     /// Write a run's report anew, also while it is in progress.
@@ -45,10 +55,16 @@ pub(crate) enum Command {
     /// Print what a task's workers wrote.
     Logs(LogsArgs),
     /// End a task that is not wanted any more, and those that come after it.
+    #[command(after_help = more(&[("saturn cancel my-run wide-lr3", "")], COMMAND_CODES))]
     Cancel(TaskArgs),
     /// Stop a task at a checkpoint until it is unpaused; others use its devices.
+    #[command(after_help = more(&[
+        ("saturn pause my-run wide-lr3", ""),
+        ("saturn unpause my-run wide-lr3", "take it up again"),
+    ], COMMAND_CODES))]
     Pause(TaskArgs),
     /// Take a paused task up again, from its checkpoint.
+    #[command(after_help = more(&[("saturn unpause my-run wide-lr3", "")], COMMAND_CODES))]
     Unpause(TaskArgs),
     /// Have a task end sooner than others, or later.
     Priority(PriorityArgs),
@@ -60,15 +76,23 @@ pub(crate) enum Command {
     Stop(StopArgs),
     /// Look at, share and forget what trials of earlier runs have found.
     Profile(ProfileArgs),
+    /// Say what this machine has, what will not work on it, and what to do about that.
+    Doctor(DoctorArgs),
+    /// Print a script that completes verbs and options in a shell.
+    Completions(CompletionsArgs),
 }
 
 /// `saturn plan`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Exit codes: 0 a plan, 2 bad input, 3 infeasible, 4 timed out without a plan."
-)]
+#[command(after_help = more(&[
+    ("saturn plan examples/problem.json", "a table and what bounds it"),
+    ("saturn plan problem.json --objective cost --time-limit 60", "the cheapest plan"),
+    ("saturn plan problem.json --json --html plan.html", "as data, and drawn"),
+    ("saturn plan sweep.toml --trials", "what a sweep will take"),
+], "0 a plan, 2 bad input, 3 infeasible, 4 timed out without a plan"))]
 pub(crate) struct PlanArgs {
-    /// Planning problem (JSON); `-` reads standard input.
+    /// Planning problem (JSON); `-` reads standard input. Or a sweep (TOML), for what is known of its
+    /// tasks from earlier runs.
     pub(crate) file: PathBuf,
     /// Seconds that the solve may take.
     #[arg(
@@ -91,6 +115,12 @@ pub(crate) struct PlanArgs {
     /// How often a task that states a `switch_cost_s` may change its strategy or place in mid-run.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole::<usize>)]
     pub(crate) max_switches: usize,
+    /// Of a sweep: first run the trials that are missing.
+    #[arg(long)]
+    pub(crate) trials: bool,
+    /// Of a sweep: for so many devices, in place of what the file says.
+    #[arg(long, value_name = "N")]
+    pub(crate) devices: Option<u32>,
     /// Print the plan as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -101,10 +131,11 @@ pub(crate) struct PlanArgs {
 
 /// `saturn resume`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Exit codes: 0 all tasks done, 1 a task failed, 2 no such run, 5 the machine \
-                  failed, 130 stopped again."
-)]
+#[command(after_help = more(&[
+    ("saturn resume my-run", "from its checkpoints"),
+    ("saturn resume my-run --device-memory none", "without the limit that it had"),
+    ("saturn resume my-run --json", "with the report as data at the end"),
+], "0 all tasks done, 1 a task failed, 2 no such run, 5 the machine failed, 130 stopped again"))]
 pub(crate) struct ResumeArgs {
     /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,
@@ -132,13 +163,27 @@ pub(crate) struct ResumeArgs {
 
 /// `saturn report`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit codes: 0 written, 2 no such run, 5 the machine failed.")]
+#[command(after_help = more(&[
+    ("saturn report my-run", "write its page, and say where it is"),
+    ("saturn report my-run --json", "the same as data"),
+], "0 written, 2 no such run, 5 the machine failed"))]
 pub(crate) struct ReportArgs {
     /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,
     /// Print the report as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The end of a verb's help: commands to try (each with what it is for), and its exit codes.
+fn more(examples: &[(&str, &str)], codes: &str) -> String {
+    let width = examples.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
+    let mut text = "Examples:\n".to_owned();
+    for (command, what) in examples {
+        let comment = if what.is_empty() { String::new() } else { format!("  # {what}") };
+        let _ = writeln!(text, "  {}", format!("{command:width$}{comment}").trim_end());
+    }
+    text + "\nExit codes: " + codes
 }
 
 /// Reads a whole number, and says what one is where the text is none.
@@ -170,7 +215,46 @@ where
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+
+    /// Every verb with its path, such as `profile list`.
+    fn verbs(of: &clap::Command, path: &str) -> Vec<(String, clap::Command)> {
+        let below = of.get_subcommands().filter(|verb| verb.get_name() != "help");
+        below
+            .flat_map(|verb| {
+                let path = format!("{path} {}", verb.get_name());
+                if verb.has_subcommands() { verbs(verb, &path) } else { vec![(path, verb.clone())] }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_verb_has_examples_that_are_right_and_tells_its_exit_codes() {
+        for (path, verb) in verbs(&Args::command(), "saturn") {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Exit codes: 0 "), "{path}: {help}");
+            let examples: Vec<&str> =
+                help.lines().filter_map(|line| line.strip_prefix("  saturn")).collect();
+            let own = examples.iter().filter(|line| format!("saturn{line}").starts_with(&path));
+            assert!(own.count() > 0, "{path} has no example of its own");
+            for example in examples {
+                let command =
+                    example.split(['#', '>']).next().unwrap_or_default().split_whitespace();
+                let read = Args::try_parse_from(["saturn"].into_iter().chain(command));
+                assert!(read.is_ok(), "{path}: {example}: {}", read.unwrap_err());
+            }
+        }
+    }
+
+    #[test]
+    fn every_verb_that_shows_data_has_json() {
+        for (path, verb) in verbs(&Args::command(), "saturn") {
+            let has_json = verb.get_arguments().any(|one| one.get_long() == Some("json"));
+            assert_eq!(has_json, path != "saturn completions", "{path}");
+        }
+    }
 
     #[test]
     fn what_is_no_number_is_told_what_one_is() {

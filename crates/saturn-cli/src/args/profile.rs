@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
 
-const CODES: &str = "Exit codes: 0 done, 2 bad input: no such key, or a file that is no profile; 5 \
-                     the machine failed.";
+use super::more;
+
+const CODES: &str =
+    "0 done, 2 bad input: no such key, or a file that is no profile, 5 the machine failed";
 
 /// `saturn profile`.
 #[derive(Debug, clap::Args)]
@@ -34,7 +36,10 @@ pub(crate) enum ProfileCommand {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = CODES)]
+#[command(after_help = more(&[
+    ("saturn profile list", "what is known"),
+    ("saturn profile list --json", "as data"),
+], CODES))]
 pub(crate) struct ListArgs {
     /// Print the list as JSON.
     #[arg(long)]
@@ -42,7 +47,10 @@ pub(crate) struct ListArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = CODES)]
+#[command(after_help = more(&[
+    ("saturn profile show 3f2a", "the beginning of a key is enough"),
+    ("saturn profile show 3f2a --json", "as data"),
+], CODES))]
 pub(crate) struct ShowArgs {
     /// Key of the profile, or the beginning of it.
     pub(crate) key: String,
@@ -52,7 +60,10 @@ pub(crate) struct ShowArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = CODES)]
+#[command(after_help = more(&[
+    ("saturn profile export profiles.json", "all that is known"),
+    ("saturn profile export 3f2a -", "of one key, to standard output"),
+], CODES))]
 pub(crate) struct ExportArgs {
     /// Keys of profiles, or beginnings of them; all by default.
     #[arg(value_name = "KEY")]
@@ -65,7 +76,10 @@ pub(crate) struct ExportArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = CODES)]
+#[command(after_help = more(&[
+    ("saturn profile import profiles.json", "of another machine"),
+    ("saturn profile import saturn_runs/my-run/profile.json", "what one run found"),
+], CODES))]
 pub(crate) struct ImportArgs {
     /// The file, in the form of a run's profile.json; `-` is standard input.
     pub(crate) file: PathBuf,
@@ -75,7 +89,11 @@ pub(crate) struct ImportArgs {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = CODES)]
+#[command(after_help = more(&[
+    ("saturn profile forget 3f2a", "of one key"),
+    ("saturn profile forget --older-than 30d", "what is old"),
+    ("saturn profile forget --all", "everything"),
+], CODES))]
 #[command(group(ArgGroup::new("which").required(true).args(["keys", "all", "older_than"])))]
 pub(crate) struct ForgetArgs {
     /// Keys of profiles, or beginnings of them.

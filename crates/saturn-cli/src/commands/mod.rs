@@ -2,6 +2,8 @@
 
 pub(crate) mod cancel;
 pub(crate) mod close;
+pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod logs;
 pub(crate) mod pause;
@@ -10,9 +12,11 @@ pub(crate) mod priority;
 pub(crate) mod profile;
 pub(crate) mod report;
 pub(crate) mod resume;
+pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod sweep;
 pub(crate) mod take_back;
 pub(crate) mod unpause;
 

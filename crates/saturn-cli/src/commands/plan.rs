@@ -6,19 +6,35 @@ use saturn_core::PlanStatus;
 use saturn_runtime::{Stopwatch, io_words, solve_file};
 use saturn_solver::Options;
 use saturn_view::{Paint, plan_html, plan_text};
+use serde_json::json;
 
 use crate::args::PlanArgs;
 use crate::exit::{Exit, fail, print_data};
 use crate::interrupt::Interrupt;
+use crate::python;
 use crate::waiting::with_progress;
 
 /// Width of text that goes to a pipe, and the least that a plan is drawn in.
 const TEXT_WIDTH: usize = 100;
 /// What FILE should have been.
-const EXPECTED: &str = "expected the path of a planning problem (JSON), or `-` for standard input";
+const EXPECTED: &str =
+    "expected the path of a planning problem (JSON) or a sweep (TOML), or `-` for standard input";
 
 pub(crate) fn run(args: &PlanArgs) -> Exit {
+    let is_sweep = args.file.extension().is_some_and(|extension| extension == "toml");
+    if !is_sweep && (args.trials || args.devices.is_some()) {
+        let what = "--trials and --devices are for sweeps (.toml); a problem has its own devices";
+        return fail(Exit::BadInput, what);
+    }
     let text = match read(args) {
+        Ok(_) if is_sweep => {
+            let (file, trials, devices) = (&args.file, args.trials, args.devices);
+            let asked = json!({"file": file, "trials": trials, "devices": devices});
+            match python::output_of("problem", &asked) {
+                Ok(text) => text,
+                Err(exit) => return exit,
+            }
+        }
         Ok(text) => text,
         Err(error) => {
             let name = file_name(args);

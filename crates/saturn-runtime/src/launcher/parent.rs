@@ -161,6 +161,12 @@ fn python_command(settings: &LaunchSettings) -> Command {
     let python_path: Vec<&str> =
         settings.python_path.iter().map(String::as_str).filter(|path| !path.is_empty()).collect();
     command.env("PYTHONPATH", python_path.join(":"));
+    set_up_python(&mut command);
+    command
+}
+
+/// The variables with which an interpreter can import torch and be forked.
+pub(crate) fn set_up_python(command: &mut Command) {
     for variable in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
         command.env(variable, "1");
     }
@@ -169,5 +175,4 @@ fn python_command(settings: &LaunchSettings) -> Command {
     // Counting GPUs must not initialise CUDA in a process that forks.
     command.env("PYTORCH_NVML_BASED_CUDA_CHECK", "1");
     command.env("PYTHONUNBUFFERED", "1");
-    command
 }

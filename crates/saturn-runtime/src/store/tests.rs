@@ -26,6 +26,7 @@ fn trial(digit: char, gpus: u32, step_s: f64) -> Trial {
             warmup_s: None,
             variation: None,
             batches_per_epoch: None,
+            evaluation_s: None,
         },
         origin: Origin { hardware: Some("a processor".to_owned()), ..Origin::default() },
     }

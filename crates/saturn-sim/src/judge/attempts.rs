@@ -2,8 +2,8 @@
 
 use saturn_core::{Gang, Inspection, Strategy};
 use saturn_engine::{
-    Action, AttemptEnd, AttemptId, FailureKind, Level, Purpose, RankReport, Record, TaskEnd,
-    TaskId, TechniqueRef, devices,
+    Action, AttemptEnd, AttemptId, FailureKind, Level, Purpose, RankReport, Record, StopReason,
+    TaskEnd, TaskId, TechniqueRef, devices,
 };
 
 use crate::truth::PEAK_MEMORY_BYTES;
@@ -35,8 +35,16 @@ impl Books {
                     task.checkpoint = task.checkpoint.max(*step);
                 }
             }
-            Record::Stopping { attempt, .. } => {
+            Record::Stopping { attempt, reason } => {
                 let Some(one) = self.attempts.get_mut(attempt) else { return };
+                let is_for_gain = matches!(reason, StopReason::Replan | StopReason::Trial);
+                if is_for_gain
+                    && one.purpose == Purpose::Train
+                    && !self.tasks[one.task.0].can_resume
+                {
+                    let what = format!("{attempt} is stopped: {reason:?}");
+                    return self.wrong("what can't resume is never moved", what);
+                }
                 if one.is_stopping || one.end.is_some() {
                     return self.wrong("a stop is asked once", format!("{attempt}"));
                 }

@@ -18,6 +18,7 @@ pub(super) struct TaskBook {
     pub(super) group: String,
     pub(super) gpu_range: Option<Vec<u32>>,
     pub(super) steps: Option<u64>,
+    pub(super) can_resume: bool,
     pub(super) end: Option<TaskEnd>,
     pub(super) is_paused: bool,
     pub(super) release_s: f64,

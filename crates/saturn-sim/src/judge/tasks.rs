@@ -123,6 +123,7 @@ impl Books {
             group: spec.profile_key.clone(),
             gpu_range: spec.gpu_range.clone(),
             steps: spec.steps,
+            can_resume: spec.can_resume,
             end: None,
             is_paused: false,
             release_s: spec.wishes.release_s,

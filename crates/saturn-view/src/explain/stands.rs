@@ -61,7 +61,9 @@ fn ended(state: &State, history: &History, task: TaskId, end: &TaskEnd) -> Reaso
                     | FailureKind::Killed
                     | FailureKind::HostMemory,
                 ) => (Code::FailedNoStrategy, String::new()),
-                Some(FailureKind::Task) => (Code::FailedOwnCode, " in its own code".to_owned()),
+                Some(FailureKind::Task | FailureKind::Certain) => {
+                    (Code::FailedOwnCode, " in its own code".to_owned())
+                }
                 Some(kind) => {
                     let most = state.config.policy.max_failures;
                     let kind = words::failure_kind(kind);
@@ -115,8 +117,13 @@ fn running(state: &State, expected: &Expected, attempt: &Attempt, now_s: f64) ->
     let of = state.task(task).steps.map(|steps| format!(" of {steps}")).unwrap_or_default();
     let switch =
         attempt.until_step.map(|step| format!("; at step {step} it is switched as planned"));
+    let stays = if state.is_to_stay(attempt) {
+        "; it can't go on from where it is stopped, so no plan moves it"
+    } else {
+        ""
+    };
     let text = format!(
-        "{name} trains {place}, at step {}{of}{}.",
+        "{name} trains {place}, at step {}{of}{}{stays}.",
         attempt.step,
         switch.unwrap_or_default()
     );

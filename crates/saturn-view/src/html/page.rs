@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use saturn_core::names::escape_terminal;
 
-use super::{losses, overview, schedule, tables, trials};
+use super::{evaluations, losses, overview, schedule, tables, trials};
 use crate::report::{Report, RunStatus};
 use crate::units::count;
 use crate::words::pool;
@@ -157,6 +157,7 @@ pub fn render_html(report: &Report) -> String {
         (tables::failures(report))
         (section("Schedule", &schedule::planned_and_realised(report)))
         (section("Loss", &losses::chart(report)))
+        (section("Evaluation", &evaluations::table(report)))
         (section("Tasks", &tables::tasks(report)))
         (section("Plans", &tables::plans(report)))
         (section("Devices that are not used", &tables::unused_devices(report)))

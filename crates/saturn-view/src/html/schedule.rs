@@ -78,10 +78,11 @@ fn planned(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Ga
             label: name.to_owned(),
             detail: strategy.clone(),
             tip: format!(
-                "{name}\n{strategy}\nplanned {} → {}  ({})",
+                "{name}\n{strategy}\nplanned {} → {}  ({}{})",
                 clock(planned.start_s),
                 clock(planned.end_s),
                 duration(planned.end_s - planned.start_s),
+                if planned.is_estimate { ", estimated, not measured" } else { "" },
             ),
             class: "",
             devices: gang_devices(&planned.gang),

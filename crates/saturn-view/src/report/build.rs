@@ -6,8 +6,9 @@ use saturn_engine::{
 };
 
 use super::{
-    AttemptPurpose, AttemptReport, DeviceReport, InspectionReport, LossPoint, PlanReport,
-    PlannedReport, Report, RunStatus, TaskReport, TaskReportStatus, Totals, TrialReport, VERSION,
+    AttemptPurpose, AttemptReport, DeviceReport, EvaluationReport, InspectionReport, PlanReport,
+    PlannedReport, Report, RunStatus, TaskMetrics, TaskReport, TaskReportStatus, Totals,
+    TrialReport, VERSION,
 };
 use crate::history::{History, PastAttempt};
 use crate::outcome::{
@@ -15,16 +16,16 @@ use crate::outcome::{
 };
 
 impl Report {
-    /// Reports on the run called `name`. `losses` holds each task's loss by step, in the order of
-    /// the tasks (see [`super::read_metrics`]); tasks beyond its end have none.
+    /// Reports on the run called `name`. `metrics` holds what each task's workers wrote, in the order
+    /// of the tasks (see [`super::read_metrics`]); tasks beyond its end have none.
     pub fn build(
         state: &State,
         history: &History,
         name: &str,
-        mut losses: Vec<Vec<LossPoint>>,
+        mut metrics: Vec<TaskMetrics>,
     ) -> Self {
         let config = &state.config;
-        losses.resize(state.tasks.len(), Vec::new());
+        metrics.resize(state.tasks.len(), TaskMetrics::default());
         Self {
             version: VERSION,
             name: name.to_owned(),
@@ -39,8 +40,8 @@ impl Report {
             plans: history.plans.iter().map(plan).collect(),
             tasks: state
                 .task_ids()
-                .zip(losses)
-                .map(|(id, losses)| task(state, history, id, losses))
+                .zip(metrics)
+                .map(|(id, metrics)| task(state, history, id, metrics))
                 .collect(),
             inspections: inspections(state),
             trials: trials(state),
@@ -126,6 +127,7 @@ fn plan(plan: &RunPlan) -> PlanReport {
         gang: place.gang.clone(),
         share: place.share,
         until_step: place.until_step,
+        is_estimate: place.is_estimate,
         start_s: place.start_s,
         end_s: place.end_s,
     });
@@ -143,7 +145,8 @@ fn plan(plan: &RunPlan) -> PlanReport {
     }
 }
 
-fn task(state: &State, history: &History, id: TaskId, losses: Vec<LossPoint>) -> TaskReport {
+fn task(state: &State, history: &History, id: TaskId, metrics: TaskMetrics) -> TaskReport {
+    let TaskMetrics { losses, evaluations } = metrics;
     let task = state.task(id);
     let attempts: Vec<&PastAttempt> = history.training(id).map(|(_, one)| one).collect();
     let last = attempts.last();
@@ -177,6 +180,12 @@ fn task(state: &State, history: &History, id: TaskId, losses: Vec<LossPoint>) ->
         traceback,
         dir: task.spec.dir.clone(),
         losses,
+        evaluation: task.spec.evaluation.map(|_| EvaluationReport {
+            last: task.evaluation.clone(),
+            best: task.best.clone(),
+            taken_s: task.evaluating_s,
+            all: evaluations,
+        }),
     }
 }
 

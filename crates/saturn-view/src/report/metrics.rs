@@ -1,7 +1,8 @@
-//! What workers wrote of their losses, read and thinned for drawing.
+//! What workers wrote of their losses and evaluations, read and thinned for drawing.
 
 use std::io::{self, BufRead};
 
+use saturn_engine::{Evaluation, Metrics};
 use serde::Deserialize;
 
 /// Finished steps, and the loss of the last of them.
@@ -10,30 +11,64 @@ pub type LossPoint = (u64, f64);
 /// The most points that are kept of one task.
 pub const MAX_POINTS: usize = 400;
 
+/// What a task's workers wrote.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TaskMetrics {
+    /// Loss by step.
+    pub losses: Vec<LossPoint>,
+    /// What evaluations found, by step.
+    pub evaluations: Vec<Evaluation>,
+}
+
+impl From<Vec<LossPoint>> for TaskMetrics {
+    fn from(losses: Vec<LossPoint>) -> Self {
+        Self { losses, evaluations: Vec::new() }
+    }
+}
+
 #[derive(Deserialize)]
 struct Line {
     step: u64,
-    loss: f64,
+    loss: Option<f64>,
+    evaluation: Option<Metrics>,
 }
 
-/// Reads a `metrics.jsonl`: one `{"step": …, "loss": …}` a line. At most [`MAX_POINTS`] points are
-/// kept, however long it is: the first, the last, and between them the least and the greatest loss of
-/// each stretch, so that spikes stay visible.
+/// Reads a `metrics.jsonl`: one `{"step": …, "loss": …}` or `{"step": …, "evaluation": {…}}` a line.
+/// At most [`MAX_POINTS`] losses are kept, however long it is: the first, the last, and between them
+/// the least and the greatest loss of each stretch, so that spikes stay visible; and as many
+/// evaluations, of more every other.
 ///
 /// Where a step was trained again after a failure, what was written of it and of later steps before
 /// counts no more. Lines that say nothing are passed over: a torn last line of a killed worker, a
 /// loss that is not a number.
-pub fn read_metrics(mut from: impl BufRead) -> io::Result<Vec<LossPoint>> {
+pub fn read_metrics(mut from: impl BufRead) -> io::Result<TaskMetrics> {
     let mut curve = Curve::default();
+    let mut evaluations: Vec<Evaluation> = Vec::new();
+    let mut last_step = 0;
     let mut line = Vec::new();
     loop {
         line.clear();
         if from.read_until(b'\n', &mut line)? == 0 {
-            return Ok(curve.points());
+            return Ok(TaskMetrics { losses: curve.points(), evaluations });
         }
-        if let Ok(Line { step, loss }) = serde_json::from_slice(&line)
-            && loss.is_finite()
-        {
+        let Ok(Line { step, loss, evaluation }) = serde_json::from_slice(&line) else { continue };
+        if let Some(metrics) = evaluation {
+            evaluations.retain(|one| one.step < step);
+            if evaluations.len() == MAX_POINTS {
+                let mut index = 0;
+                evaluations.retain(|_| {
+                    index += 1;
+                    index % 2 == 1
+                });
+            }
+            evaluations.push(Evaluation { step, metrics });
+            continue;
+        }
+        if step <= last_step {
+            evaluations.retain(|one| one.step < step);
+        }
+        last_step = step;
+        if let Some(loss) = loss.filter(|loss| loss.is_finite()) {
             curve.push((step, loss));
         }
     }
@@ -130,15 +165,36 @@ mod tests {
         let lines = points
             .into_iter()
             .map(|(step, loss)| format!("{{\"step\": {step}, \"loss\": {loss}, \"t\": 1.5}}\n"));
-        read_metrics(lines.collect::<String>().as_bytes()).unwrap()
+        read_metrics(lines.collect::<String>().as_bytes()).unwrap().losses
     }
 
     #[test]
     fn lines_that_say_nothing_are_passed_over() {
         let text = b"{\"step\":1,\"loss\":3.0,\"t\":1.5}\n\xff\xfe\n{\"step\":3,\"loss\":NaN}\n\n\
                      {\"step\":4,\"loss\":2.5}\n{\"step\":5,\"lo";
-        assert_eq!(read_metrics(&text[..]).unwrap(), [(1, 3.0), (4, 2.5)]);
-        assert_eq!(read_metrics(&b""[..]).unwrap(), []);
+        assert_eq!(read_metrics(&text[..]).unwrap().losses, [(1, 3.0), (4, 2.5)]);
+        assert_eq!(read_metrics(&b""[..]).unwrap(), TaskMetrics::default());
+    }
+
+    #[test]
+    fn evaluations_count_once_as_steps_do() {
+        let evaluation = |step: u64, value: &str| {
+            format!("{{\"step\": {step}, \"evaluation\": {{\"a\": {value}}}, \"t\": 1.5}}\n")
+        };
+        let loss = |step: u64| format!("{{\"step\": {step}, \"loss\": 1.0}}\n");
+        // Steps 2 and 3 were lost, and with them an evaluation; the last was told twice.
+        let text = loss(1)
+            + &evaluation(1, "0.5")
+            + &(loss(2) + &loss(3) + &evaluation(3, "7"))
+            + &(loss(2) + &evaluation(2, "null") + &loss(3))
+            + &(evaluation(3, "0.25") + &evaluation(3, "0.25"));
+        let found = read_metrics(text.as_bytes()).unwrap().evaluations;
+        let found: Vec<(u64, Option<f64>)> =
+            found.iter().map(|one| (one.step, one.metrics["a"])).collect();
+        assert_eq!(found, [(1, Some(0.5)), (2, None), (3, Some(0.25))]);
+        let many: String = (1..=5 * MAX_POINTS as u64).map(|step| evaluation(step, "1")).collect();
+        let found = read_metrics(many.as_bytes()).unwrap().evaluations;
+        assert!(found.len() <= MAX_POINTS && found.last().unwrap().step == 5 * MAX_POINTS as u64);
     }
 
     #[test]

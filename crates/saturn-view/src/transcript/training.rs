@@ -2,7 +2,9 @@
 
 use saturn_core::StrategyKey;
 use saturn_core::names::escape_terminal;
-use saturn_engine::{AttemptEnd, AttemptId, Purpose, State, StopReason, TaskEnd, TaskId};
+use saturn_engine::{
+    AttemptEnd, AttemptId, BestEvaluation, Evaluation, Purpose, State, StopReason, TaskEnd, TaskId,
+};
 
 use super::{Transcript, more};
 use crate::history::{History, PastAttempt};
@@ -11,6 +13,8 @@ use crate::text::pad;
 use crate::units::{count, duration, number, signed_percent};
 use crate::words::{self, first_line};
 
+/// Seconds between two evaluations of a task that are told, at least.
+const EVALUATIONS_EVERY_S: f64 = 10.0;
 /// Share of a task's time, and seconds, from which on it is said how long training stood still for
 /// checkpoints.
 const NOTABLE_SAVING: (f64, f64) = (0.01, 0.1);
@@ -169,6 +173,31 @@ impl Transcript {
         self.line(now_s, &self.paint.warn("exclude"), &text)
     }
 
+    /// An evaluation; of many in a row not all are told.
+    pub(super) fn evaluated(
+        &mut self,
+        state: &State,
+        task: TaskId,
+        evaluation: &Evaluation,
+        best: Option<&BestEvaluation>,
+        now_s: f64,
+    ) -> Option<String> {
+        let is_soon = |told_s: &f64| now_s - told_s < EVALUATIONS_EVERY_S;
+        if self.told_evaluations.get(&task).is_some_and(is_soon) {
+            return None;
+        }
+        self.told_evaluations.insert(task, now_s);
+        let is_best = best.is_some_and(|best| best.evaluation.step == evaluation.step);
+        let text = format!(
+            "{}  {} after step {}{}",
+            self.name(state, task),
+            words::metrics(evaluation),
+            evaluation.step,
+            if is_best { ", the best so far" } else { "" },
+        );
+        Some(self.line(now_s, "eval", &text))
+    }
+
     pub(super) fn task_ended(
         &mut self,
         state: &State,
@@ -198,9 +227,10 @@ impl Transcript {
                 };
                 let loss = loss.map(|loss| format!(", loss {}", number(loss))).unwrap_or_default();
                 let text = format!(
-                    "{name}  {} in {}{planned}{saving}{loss}",
+                    "{name}  {} in {}{planned}{saving}{loss}{}",
                     count_steps(state.task(task).step),
                     duration(took_s),
+                    found(state, task),
                 );
                 vec![self.line(now_s, &self.paint.good("done"), &text)]
             }
@@ -232,4 +262,16 @@ fn why_stopped(ended: &PastAttempt) -> &'static str {
 
 fn count_steps(steps: u64) -> String {
     count(usize::try_from(steps).unwrap_or(usize::MAX), "step")
+}
+
+/// What the last evaluation of a task found, and the best: `, accuracy 0.8 (best 0.83 after step 40)`.
+fn found(state: &State, task: TaskId) -> String {
+    let task = state.task(task);
+    let Some(last) = &task.evaluation else { return String::new() };
+    let best = task.best.as_ref().filter(|best| best.evaluation.step != last.step);
+    let best = best.and_then(|best| {
+        let (name, value) = (escape_terminal(&best.metric), number(best.value()?));
+        Some(format!(" (best {name} {value} after step {})", best.evaluation.step))
+    });
+    format!(", {}{}", words::metrics(last), best.unwrap_or_default())
 }

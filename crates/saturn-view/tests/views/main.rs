@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod console;
 #[cfg(test)]
+mod evaluations;
+#[cfg(test)]
 mod explain;
 #[cfg(test)]
 mod live;

@@ -40,6 +40,7 @@ pub(crate) fn place(task: TaskId, gang: Gang, start_s: f64, end_s: f64) -> Place
         gang,
         share: WHOLE,
         until_step: None,
+        is_estimate: false,
         start_s,
         end_s,
     }

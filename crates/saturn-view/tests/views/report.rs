@@ -2,7 +2,7 @@
 
 use saturn_core::Node;
 use saturn_engine::{NodeId, PlanSource, Purpose, Record};
-use saturn_view::{LossPoint, Report, render_html};
+use saturn_view::{LossPoint, Report, TaskMetrics, render_html};
 
 use crate::open_world::{GPT, LATE, VIT, on, place, plan};
 use crate::scripted::{self, Script};
@@ -31,7 +31,8 @@ fn whole_run() -> Report {
         losses(150, 2.3, 0.14),
         Vec::new(),
     ];
-    Report::build(&script.state, &script.history, "sweep <i>&</i>", losses)
+    let metrics = losses.into_iter().map(TaskMetrics::from).collect();
+    Report::build(&script.state, &script.history, "sweep <i>&</i>", metrics)
 }
 
 /// The report without its curves, which say nothing to a reader of a snapshot.
@@ -90,7 +91,7 @@ fn a_large_run_has_a_page_of_bearable_size() {
         let attempt = script.launch_on(1.0, task, Purpose::Train, one, gang);
         script.tell(2.0, Record::Started { attempt, step: 0, setup_s: 1.0 });
     }
-    let curves = vec![losses(400, 5.0, 1.0); 10_000];
+    let curves = vec![losses(400, 5.0, 1.0).into(); 10_000];
     let report = Report::build(&script.state, &script.history, "large", curves);
     let page = render_html(&report);
     assert!(page.len() < 8_000_000, "{}", page.len());

@@ -33,11 +33,13 @@ pub(crate) fn task(name: &str, steps: u64, key: &str) -> TaskSpec {
         steps: Some(steps),
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
         gpu_range: None,
         allowed: Allowed::default(),
         profile_key: key.to_owned(),
         measured: Vec::new(),
         wishes: Wishes::default(),
+        evaluation: None,
     }
 }
 
@@ -255,6 +257,7 @@ impl Script {
                 warmup_s: None,
                 variation: None,
                 batches_per_epoch: Some(56),
+                evaluation_s: None,
             },
         };
         let attempt = self.launch_trial(from_s, group, key);
@@ -273,6 +276,7 @@ impl Script {
             gang: gang(devices),
             share: saturn_core::WHOLE,
             until_step: None,
+            is_estimate: task == 3,
             start_s: 17.4 + start,
             end_s: 17.4 + end,
         };
@@ -360,6 +364,7 @@ impl Script {
                 gang: gang(&[0, 1]),
                 share: saturn_core::WHOLE,
                 until_step: None,
+                is_estimate: false,
                 start_s: 38.2,
                 end_s: 44.0,
             },

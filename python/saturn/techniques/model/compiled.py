@@ -9,8 +9,8 @@ What was compiled is kept in the run's directory, for later launches; torch's ow
 temporary directory that all users share, could be filled by others.
 
 It is measured where the task's hint `compile` is true, beside the same uncompiled: what it gains
-differs from model to model, and it costs each launch half a minute and more. Compiled layers add in
-another order; dropout draws the same numbers.
+differs from model to model, and each launch takes the time to compile once more. Compiled layers
+add in another order; dropout draws the same numbers.
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@ the device holds two layers. A CPU slot copies when asked: there is nobody else 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from saturn.rank.side_stream import Sent, SideStream
 
 
 class Courier:
@@ -35,35 +36,22 @@ class Courier:
         """Wait for the device: whatever was copied from it, gradients among it, is there."""
 
 
-@dataclass(frozen=True)
-class _Delivery:
-    """Copies that are under way."""
-
-    of: tuple[int, ...]  # where the originals lie
-    copies: list[Tensor]
-    arrived: torch.Event
-
-
 class StreamCourier(Courier):
     """Copies from pinned memory on a side stream."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
-        self._stream = torch.Stream(device)
-        self._ahead: _Delivery | None = None
+        self._stream = SideStream(device)
+        #: What was sent ahead, and where its originals lie.
+        self._ahead: tuple[tuple[int, ...], Sent] | None = None
         #: When the device is done with the last layer that it was given.
         self._used: torch.Event | None = None
 
     def bring(self, slow: Sequence[Tensor]) -> list[Tensor]:
-        delivery, self._ahead = self._ahead, None
-        if delivery is None or delivery.of != _places(slow):
-            delivery = self._begin(slow)
-        now = torch.accelerator.current_stream(self.device)
-        now.wait_event(delivery.arrived)
-        for copy in delivery.copies:
-            # Its memory is the side stream's; not to be given away before this one has read it.
-            copy.record_stream(now)
-        return delivery.copies
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == _places(slow):
+            return ahead[1].taken()
+        return self._stream.send(slow).taken()
 
     def done(self, *, ahead: Sequence[Tensor] | None = None) -> None:
         # The host runs far before the device. Unheld, it would order the copies of all layers at
@@ -73,18 +61,11 @@ class StreamCourier(Courier):
         if before is not None:
             before.synchronize()
         if ahead is not None:
-            self._ahead = self._begin(ahead)
+            self._ahead = _places(ahead), self._stream.send(ahead)
 
     def finish(self) -> None:
         self._ahead = self._used = None
         torch.accelerator.synchronize(self.device)
-
-    def _begin(self, slow: Sequence[Tensor]) -> _Delivery:
-        with self._stream:
-            copies = [tensor.to(self.device, non_blocking=True, copy=True) for tensor in slow]
-            arrived = torch.Event()
-            arrived.record(self._stream)
-        return _Delivery(_places(slow), copies, arrived)
 
 
 def _places(tensors: Sequence[Tensor]) -> tuple[int, ...]:

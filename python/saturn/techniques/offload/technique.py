@@ -11,6 +11,7 @@ One rank only. Knob: `attention`, see there.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from saturn.techniques import memory_bounds
@@ -30,7 +31,7 @@ from saturn.techniques.offload.slow_tier import SlowTier
 from saturn.techniques.offload.streaming import Streamed, StreamedLayers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     import torch
@@ -97,6 +98,12 @@ class _OffloadedModel(DataParallelModel):
         rest.add_gradients(found)
         self._courier.finish()
         return loss
+
+    @contextmanager
+    def evaluating(self) -> Iterator[nn.Module]:
+        with self._rest.on_device(self._courier.bring(self._rest.data())):
+            yield self.module
+        self._courier.finish()
 
     def optimizer_memory(self) -> AbstractContextManager[Any]:
         return self._tier.optimizer_memory()

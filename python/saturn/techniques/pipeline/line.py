@@ -8,7 +8,7 @@ stages go round, so that the one after that of the last place is the first place
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -38,6 +38,21 @@ class Line:
     def place_of(self, stage: int) -> int:
         """Where a stage runs."""
         return stage % self.num_places
+
+    def send(self, tensors: Sequence[torch.Tensor], place: int) -> list[dist.Work]:
+        """Begin to send `tensors` to a place; they must stay as they are until that has ended."""
+        return self._begin(dist.isend, tensors, place)
+
+    def receive(self, tensors: Sequence[torch.Tensor], place: int) -> None:
+        """Fill `tensors` with what a place sends."""
+        for work in self._begin(dist.irecv, tensors, place):
+            work.wait()
+
+    def _begin(self, way: Any, tensors: Sequence[torch.Tensor], place: int) -> list[dist.Work]:
+        rank = dist.get_global_rank(self.group, place)
+        return dist.batch_isend_irecv(
+            [dist.P2POp(way, tensor, rank, self.group) for tensor in tensors]
+        )
 
     def collect(self, value: Any) -> list[Any]:
         """Every place's `value` (small, picklable), in order, on every rank."""

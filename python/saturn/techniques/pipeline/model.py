@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils import _pytree as pytree
 
@@ -25,6 +26,7 @@ from saturn.techniques.interface import NotApplicable, Objective, ParallelModel
 from saturn.techniques.pipeline.balance import better_cut
 from saturn.techniques.pipeline.layer_times import LayerTimes
 from saturn.techniques.pipeline.line import Line
+from saturn.techniques.pipeline.passage import Passage
 from saturn.techniques.pipeline.rehearsal import Shapes
 from saturn.techniques.pipeline.shared_parameters import SharedParameters
 from saturn.techniques.pipeline.stage_forward import StageForward
@@ -81,6 +83,7 @@ class PipelinedModel(ParallelModel):
         self.data_rank = 0 if data is None else data.get_local_rank()
         self.data_size = 1 if data is None else data.size()
         self._stage, self._line, self._parameters = stage, line, parameters
+        self._passage = Passage(stage, line)
         self._microbatches = microbatches
         self._sharding, self._tensor = sharding, tensor
         self._kinds = kinds
@@ -106,6 +109,20 @@ class PipelinedModel(ParallelModel):
         if self._tensor is not None and pieces and self.is_last_of_step:
             self._tensor.check_gradients()
         return loss if self._tensor is None or self._tensor.is_first else None
+
+    def forward(self, batch: Any, objective: Objective) -> Any:
+        args, kwargs = objective.inputs(batch)
+        outputs = self._passage.run(args, kwargs, _key(args, kwargs))
+        return outputs if self._tensor is None or self._tensor.is_first else None
+
+    @contextmanager
+    def evaluating(self) -> Iterator[nn.Module]:
+        if self._sharding is not None:
+            self._sharding.gather()
+        yield self.module  # which nobody calls: `runs_whole_model` is false
+        self._passage.finish()
+        if self._sharding is not None:
+            self._sharding.release()
 
     def gradient_norm(self) -> torch.Tensor:
         return self._parameters.gradient_norm()

@@ -72,6 +72,7 @@ class Pipeline(Technique):
     has_data: ClassVar = False  # several pipelines, FSDP2 over them
     has_tensor: ClassVar = False  # each stage is a tensor group's
     too_few: ClassVar = "one device makes no pipeline"
+    runs_whole_model = False
 
     #: The tensor plan that a stage was last split by.
     _split_by: TensorPlan | None = None

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from saturn.data import nested
-from saturn.rank.exceptions import TaskError
 from saturn.techniques.data_parallel import ShardedModel
 from saturn.techniques.interface import (
     Knobs,
@@ -158,22 +156,18 @@ class TensorParallelModel(ShardedModel):
 
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
         if self._group.forward_unchecked:
-            args, kwargs = objective.inputs(_one_sample(batch))
-            self._group.check_forward(lambda: self.module(*args, **kwargs))
+            self._group.check_forward(lambda: objective.outputs_of(self.module, batch))
         loss = super().forward_backward(batch, objective, share)
         self._group.check_gradients()
         return loss if self._group.is_first else None
 
+    def forward(self, batch: Any, objective: Objective) -> Any:
+        outputs = super().forward(batch, objective)
+        return outputs if self._group.is_first else None
+
 
 def _group_sizes(gpus: int) -> list[int]:
     return [size for size in range(2, gpus) if gpus % size == 0]
-
-
-def _one_sample(batch: Any) -> Any:
-    try:
-        return nested.take(batch, 0, 1)
-    except TaskError:
-        return batch  # it can't be cut, and needn't be where there is one group
 
 
 def _least_bytes(module: nn.Module, setting: Setting, knobs: Knobs, *, size: int) -> int:

@@ -1,0 +1,83 @@
+//! Arguments of the verbs that train what is described outside of Python: a script, a sweep of them.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::more;
+
+/// What both of them say of the run.
+#[derive(Debug, clap::Args, Serialize)]
+pub(crate) struct StartArgs {
+    /// Name of the run, unique in its directory; made from the time by default.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) run_name: Option<String>,
+    /// How many GPUs, or CPU slots where there is no GPU; all by default.
+    #[arg(long, value_name = "N")]
+    pub(crate) devices: Option<u32>,
+    /// What each device may hold, such as 600MB or 2GiB.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) device_memory: Option<String>,
+    /// Where the run directory goes [default: saturn_runs].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) runs_dir: Option<PathBuf>,
+    /// Print the result as JSON at the end.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `saturn run`.
+#[derive(Debug, clap::Args, Serialize)]
+#[command(after_help = more(&[
+    ("saturn run train.py --lr 0.01", "all that comes behind SCRIPT is the script's"),
+    ("saturn run --gpus 1,2 --steps 500 train.py", "on one device or two"),
+    ("saturn run --resume --load train.py", "taken up again by its own flag"),
+], "0 done, 1 the script failed, 2 bad input, 5 the machine failed, 130 stopped"))]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) start: StartArgs,
+    /// Steps that the script trains in all; where it is not given, its reports say `total_steps`.
+    #[arg(long, value_name = "N")]
+    pub(crate) steps: Option<u64>,
+    /// Device counts that the script can use, such as 1,2,4; 1 by default, any for a trainer.
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    pub(crate) gpus: Vec<u32>,
+    /// The flag that has it go on from the checkpoint whose path comes behind it, such as --load or
+    /// --load=; `--resume_from_checkpoint` by default, if the script's text has that name.
+    #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+    pub(crate) resume: Option<String>,
+    /// It can't go on from a checkpoint: it is never moved.
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) no_resume: bool,
+    /// It makes a transformers Trainer, whatever its text looks like: that is what is trained.
+    #[arg(long, conflicts_with = "no_trainer")]
+    pub(crate) trainer: bool,
+    /// It trains by itself, whatever its text looks like.
+    #[arg(long)]
+    pub(crate) no_trainer: bool,
+    /// The script, and its arguments.
+    #[arg(
+        value_name = "SCRIPT",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) script: Vec<String>,
+}
+
+/// `saturn sweep`.
+#[derive(Debug, clap::Args, Serialize)]
+#[command(after_help = more(&[
+    ("saturn sweep sweep.toml", "train it; what it will take: saturn plan sweep.toml"),
+    ("saturn sweep sweep.toml --list", "its tasks"),
+    ("saturn sweep sweep.toml --devices 2 --json", "with the result as data at the end"),
+], "0 all tasks done, 1 a task failed, 2 bad input, 5 the machine failed, 130 stopped"))]
+pub(crate) struct SweepArgs {
+    /// The sweep (TOML).
+    pub(crate) file: PathBuf,
+    /// Only list the tasks, and train nothing.
+    #[arg(long)]
+    pub(crate) list: bool,
+    #[command(flatten)]
+    pub(crate) start: StartArgs,
+}

@@ -1,0 +1,173 @@
+//! What the user's Python says of itself: `saturn.worker.doctor`, run there, prints its own findings.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::Finding;
+use crate::clock::{deadline, is_past, pause};
+use crate::error::io_words;
+use crate::launcher::set_up_python;
+
+/// How long it may take: torch is large, and may come from a cold disk.
+const PATIENCE: Duration = Duration::from_mins(3);
+/// What a user's Python is about, where it says nothing itself.
+const SUBJECT: &str = "Python";
+
+/// What `saturn.worker.doctor` prints.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    saturn: String,
+    findings: Vec<Finding>,
+}
+
+/// Its findings, or why it has none. `num_gpus` are what this machine has for torch to find.
+pub(super) fn examine(python: &Path, num_gpus: usize) -> Vec<Finding> {
+    let (status, said, complaint) = match run(python, num_gpus) {
+        Ok(done) => done,
+        Err(error) => {
+            let found = format!("{} can't be started: {}", python.display(), io_words(&error));
+            return vec![Finding::bad(
+                SUBJECT,
+                found,
+                "name another one: saturn doctor --python PATH",
+            )];
+        }
+    };
+    let Some(status) = status else {
+        let found = format!("{} did not answer within {} s", python.display(), PATIENCE.as_secs());
+        return vec![Finding::bad(SUBJECT, found, "does `import torch` end there?")];
+    };
+    match serde_json::from_str::<Said>(&said) {
+        Ok(Said { saturn, mut findings }) => {
+            let here = env!("CARGO_PKG_VERSION");
+            if saturn != here {
+                let found = format!("the package is {saturn}, this program {here}");
+                let advice = "install both anew, in one environment";
+                findings.insert(0, Finding::bad("saturn in Python", found, advice));
+            }
+            findings
+        }
+        Err(_) if status.success() => {
+            let found =
+                format!("{} answers in words of another version of Saturn", python.display());
+            let advice = "install the package and this program anew, in one environment";
+            vec![Finding::bad("saturn in Python", found, advice)]
+        }
+        Err(_) => vec![without_saturn(python, status, &complaint)],
+    }
+}
+
+/// Its exit status (none where it had to be killed), what it said, and what it complained of.
+fn run(python: &Path, num_gpus: usize) -> io::Result<(Option<ExitStatus>, String, String)> {
+    let (mut said, mut complaint) = (tempfile::tempfile()?, tempfile::tempfile()?);
+    let mut command = Command::new(python);
+    set_up_python(&mut command);
+    let mut child = command
+        .args(["-m", "saturn.worker.doctor", "--gpus", &num_gpus.to_string()])
+        .stdin(Stdio::null())
+        .stdout(said.try_clone()?)
+        .stderr(complaint.try_clone()?)
+        .spawn()?;
+    let until = deadline(PATIENCE);
+    let status = loop {
+        match child.try_wait()? {
+            Some(status) => break Some(status),
+            None if is_past(until) => {
+                child.kill()?;
+                child.wait()?;
+                break None;
+            }
+            None => pause(Duration::from_millis(10)),
+        }
+    };
+    Ok((status, text_of(&mut said)?, text_of(&mut complaint)?))
+}
+
+fn text_of(file: &mut File) -> io::Result<String> {
+    let mut text = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Why `saturn.worker.doctor` did not run there, in one line.
+fn without_saturn(python: &Path, status: ExitStatus, complaint: &str) -> Finding {
+    let last = complaint.lines().rev().find(|line| !line.trim().is_empty());
+    let last = last.map_or_else(|| status.to_string(), |line| line.trim().to_owned());
+    let shown = python.display();
+    // Of a package within: `ModuleNotFoundError: No module named 'numpy'`, with quotes.
+    if last.ends_with("No module named saturn") || last.contains("No module named 'saturn'") {
+        let found = format!("{shown} has no package `saturn`");
+        let advice = format!(
+            "install it there: {shown} -m pip install saturn-train; or name another Python: \
+             saturn doctor --python PATH"
+        );
+        return Finding::bad(SUBJECT, found, advice);
+    }
+    if let Some(missing) = last.strip_prefix("ModuleNotFoundError: No module named ") {
+        let missing = missing.trim_matches('\'');
+        let found = format!("{shown} has no package `{missing}`, which Saturn needs");
+        return Finding::bad(SUBJECT, found, format!("{shown} -m pip install {missing}"));
+    }
+    Finding::bad(
+        SUBJECT,
+        format!("{shown} can't import `saturn`: {last}"),
+        "Saturn needs Python 3.10 or later with its package installed",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::doctor::Mark;
+
+    /// What is found of an interpreter that does this.
+    fn found(script: &str) -> Vec<Finding> {
+        let dir = TempDir::new().unwrap();
+        let python = dir.path().join("python");
+        std::fs::write(&python, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&python, PermissionsExt::from_mode(0o755)).unwrap();
+        examine(&python, 0)
+    }
+
+    #[test]
+    fn a_python_without_what_is_needed_gets_one_clear_line() {
+        for (script, words) in [
+            ("echo /usr/bin/python3: No module named saturn >&2; exit 1", "no package `saturn`"),
+            (
+                "echo \"ModuleNotFoundError: No module named 'cloudpickle'\" >&2; exit 1",
+                "no package `cloudpickle`, which Saturn needs",
+            ),
+            ("echo 'SyntaxError: invalid syntax' >&2; exit 1", "SyntaxError: invalid syntax"),
+            ("kill -9 $$", "signal: 9"),
+            ("echo hello", "another version of Saturn"),
+        ] {
+            let found = found(script);
+            assert_eq!(found.len(), 1, "{script}");
+            assert_eq!(found[0].mark, Mark::Bad);
+            assert!(found[0].found.contains(words), "{script}: {}", found[0].found);
+        }
+        let nowhere = examine(Path::new("/nowhere/python"), 0);
+        assert!(nowhere[0].found.contains("can't be started"), "{nowhere:?}");
+    }
+
+    #[test]
+    fn another_version_of_the_package_is_told() {
+        let said = r#"{"saturn": "0.0.1", "findings": [
+            {"subject": "torch", "mark": "ok", "found": "2.9", "advice": null}]}"#;
+        let found = found(&format!("cat <<'END'\n{said}\nEND"));
+        let marks: Vec<Mark> = found.iter().map(|one| one.mark).collect();
+        assert_eq!(marks, [Mark::Bad, Mark::Ok]);
+        assert!(found[0].found.starts_with("the package is 0.0.1"));
+    }
+}

@@ -1,0 +1,147 @@
+//! Where runs, the store and temporary files go: room, rights, and whether a run's files work there.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::sys::statvfs::statvfs;
+use saturn_view::units::bytes;
+
+use super::Finding;
+use crate::clock::RunClock;
+use crate::control::{self, ControlSocket, Query, Reply, Request};
+use crate::error::{RuntimeError, io_words, with_causes};
+use crate::journal::Journal;
+use crate::run_dir::network_file_system_of;
+use crate::store::Store;
+
+/// Below this, a few checkpoints fill a disk.
+const LITTLE_ROOM_BYTES: u64 = 10_000_000_000;
+/// Below this, hardly a run's own files have room.
+const NO_ROOM_BYTES: u64 = 100_000_000;
+/// A journal is written at every step of a plan: on a disk that is slower, that is felt.
+const SLOW_JOURNAL_S: f64 = 0.5;
+
+/// The directory where runs go, the user's store, and the directory of temporary files.
+pub(super) fn examine(runs_dir: &Path) -> Vec<Finding> {
+    let mut findings = vec![room("runs directory", runs_dir, "name another one: runs_dir=")];
+    findings.extend([journal(runs_dir), control_socket(runs_dir)]);
+    let home = Store::of_user().and_then(|store| store.directory().parent().map(Path::to_owned));
+    findings.push(match home {
+        Some(home) => {
+            let found = room("SATURN_HOME", &home, "set SATURN_HOME to a directory of your own");
+            // A run goes on without it.
+            if found.mark == super::Mark::Bad {
+                Finding { mark: super::Mark::Warn, ..found }
+            } else {
+                found
+            }
+        }
+        None => Finding::warn(
+            "SATURN_HOME",
+            "neither SATURN_HOME nor HOME is set: what trials find is not kept",
+            "set SATURN_HOME to a directory of your own",
+        ),
+    });
+    let temporary = std::env::temp_dir();
+    findings.push(room("temporary files", &temporary, "set TMPDIR to a directory with room"));
+    findings
+}
+
+/// Whether something can be written there, and how much.
+fn room(subject: &str, path: &Path, advice: &str) -> Finding {
+    let there = existing(path);
+    let shown = path.display();
+    if let Err(error) = tempfile::tempfile_in(&there) {
+        let found = format!("nothing can be written to {shown}: {}", io_words(&error));
+        return Finding::bad(subject, found, advice);
+    }
+    let Ok(stat) = statvfs(&there) else { return Finding::ok(subject, shown.to_string()) };
+    let free = stat.blocks_available().saturating_mul(stat.fragment_size());
+    let found = format!("{shown}, {} free", bytes(free));
+    if free < NO_ROOM_BYTES {
+        Finding::bad(subject, found, advice)
+    } else if free < LITTLE_ROOM_BYTES && subject == "runs directory" {
+        Finding::warn(subject, found, "make room: two checkpoints of each task are kept there")
+    } else {
+        Finding::ok(subject, found)
+    }
+}
+
+/// Whether a journal is durable there, and how soon.
+fn journal(runs_dir: &Path) -> Finding {
+    const SUBJECT: &str = "journal";
+    let advice = "choose a directory on a local disk: runs_dir=";
+    if let Some(kind) = network_file_system_of(&existing(runs_dir)) {
+        let found = format!("{} is on a network file system ({kind})", runs_dir.display());
+        return Finding::bad(SUBJECT, found, advice);
+    }
+    let clock = RunClock::starting_at(0.0);
+    match trial_directory(runs_dir).and_then(|dir| Journal::try_out(&dir.path().join("journal.db")))
+    {
+        Err(error) => Finding::bad(SUBJECT, with_causes(&error), advice),
+        Ok(()) if clock.now_s() > SLOW_JOURNAL_S => {
+            let found = format!("made and synced in {:.1} s, which is slow", clock.now_s());
+            Finding::warn(SUBJECT, found, advice)
+        }
+        Ok(()) => Finding::ok(SUBJECT, format!("made and synced in {:.0} ms", clock.now_s() * 1e3)),
+    }
+}
+
+/// Whether a run there would hear its user.
+fn control_socket(runs_dir: &Path) -> Finding {
+    const SUBJECT: &str = "control socket";
+    let advice = "choose a directory whose file system has Unix sockets: runs_dir=";
+    let heard = trial_directory(runs_dir).and_then(|dir| {
+        let _listening = ControlSocket::listen(dir.path(), Arc::new(|_| Reply::done()))?;
+        Ok(control::ask(dir.path(), &Request::Query(Query::Status)))
+    });
+    match heard {
+        Ok(Ok(_)) => Finding::ok(SUBJECT, "a run would hear saturn pause, stop and the like"),
+        Ok(Err(error)) => Finding::bad(SUBJECT, with_causes(&error), advice),
+        Err(error) => Finding::bad(SUBJECT, with_causes(&error), advice),
+    }
+}
+
+/// A directory that is removed again, where runs go.
+fn trial_directory(runs_dir: &Path) -> Result<tempfile::TempDir, RuntimeError> {
+    let there = existing(runs_dir);
+    let made = tempfile::Builder::new().prefix(".saturn-doctor-").tempdir_in(&there);
+    made.map_err(RuntimeError::file("create a directory in", there))
+}
+
+/// The path, or the nearest directory above it that is there: what is missing is made when needed.
+fn existing(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let there = path.ancestors().find(|one| one.exists());
+    there.unwrap_or(Path::new("/")).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::doctor::Mark;
+
+    #[test]
+    fn a_place_that_is_not_there_yet_is_examined_where_it_will_be() {
+        let dir = TempDir::new().unwrap();
+        let runs = dir.path().join("not/yet");
+        assert_eq!(existing(&runs), dir.path());
+        assert_ne!(journal(&runs).mark, Mark::Bad, "{:?}", journal(&runs));
+        assert_eq!(control_socket(&runs).mark, Mark::Ok, "{:?}", control_socket(&runs));
+        let found = room("runs directory", &runs, "");
+        assert!(found.found.starts_with(&runs.display().to_string()), "{found:?}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing stays behind");
+    }
+
+    #[test]
+    fn a_file_in_the_way_is_bad() {
+        let dir = TempDir::new().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(room("runs directory", &file, "move it").mark, Mark::Bad);
+        assert_eq!(journal(&file).mark, Mark::Bad);
+        assert_eq!(control_socket(&file).mark, Mark::Bad);
+    }
+}

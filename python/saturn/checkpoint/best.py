@@ -1,0 +1,41 @@
+"""The best checkpoint of a task, kept beside the last ones: `<task>/best/step-<n>/`.
+
+It has the files of a checkpoint by hard links (copies, where the file system has no links), and is
+as whole as that one: what is removed there stays here, and takes room on the disk once. There is
+one at a time; it goes when a better one is in place, and not before.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from saturn import durable
+from saturn.checkpoint import manifest
+
+#: Beside the directory of a task's checkpoints.
+DIRECTORY = "best"
+
+
+def directory_of(checkpoints_dir: Path) -> Path:
+    """Where the best of the checkpoints in `checkpoints_dir` is."""
+    return checkpoints_dir.with_name(DIRECTORY)
+
+
+def keep(checkpoint: Path, step: int) -> None:
+    """Keep the committed checkpoint of `step` as the best, in place of the one before."""
+    directory = directory_of(checkpoint.parent)
+    durable.make_directory(directory)
+    scratch = directory / f"{manifest.UNFINISHED}{checkpoint.name}"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    for path in checkpoint.iterdir():
+        durable.link(path, scratch / path.name)
+    durable.sync(scratch)
+    manifest.keep_only([manifest.put(scratch, directory, step)], directory)
+
+
+def repair(checkpoint: Path, step: int) -> None:
+    """Keep `checkpoint`, of `step`, as the best, where a crash came before that."""
+    if all(there != step for there, _ in manifest.found(directory_of(checkpoint.parent))):
+        keep(checkpoint, step)

@@ -1,0 +1,123 @@
+"""What a user says of a task's evaluation: what is measured, how often, and which is the best.
+
+Checked here as far as it can be without a model. How an evaluation is run is in
+`training.evaluation`, when in `worker.evaluations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+#: The metric that Saturn computes by itself: the mean of the task's loss.
+EVAL_LOSS = "eval_loss"
+#: Whether the smallest or the largest value of a metric is the best.
+MIN, MAX = "min", "max"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A loader, and what is measured on its batches.
+
+    Its batches are dealt out whole to the devices, and metrics are computed once, over all rows in
+    the loader's order: they are the same on any number of devices.
+
+    Args:
+        get_dataloader: returns a `DataLoader`, or an iterable of batches like those that the task
+            trains on. Each evaluation reads it once through, in the same order.
+        metrics: called once an evaluation, with what `keep` gave for all batches together:
+            `metrics(outputs, labels)` where there is no `keep`. Returns a mapping of names to
+            numbers. None: `eval_loss` alone.
+        keep: `keep(outputs, labels)` → what of a batch is kept for `metrics`, such as
+            `(outputs.argmax(-1), labels)`; of batches that are mappings `keep(outputs, batch)`. A
+            tuple becomes several arguments. By default the outputs (their `logits`, where they
+            have some) and the labels, or the batch.
+        loss: whether `eval_loss` is measured too: the mean of the task's loss over the batches,
+            weighed by their rows, or by what the task's `loss_weight` says.
+        batches: so many batches of the loader at most; all by default.
+    """
+
+    get_dataloader: Callable[[], Any]
+    metrics: Callable[..., Any] | None = None
+    keep: Callable[..., Any] | None = None
+    loss: bool = True
+    batches: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check it; raises `TypeError` or `ValueError`."""
+        for field in ("get_dataloader", "metrics", "keep"):
+            value = getattr(self, field)
+            if not callable(value) and (value is not None or field == "get_dataloader"):
+                raise TypeError(
+                    f"{field} of an Evaluation is a {type(value).__name__}; it must be a function"
+                )
+        if self.keep is not None and self.metrics is None:
+            raise ValueError("an Evaluation with keep needs metrics, which gets what is kept")
+        if not self.loss and self.metrics is None:
+            raise ValueError("an Evaluation without loss and without metrics measures nothing")
+        if self.batches is not None:
+            _check_count("batches of an Evaluation", self.batches)
+
+
+#: A function of the model, or a loader and metrics.
+Evaluate = Evaluation | Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a task says of its evaluation, checked."""
+
+    evaluate: Evaluate | None
+    every: int | None
+    best: tuple[str, str] | None
+
+
+def checked(evaluate: Any, every: int | None, best: Any) -> Wanted:
+    """What a task's three arguments say; raises `TypeError` or `ValueError`."""
+    if isinstance(evaluate, tuple):
+        if len(evaluate) != 2:
+            raise ValueError(
+                f"evaluate is a tuple of {len(evaluate)}; it must be the pair (get_dataloader, "
+                "metrics), or saturn.Evaluation(get_dataloader, …)"
+            )
+        evaluate = Evaluation(*evaluate)
+    if evaluate is None:
+        for field, value in (("evaluate_every", every), ("best", best)):
+            if value is not None:
+                raise ValueError(f"{field} is given without evaluate, which says what is measured")
+    elif not isinstance(evaluate, Evaluation) and not callable(evaluate):
+        raise TypeError(
+            f"evaluate is a {type(evaluate).__name__}; it must be a function of the model, "
+            "saturn.Evaluation(get_dataloader, …), or the pair (get_dataloader, metrics)"
+        )
+    if every is not None:
+        _check_count("evaluate_every", every)
+    return Wanted(evaluate, every, None if best is None else _checked_best(best, evaluate))
+
+
+def _checked_best(best: Any, evaluate: Any) -> tuple[str, str]:
+    if (
+        not isinstance(best, tuple | list)
+        or len(best) != 2
+        or not isinstance(best[0], str)
+        or best[1] not in (MIN, MAX)
+    ):
+        raise ValueError(
+            f"best is {best!r}; it must be a metric's name and `min` or `max`, such as "
+            '("eval_loss", "min")'
+        )
+    measures_loss_alone = isinstance(evaluate, Evaluation) and evaluate.metrics is None
+    if measures_loss_alone and best[0] != EVAL_LOSS:
+        raise ValueError(
+            f"best names the metric `{best[0]}`, and an Evaluation without metrics has `eval_loss` "
+            "alone"
+        )
+    return best[0], best[1]
+
+
+def _check_count(field: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{field} is a {type(value).__name__}; it must be a whole number")
+    if value < 1:
+        raise ValueError(f"{field} is {value}; it must be at least 1")

@@ -1,0 +1,43 @@
+"""Copies to an accelerator on a stream of their own, beside what the device computes.
+
+Neither the host nor the device's computation waits for a copy, but where it is taken. What is
+copied must lie in pinned memory, or the host waits after all; pinning is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class Sent:
+    """Copies that are under way, and were not taken yet."""
+
+    def __init__(self, copies: list[Tensor], stream: torch.Stream, device: torch.device) -> None:
+        self.copies, self._device = copies, device
+        self._arrived = torch.Event(device)
+        self._arrived.record(stream)
+
+    def taken(self) -> list[Tensor]:
+        """The copies, for work that is given to the current stream from now on."""
+        now = torch.accelerator.current_stream(self._device)
+        now.wait_event(self._arrived)
+        for copy in self.copies:
+            # Its memory is the side stream's; not to be given away before this one has read it.
+            copy.record_stream(now)
+        return self.copies
+
+
+class SideStream:
+    """One rank's copies to its accelerator."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._stream = device, torch.Stream(device)
+
+    def send(self, tensors: Sequence[Tensor]) -> Sent:
+        """Begin to copy `tensors`, each into memory of its own."""
+        with self._stream:
+            copies = [tensor.to(self._device, non_blocking=True, copy=True) for tensor in tensors]
+            return Sent(copies, self._stream, self._device)

@@ -1,0 +1,119 @@
+"""A trainer's optimizer and scheduler, read from those that it makes, and made anew of the reading.
+
+A technique replaces the parameters that an optimizer was made for, so what counts of it is its
+class, its settings, and which parameters of which names have which of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from saturn.errors import InvalidInput
+from saturn.training.optimizer import EVERY
+
+
+@dataclass(frozen=True)
+class OptimizerReading:
+    """An optimizer as it can be made anew, over any module with parameters of the same names."""
+
+    #: Called with parameter groups and `lr=`.
+    optimizer_cls: Callable[..., Any]
+    #: As `HParams(parameter_groups=…)` takes them.
+    groups: list[dict[str, Any]]
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What decides how long its steps take."""
+        made = self.optimizer_cls
+        keywords = made.keywords if isinstance(made, functools.partial) else {}
+        cls = made.func if isinstance(made, functools.partial) else made
+        flags = {name: keywords.get(name) for name in ("fused", "foreach", "amsgrad", "momentum")}
+        return cls, sorted(flags.items()), len(self.groups)
+
+
+def read(optimizer: torch.optim.Optimizer, model: nn.Module) -> OptimizerReading:
+    """Read it; raises `InvalidInput` where it can't be made anew."""
+    cls = type(optimizer)
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    groups = []
+    for group in optimizer.param_groups:
+        strangers = [p for p in group["params"] if id(p) not in names]
+        if strangers:
+            raise InvalidInput(
+                f"the trainer's optimizer ({cls.__name__}) holds {len(strangers)} parameters that "
+                "are not its model's; make it of `model.parameters()`"
+            )
+        own = [name for p in group["params"] for name in names[id(p)]]
+        groups.append({**group, "params": own})
+    if groups:
+        groups[-1]["params"] = [*groups[-1]["params"], EVERY]
+    keywords = {
+        name: value for name, value in optimizer.defaults.items() if _takes(cls, name, value)
+    }
+    keywords.pop("lr", None)
+    reading = OptimizerReading(functools.partial(cls, **keywords), groups)
+    _see_that_it_is_the_same(optimizer, reading)
+    return reading
+
+
+def _takes(cls: type[Any], name: str, value: Any) -> bool:
+    return name in inspect.signature(cls).parameters
+
+
+def _see_that_it_is_the_same(optimizer: torch.optim.Optimizer, reading: OptimizerReading) -> None:
+    """Make one over the same parameters, and compare."""
+    cls = type(optimizer)
+    groups = [
+        {**described, "params": list(group["params"])}
+        for described, group in zip(reading.groups, optimizer.param_groups, strict=True)
+    ]
+    try:
+        again = reading.optimizer_cls(groups, lr=optimizer.defaults.get("lr", 0.0))
+    except Exception as error:
+        raise InvalidInput(
+            f"the trainer's optimizer ({cls.__name__}) can't be made anew from its settings, as "
+            f"every technique must: {type(error).__name__}: {error}"
+        ) from error
+    same = type(again) is cls and [_plain(group) for group in again.param_groups] == [
+        _plain(group) for group in optimizer.param_groups
+    ]
+    if not same:
+        raise InvalidInput(
+            f"the trainer's optimizer ({cls.__name__}) is another one when it is made anew from "
+            "its settings, as every technique must"
+        )
+
+
+def _plain(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name != "params"}
+
+
+def scheduler_for(trainer: Any, optimizer: torch.optim.Optimizer, *, steps: int) -> Any:
+    """The trainer's scheduler, over `optimizer`, for a training of so many steps."""
+    if trainer.lr_scheduler is None:
+        trainer.optimizer = optimizer
+        try:
+            return trainer.create_scheduler(num_training_steps=steps, optimizer=optimizer)
+        finally:
+            trainer.lr_scheduler = None
+    given = trainer.lr_scheduler
+    # Torch marks an optimizer's `step` when a scheduler is made for it, and asks for the mark.
+    settings = [dict(_plain(group)) for group in optimizer.param_groups]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        LambdaLR(optimizer, lambda step: 1.0)
+    for group, before in zip(optimizer.param_groups, settings, strict=True):
+        group.update(before)
+    return copy.deepcopy(given, {id(given.optimizer): optimizer})

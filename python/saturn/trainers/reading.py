@@ -1,0 +1,187 @@
+"""What a trainer would do, read from an un-run one: plain data for the face, no weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from torch import nn
+
+from saturn.data import nested
+from saturn.definition import BF16, FLOAT32
+from saturn.errors import InvalidInput
+from saturn.trainers import building, optimizer, refusals
+from saturn.trainers.optimizer import OptimizerReading
+from saturn.trainers.source import ready
+
+#: Samples that are looked at for their size.
+_LOOKED_AT = 64
+#: Arguments that no step takes longer or shorter for.
+_RATES = refusals.names(
+    """
+    max_steps num_train_epochs seed data_seed learning_rate lr_scheduler_type
+    lr_scheduler_kwargs warmup_steps warmup_ratio weight_decay adam_beta1 adam_beta2
+    adam_epsilon accelerator_config optim_args max_grad_norm label_smoothing_factor
+    neftune_noise_alpha
+    """
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a trainer trains."""
+
+    steps: int
+    #: Batches of the whole training, of an epoch, and of a step.
+    batch_count: int
+    epoch_batches: int
+    batches_a_step: int
+    lr: float
+    optimizer: OptimizerReading
+    max_grad_norm: float | None
+    precision: str
+    tf32: bool
+    #: Whether its `compute_loss` calls the model once, and looks at its outputs alone.
+    calls_model_once: bool
+    #: Names of the modules that its class, model and collator come from.
+    modules: list[str]
+    #: What decides how long its steps take, and what memory they need: equal for trainers alike.
+    performs_as: Any
+    #: What a person should know.
+    notes: list[str]
+
+
+def read(trainer: Any) -> Reading:
+    """Read it, which uses it up; raises `InvalidInput` with all that speaks against it."""
+    if reasons := list(refusals.reasons_against(trainer)):
+        raise InvalidInput(
+            f"Saturn can't train as this {type(trainer).__name__} would: {'; '.join(reasons)}"
+        )
+    args = trainer.args
+    made = ready(trainer)
+    model, loader = made.model, made.loader
+    assert isinstance(model, nn.Module)
+    trainer.model = model
+    with building.alone():
+        given = trainer.create_optimizer()
+        of_model = optimizer.read(given, model)
+        epoch_batches, a_step = len(loader), int(args.gradient_accumulation_steps)
+        if epoch_batches == 0:
+            raise InvalidInput(
+                "the trainer's `train_dataset` is empty, or `dataloader_drop_last` drops its only, "
+                "incomplete batch"
+            )
+        an_epoch = math.ceil(epoch_batches / a_step)
+        steps = int(args.max_steps)
+        if steps <= 0:
+            steps = math.ceil(args.num_train_epochs * an_epoch)
+        if steps <= 0:
+            raise InvalidInput(
+                f"`num_train_epochs` is {args.num_train_epochs:g}; it must be positive"
+            )
+        optimizer.scheduler_for(trainer, given, steps=steps)
+    epochs, rest = divmod(steps, an_epoch)
+    return Reading(
+        steps=steps,
+        batch_count=epochs * epoch_batches + min(rest * a_step, epoch_batches),
+        epoch_batches=epoch_batches,
+        batches_a_step=a_step,
+        lr=args.learning_rate or 1.0,
+        optimizer=of_model,
+        max_grad_norm=args.max_grad_norm if args.max_grad_norm else None,
+        precision=BF16 if args.bf16 else FLOAT32,
+        tf32=bool(args.tf32),
+        calls_model_once=_calls_model_once(type(trainer)),
+        modules=_modules(trainer, model),
+        performs_as=_performance(trainer, model, of_model, loader),
+        notes=list(_notes(trainer)),
+    )
+
+
+def _calls_model_once(cls: type[Any]) -> bool:
+    from transformers import Trainer
+
+    return cls.compute_loss is Trainer.compute_loss
+
+
+def _modules(trainer: Any, model: nn.Module) -> list[str]:
+    classes = {type(part) for part in model.modules()}
+    classes |= {*type(trainer).__mro__, *type(trainer.args).__mro__, type(trainer.data_collator)}
+    return sorted({cls.__module__ for cls in classes})
+
+
+def _performance(trainer: Any, model: nn.Module, of_model: OptimizerReading, loader: Any) -> Any:
+    args, dataset = trainer.args, loader.dataset
+    config: Any = getattr(model, "config", None)
+    parameters = [
+        (name, tuple(parameter.shape), str(parameter.dtype), parameter.requires_grad)
+        for name, parameter in model.named_parameters()
+    ]
+    count = len(dataset)
+    places = sorted({number * count // _LOOKED_AT for number in range(min(count, _LOOKED_AT))})
+    return {
+        "trainer": type(trainer),
+        "compute_loss_func": trainer.compute_loss_func,
+        "model": [type(part) for part in model.modules()],
+        "config": _plain(config.to_dict()) if hasattr(config, "to_dict") else None,
+        "parameters": parameters,
+        "optimizer": of_model.kind,
+        "data": (type(dataset), count, [_sizes(dataset[place]) for place in places]),
+        "collator": type(trainer.data_collator),
+        "arguments": _arguments(args),
+        "clips": bool(args.max_grad_norm),
+        "smooths": bool(args.label_smoothing_factor),
+        "noise": args.neftune_noise_alpha is not None,
+    }
+
+
+def _arguments(args: Any) -> dict[str, Any]:
+    """Those that decide how long a step takes, as far as they are plain."""
+    assert is_dataclass(args)
+    left_out = refusals.IGNORED | _RATES
+    named = {field.name: getattr(args, field.name) for field in fields(args)}
+    return {
+        name: _plain(value)
+        for name, value in sorted(named.items())
+        if name not in left_out and not name.startswith("_")
+    }
+
+
+def _plain(value: Any) -> Any:
+    """What is left of a value when addresses and the like are not."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in sorted(value.items(), key=repr)}
+    if isinstance(value, list | tuple | set):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, bool | int | float | str) or value is None:
+        return value
+    return f"{type(value).__name__} {getattr(value, 'value', '')}"
+
+
+def _sizes(sample: Any) -> Any:
+    if isinstance(sample, Mapping):
+        return {str(key): _sizes(value) for key, value in sample.items()}
+    if isinstance(sample, tuple):
+        return [_sizes(value) for value in sample]
+    if hasattr(sample, "shape"):
+        return nested.num_elements(sample)
+    return len(sample) if hasattr(sample, "__len__") else 1
+
+
+def _notes(trainer: Any) -> list[str]:
+    notes = []
+    if getattr(trainer.args.eval_strategy, "value", trainer.args.eval_strategy) != "no":
+        notes.append("nothing is evaluated during training (`eval_strategy`)")
+    strangers = [
+        type(callback).__name__
+        for callback in trainer.callback_handler.callbacks
+        if not type(callback).__module__.startswith("transformers.")
+    ]
+    if strangers:
+        notes.append(
+            f"its callbacks may watch the training, on one rank, and change nothing: "
+            f"{', '.join(strangers)}"
+        )
+    return notes

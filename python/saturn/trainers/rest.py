@@ -1,0 +1,106 @@
+"""What a script does after its training: `python -m saturn.trainers.rest TASK SCRIPT ARGS…`.
+
+The script is run once more, from its beginning. Where it calls `train()`, the trained weights are
+loaded into its trainer's model and that returns, as after a training; so it evaluates and saves as
+it would have. It is a task of its own, which comes after the training: a script by itself, of one
+step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from saturn import definition as definitions
+from saturn.checkpoint import manifest
+from saturn.checkpoint.black_box_state import read_into
+from saturn.errors import InvalidInput
+from saturn.reporting import report
+from saturn.script import LAUNCHER_VARIABLES, RUN_DIR
+from saturn.trainers.script import training_by
+
+
+class Trained:
+    """What a task has come to, in place of a trainer's `train`."""
+
+    def __init__(self, run_dir: Path, task: str) -> None:
+        """`task` is the training task's name."""
+        self._task_dir = _task_dir(run_dir, task)
+        self._has_returned = False
+
+    def train(self, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load the weights, and say how the training went."""
+        from transformers.trainer_utils import TrainOutput
+
+        if self._has_returned:
+            raise InvalidInput(
+                "the script calls train() a second time, and Saturn has trained what the first one "
+                "would have; train each in a script of its own"
+            )
+        self._has_returned = True
+        newest = manifest.newest_valid(self._task_dir / "checkpoints")
+        if newest is None:
+            raise InvalidInput(f"there is no checkpoint in {self._task_dir}: nothing was trained")
+        directory, content = newest
+        if trainer.model_init is not None:
+            trainer.model = trainer.call_model_init()
+            trainer.model_wrapped = trainer.model
+        trainer._move_model_to_device(trainer.model, trainer.args.device)
+        read_into(directory, content, trainer.model)
+        losses = _losses(self._task_dir)
+        loss = statistics.fmean(losses.values()) if losses else 0.0
+        state = trainer.state
+        state.global_step = state.max_steps = content["step"]
+        state.epoch = float(content["epoch"])
+        state.log_history = [{"step": step, "loss": one} for step, one in losses.items()]
+        return TrainOutput(content["step"], loss, {"train_loss": loss, "epoch": state.epoch})
+
+
+def main() -> None:
+    """Run the script."""
+    task, script, *args = sys.argv[1:]
+    trained = Trained(Path(os.environ[RUN_DIR]), task)
+    for name in LAUNCHER_VARIABLES:  # it is one process, as a script that is started by hand
+        os.environ.pop(name, None)
+    sys.argv = [script, *args]
+    sys.path.insert(0, str(Path(script).parent))
+    with training_by(lambda trainer, *args, **kwargs: trained.train(trainer, *args, **kwargs)):
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except SystemExit as ended:
+            if ended.code:
+                raise
+    report(1, total_steps=1)
+
+
+def _task_dir(run_dir: Path, task: str) -> Path:
+    for path in run_dir.glob("tasks/*/task.pkl"):
+        if definitions.load(path).name == task:
+            return path.parent
+    raise InvalidInput(f"{run_dir} has no task `{task}`")
+
+
+def _losses(task_dir: Path) -> dict[int, float]:
+    """By step; of a step that was trained again, the last."""
+    try:
+        lines = (task_dir / "metrics.jsonl").read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    found = {}
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue  # half a line, of a crash
+        if isinstance(entry.get("loss"), float | int) and "step" in entry:
+            found[int(entry["step"])] = float(entry["loss"])
+    return dict(sorted(found.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""What travels to the ranks in a trainer's place: its model, batches and losses, made where needed.
+
+A rank makes the trainer for itself, and takes its model out of it; once that is spread over the
+gang the trainer gets it back, and computes losses with it. So nothing but `make_trainer` is sent,
+and a model that is saved for other ranks (`training.saved_build`) has its trainer beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from saturn.data.seeds import RandomState
+from saturn.rank.exceptions import TaskError
+from saturn.trainers import building, optimizer
+from saturn.trainers.callbacks import Callbacks, follow_rates
+from saturn.trainers.order import TrainerBatches, in_order
+from saturn.training.step_loss import StepItems
+
+
+@dataclass
+class Ready:
+    """A trainer as it stands before its first step, and what was taken out of it."""
+
+    trainer: Any
+    loader: Any
+    #: Where the random streams stand then.
+    start: RandomState
+    #: None once somebody has it.
+    model: nn.Module | None
+
+
+def ready(trainer: Any) -> Ready:
+    """Do to an un-run trainer what its `train` does first, and take the model out of it."""
+    with building.alone():
+        _prepare(trainer)
+        start = RandomState.now(torch.device("cpu"))
+        with _unprepared(trainer.accelerator):
+            loader = trainer.get_train_dataloader()
+    model = trainer.model
+    loader = in_order(loader, trainer, start)
+    # Whoever gets the model may replace all of it: nothing here must keep what is left.
+    trainer.model = trainer.model_wrapped = trainer.callback_handler.model = None
+    return Ready(trainer, loader, start, model)
+
+
+class TrainerSource:
+    """The functions of a task that is a trainer, and its `StepLoss`."""
+
+    def __init__(
+        self,
+        make_trainer: Callable[[], Any],
+        *,
+        steps: int,
+        calls_model_once: bool,
+        modules: Sequence[str] = (),
+    ) -> None:
+        """`steps` is how long it trains; `calls_model_once` of its `compute_loss`.
+
+        `modules` are the names of those that it is made of: what is named in a task's pickle is
+        imported before its ranks are forked.
+        """
+        self.make_trainer = make_trainer
+        self.calls_model_once = calls_model_once
+        self._steps, self._modules = steps, list(modules)
+        self._ready: Ready | None = None
+        self._device = torch.device("cpu")
+        self._rates: deque[float] = deque()
+        #: The items of a step, and where they are on the device.
+        self._sent: tuple[Tensor, Tensor] | None = None
+
+    # The functions of a task.
+
+    def get_model(self) -> nn.Module:
+        """The trainer's model, as it would begin to train."""
+        if torch.get_default_device().type == "meta":
+            # Its data would have no values there, and a model of pretrained weights can't be made.
+            raise RuntimeError("a trainer is not made on `meta`")
+        made = self._made(fresh=True)
+        model, made.model = made.model, None
+        assert model is not None  # it was made just now
+        return model
+
+    def get_dataloader(self) -> Any:
+        """Its loader: batches of `per_device_train_batch_size`, in its order."""
+        return self._made().loader
+
+    def lr_scheduler(self, of: torch.optim.Optimizer) -> Any:
+        """Its scheduler."""
+        made = self._made()
+        with building.alone():
+            scheduler = optimizer.scheduler_for(made.trainer, of, steps=self._steps)
+        self._rates = follow_rates(of)
+        handler = made.trainer.callback_handler
+        handler.optimizer, handler.lr_scheduler = of, scheduler
+        handler.train_dataloader = made.loader
+        return scheduler
+
+    # The `StepLoss`.
+
+    def random_start(self) -> RandomState:
+        return self._made().start
+
+    @property
+    def seed(self) -> int:
+        return int(self._made().trainer.args.seed)
+
+    def begin_epoch(self) -> None:
+        loader = self._made().loader
+        batches = getattr(loader, "batch_sampler", None)
+        if isinstance(batches, TrainerBatches):
+            batches.draw()
+
+    def bind(self, model: nn.Module, device: torch.device) -> None:
+        trainer = self._made().trainer
+        trainer.model = trainer.model_wrapped = trainer.callback_handler.model = model
+        self._device = device
+        trainer.is_in_train = True
+        # Sharding gives a module another class; by the name of the first, labels are shifted.
+        _keep_names(model)
+        # Whatever is wrapped around the model, the trainer means this one.
+        trainer.accelerator.unwrap_model = lambda *args, **kwargs: model
+        if device.type != "cpu":
+            building.tell_device(trainer, device)
+            for value in vars(trainer).values():
+                if isinstance(value, nn.Module) and value is not model:
+                    value.to(device)
+
+    def listener(self, note: Callable[[str], None]) -> Callbacks:
+        return Callbacks(self._made().trainer, steps=self._steps, rates=self._rates, note=note)
+
+    def count(self, batches: Sequence[Any]) -> Any:
+        if not batches:
+            return None
+        return self._made().trainer._get_num_items_in_batch(list(batches), torch.device("cpu"))
+
+    def loss(self, model: Any, batch: Any, step: StepItems) -> Tensor:
+        trainer = self._made().trainer
+        num_items = step.num_items
+        if isinstance(num_items, torch.Tensor) and self._device.type != "cpu":
+            if self._sent is None or self._sent[0] is not num_items:
+                # Once a step, and so that the host needn't wait for it.
+                copied = num_items.pin_memory().to(self._device, non_blocking=True)
+                self._sent = num_items, copied
+            num_items = self._sent[1]
+        trainer.current_gradient_accumulation_steps = step.num_batches
+        with trainer.compute_loss_context_manager():
+            # It takes out of the batch what it needs.
+            loss = trainer.compute_loss(model, copy.copy(batch), num_items_in_batch=num_items)
+        _forget_metrics(trainer)
+        is_scaled = getattr(trainer, "loss_is_scaled_for_ga", None)
+        if is_scaled is None:
+            accepts = getattr(trainer, "model_accepts_loss_kwargs", False)
+            is_scaled = (accepts and num_items is not None) or trainer.compute_loss_func is not None
+        return loss if is_scaled or not isinstance(loss, Tensor) else loss / step.num_batches
+
+    def inputs(self, batch: Any, step: StepItems) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        asked = _Asked()
+        with contextlib.suppress(_Called):
+            self.loss(asked, batch, step)
+        if asked.called is None:
+            raise TaskError("the trainer's compute_loss doesn't call the model")
+        return asked.called
+
+    def loss_from(self, outputs: Any, batch: Any, step: StepItems) -> Tensor:
+        return self.loss(lambda *args, **kwargs: outputs, batch, step)
+
+    def _made(self, *, fresh: bool = False) -> Ready:
+        """The trainer as it stands in this process; a `fresh` one has its model."""
+        if self._ready is None or (fresh and self._ready.model is None):
+            self._ready = ready(building.build(self.make_trainer))
+            if not fresh:
+                self._ready.model = None
+        building.settle(self._ready.trainer)
+        return self._ready
+
+
+class _Called(Exception):
+    """A model was called that only wanted to know with what."""
+
+
+class _Asked:
+    """In a model's place: keeps what it is called with."""
+
+    def __init__(self) -> None:
+        self.called: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.called = args, kwargs
+        raise _Called
+
+
+def _prepare(trainer: Any) -> None:
+    """What `Trainer.train` does before its first step, as far as it touches the model."""
+    from transformers import PreTrainedTokenizerBase, ProcessorMixin, set_seed
+
+    module: Any = importlib.import_module("transformers.trainer")
+    if trainer.model_init is not None:
+        set_seed(trainer.args.seed)
+        trainer.model = trainer.call_model_init()
+        trainer.optimizer = trainer.lr_scheduler = None
+    model = trainer.model
+    is_known = isinstance(trainer.processing_class, PreTrainedTokenizerBase | ProcessorMixin)
+    if is_known and hasattr(model, "config"):
+        module.align_special_tokens(model, trainer.processing_class)
+    if trainer.neftune_noise_alpha is not None:
+        module.activate_neftune(model, trainer.neftune_noise_alpha, trainer.accelerator)
+
+
+@contextlib.contextmanager
+def _unprepared(accelerator: Any) -> Iterator[None]:
+    """Within it loaders stay as they are made, for Saturn to cut."""
+
+    def same(*things: Any, **options: Any) -> Any:
+        return things[0] if len(things) == 1 else things
+
+    accelerator.prepare = same
+    try:
+        yield
+    finally:
+        del accelerator.prepare
+
+
+def _keep_names(model: nn.Module) -> None:
+    for part in model.modules():
+        if type(part).__name__.startswith("FSDP"):
+            name = type(part).__mro__[2].__name__
+            part._get_name = lambda name=name: name  # type: ignore[method-assign,misc]
+
+
+def _forget_metrics(trainer: Any) -> None:
+    """TRL's trainers keep numbers of each batch until they are logged, which nobody does."""
+    for of_mode in getattr(trainer, "_metrics", {}).values():
+        of_mode.clear()

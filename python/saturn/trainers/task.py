@@ -1,0 +1,69 @@
+"""The pieces of a task, taken from a trainer: what `Task.from_trainer` puts together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from saturn.data import seeds
+from saturn.errors import InvalidInput
+from saturn.trainers import building
+from saturn.trainers.reading import read
+from saturn.trainers.source import TrainerSource
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What a task is made of."""
+
+    #: Its functions: model, loader, scheduler, and what computes its loss.
+    source: TrainerSource
+    #: The keywords of its `HParams`.
+    hparams: dict[str, Any]
+    #: What stands for its functions in its profile key.
+    performs_as: Any
+    #: What a person should know.
+    notes: list[str]
+
+
+def pieces_of(make_trainer: Callable[[], Any], *, seed: int = 0) -> Pieces:
+    """Make the trainer once, and read it; the process's random streams stay where they are.
+
+    `make_trainer` is called again where the task trains. Raises `InvalidInput` for what can't be
+    trained as the trainer would, and whatever `make_trainer` raises.
+    """
+    if not callable(make_trainer):
+        wanted = "a function that returns an un-run transformers.Trainer"
+        if hasattr(make_trainer, "train_dataset"):
+            wanted += ", and this is one: write a function around what makes it"
+        raise TypeError(f"make_trainer is a {type(make_trainer).__name__}; it must be {wanted}")
+    try:
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise InvalidInput(
+            "Task.from_trainer needs transformers with what its Trainer needs: "
+            "pip install 'transformers[torch]'"
+        ) from error
+    with building.undisturbed():
+        seeds.seed_all(seed)
+        reading = read(building.build(make_trainer))
+    source = TrainerSource(
+        make_trainer,
+        steps=reading.steps,
+        calls_model_once=reading.calls_model_once,
+        modules=reading.modules,
+    )
+    hparams = {
+        "lr": reading.lr,
+        "batch_count": reading.batch_count,
+        "epoch_batches": reading.epoch_batches,
+        "optimizer_cls": reading.optimizer.optimizer_cls,
+        "parameter_groups": reading.optimizer.groups,
+        "gradient_accumulation_steps": reading.batches_a_step,
+        "max_grad_norm": reading.max_grad_norm,
+        "precision": reading.precision,
+        "tf32": reading.tf32,
+        "lr_scheduler": source.lr_scheduler,
+    }
+    return Pieces(source, hparams, reading.performs_as, reading.notes)

@@ -1,0 +1,292 @@
+"""One evaluation of a task's model, as one rank takes part in it.
+
+It runs between two steps, in eval mode and without gradients, and leaves nothing behind: modes and
+random streams are put back, parameters and data are not touched. What it draws is seeded by the
+task's seed and the batch's number.
+
+Batches are dealt out whole (`data.whole_batches`); each rank's results go to rank 0, which puts
+them into the loader's order and has the metrics computed once (`evaluation_rows`). What the task's
+own functions raise is kept until the ranks agree on that, so that all of them can still save.
+
+Not here: when a task is evaluated, and what becomes of the metrics (`worker.evaluations`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from typing import Any, TypeVar
+
+import torch
+
+from saturn.data import nested, seeds
+from saturn.data.whole_batches import Dealt, WholeBatches
+from saturn.definition import TaskDefinition
+from saturn.evaluation import Evaluation
+from saturn.rank.exceptions import PeerLost, TaskError
+from saturn.rank.failure import task_function
+from saturn.rank.gang import Gang
+from saturn.techniques.interface import ParallelModel
+from saturn.training.evaluation_rows import (
+    Row,
+    checked_metrics,
+    kept_by_default,
+    metrics_of,
+    on_host,
+    target_of,
+)
+from saturn.training.objective import TaskObjective
+from saturn.training.precision import Precision
+
+#: Rounds of batches that are run to know how long an evaluation takes; the first warms up.
+_TIMED_ROUNDS = 4
+_OF_EVALUATE = "evaluate: "
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one evaluation; on ranks other than the first without metrics."""
+
+    metrics: dict[str, float]
+    taken_s: float
+    #: What this rank's part of the task's functions has raised.
+    failure: Exception | None = None
+    #: Whether that of any rank has.
+    has_failed: bool = False
+
+    def expect(self) -> None:
+        """Raise what the task's functions have raised; `PeerLost` where that was elsewhere."""
+        if self.failure is not None:
+            raise self.failure
+        if self.has_failed:
+            raise PeerLost("the evaluation has failed on another rank")
+
+
+class Evaluator:
+    """A task's evaluations under one technique, as one rank holds what they need."""
+
+    def __init__(
+        self,
+        definition: TaskDefinition,
+        parallel: ParallelModel,
+        gang: Gang,
+        *,
+        note: Callable[[str], None],
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Make the loader. `note` tells the person something, `alive` gives a sign of life."""
+        assert definition.evaluate is not None
+        self._definition, self._parallel, self._gang = definition, parallel, gang
+        self._evaluate = definition.evaluate
+        self._note, self._alive = note, alive
+        self._objective = TaskObjective(
+            definition, precision=Precision(definition.precision, gang.device)
+        )
+        self._batches: WholeBatches | None = None
+        if isinstance(self._evaluate, Evaluation):
+            with _of_evaluate(), gang.device_memory.host():
+                self._batches = _batches_of(
+                    self._evaluate, definition.seed, pin_memory=gang.device.type == "cuda"
+                )
+        self._failure: Exception | None = None
+
+    def run(self) -> Outcome:
+        """Evaluate the model as it is; every rank calls it, between two steps."""
+        began = time.monotonic()
+        self._failure = None
+        with _of_evaluate(), self._at_rest() as module:
+            if self._batches is None:
+                metrics = self._by_function(module)
+            else:
+                metrics = self._of_rows([self._row(one) for one in self._dealt()])
+            if metrics is not None:
+                self._keep_failure_of(partial(self._expect_best, metrics))
+        has_failed = self._gang.sum([self._failure is not None])[0] > 0
+        return Outcome(metrics or {}, time.monotonic() - began, self._failure, has_failed)
+
+    def time(self) -> float:
+        """Seconds that an evaluation takes, of which only a part is run; every rank calls it.
+
+        Raises what the task's functions raise. Metrics that fail on the rows of that part may do
+        well on all of them: this is only noted.
+        """
+        if self._batches is None:
+            outcome = self.run()
+            outcome.expect()
+            return outcome.taken_s
+        self._failure = None
+        began, ends = time.monotonic(), list[float]()
+        rows: list[Row | None] = []
+        with _of_evaluate(), self._at_rest():
+            with closing(self._dealt()) as dealt:
+                rounds = self._some_rounds(dealt, rows, ends)
+            if self._failure is not None:
+                raise self._failure
+            last = time.monotonic()
+            metrics = self._of_rows(rows)
+            if metrics is not None:
+                self._expect_best(metrics)
+            if self._failure is not None and rounds <= _TIMED_ROUNDS:
+                raise self._failure
+            if self._failure is not None:
+                self._note(
+                    f"evaluate failed on its first {_TIMED_ROUNDS} batches, which may be too few "
+                    f"for it: {self._failure}"
+                )
+        later_s = [later - sooner for sooner, later in pairwise(ends)]
+        usual_s = median(later_s) if later_s else 0.0
+        return ends[-1] - began + (rounds - len(ends)) * usual_s + time.monotonic() - last
+
+    def _some_rounds(
+        self, dealt: Iterator[Dealt], rows: list[Row | None], ends: list[float]
+    ) -> int:
+        """Run some rounds, into `rows`, with the time of each one's end; returns how many are."""
+        assert self._batches is not None
+        rounds = 0
+        for one in dealt:
+            rounds += 1
+            if rounds <= _TIMED_ROUNDS:
+                rows.append(self._row(one))
+                self._wait_for_device()
+                ends.append(time.monotonic())
+            elif (number := self._batches.number) is not None:
+                return math.ceil(number / self._parallel.data_size)
+        return rounds
+
+    def _expect_best(self, metrics: Mapping[str, float]) -> None:
+        """Raise `TaskError` where `best` names none of `metrics`."""
+        best = self._definition.best
+        if best is not None and best[0] not in metrics:
+            known = ", ".join(f"`{name}`" for name in metrics) or "nothing"
+            raise TaskError(f"best names the metric `{best[0]}`; what was returned is {known}")
+
+    def _keep_failure_of(self, function: Callable[[], T]) -> T | None:
+        """What `function` returns; where it raises, that is kept until the ranks agree on it."""
+        try:
+            with _of_evaluate():
+                return function()
+        except TaskError as error:
+            self._failure = error
+            return None
+
+    @contextmanager
+    def _at_rest(self) -> Iterator[torch.nn.Module]:
+        """Within the block the model is in eval mode; after it, everything is as before."""
+        parallel = self._parallel
+        modes = [(part, part.training) for part in parallel.module.modules()]
+        state = seeds.RandomState.now(self._gang.device)
+        with state.again(), torch.no_grad(), parallel.evaluating() as module:
+            parallel.module.eval()
+            try:
+                yield module
+            finally:
+                for part, mode in modes:
+                    part.training = mode
+
+    # A function of the model.
+
+    def _by_function(self, module: torch.nn.Module) -> dict[str, float] | None:
+        """The metrics; None where the function has failed."""
+        device, evaluate = self._gang.device, self._evaluate
+        assert not isinstance(evaluate, Evaluation)
+        seeds.seed_batch(self._seed_of(0), device)
+
+        def bring(_: Any, args: Any, kwargs: Any) -> Any:
+            return nested.to_device(args, device), nested.to_device(kwargs, device)
+
+        hook = module.register_forward_pre_hook(bring, prepend=True, with_kwargs=True)
+
+        def metrics() -> dict[str, float]:
+            with task_function("the function"):
+                found = evaluate(module)
+            return checked_metrics(found, "the function")
+
+        try:
+            return self._keep_failure_of(metrics)
+        finally:
+            hook.remove()
+
+    # A loader and metrics.
+
+    def _dealt(self) -> Generator[Dealt, None, None]:
+        assert self._batches is not None
+        return self._batches.dealt(self._parallel.data_rank, self._parallel.data_size)
+
+    def _row(self, dealt: Dealt) -> Row | None:
+        """What this rank found of its batch of a round; None where another one has it."""
+        self._alive()
+        device = self._gang.device
+        batch = nested.to_device(dealt.batch, device)
+        seeds.seed_batch(self._seed_of(dealt.number), device)
+        outputs = self._parallel.forward(batch, self._objective)
+        if outputs is None or not dealt.counts or self._failure is not None:
+            return None
+        return self._keep_failure_of(partial(self._measured, dealt, batch, outputs))
+
+    def _measured(self, dealt: Dealt, batch: Any, outputs: Any) -> Row:
+        evaluate, weigh = self._evaluate, self._definition.loss_weight
+        assert isinstance(evaluate, Evaluation)
+        loss, weight, kept = None, 0.0, None
+        if evaluate.loss:
+            weight = float(nested.num_samples(dealt.batch) or 1)
+            if weigh is not None:
+                with task_function("loss_weight"):
+                    weight = float(weigh(dealt.batch))
+            if weight:  # what counts nothing may have no mean
+                loss = self._objective.loss(outputs, batch).detach()
+        if evaluate.metrics is not None:
+            with task_function("keep"):
+                kept = on_host((evaluate.keep or kept_by_default)(outputs, target_of(batch)))
+        return Row(dealt.number, loss, weight, kept)
+
+    def _of_rows(self, own: list[Row | None]) -> dict[str, float] | None:
+        """The metrics, on rank 0 and where nothing has failed; every rank calls it."""
+        gang, evaluate = self._gang, self._evaluate
+        assert isinstance(evaluate, Evaluation)
+        with gang.device_memory.host():
+            own_rows = [row.read() for row in own if row is not None]
+            told = gang.gather((self._failure is not None, own_rows))
+            if gang.rank > 0 or any(has_failed for has_failed, _ in told):
+                return None
+            # A batch that several ranks tell of counts once.
+            rows = {row.number: row for _, of_rank in told for row in of_rank}
+            in_order = [rows[number] for number in sorted(rows)]
+            return self._keep_failure_of(partial(metrics_of, evaluate, in_order))
+
+    def _seed_of(self, number: int) -> int:
+        return seeds.derive(self._definition.seed, "evaluation", number)
+
+    def _wait_for_device(self) -> None:
+        if self._gang.device.type != "cpu":
+            torch.accelerator.synchronize(self._gang.device)
+
+
+def look_at(evaluate: Evaluation, seed: int) -> None:
+    """Make the loader and fetch a batch; raises `TaskError` where that fails."""
+    with _of_evaluate(), closing(_batches_of(evaluate, seed).dealt(0, 1)) as dealt:
+        next(dealt)
+
+
+def _batches_of(evaluate: Evaluation, seed: int, *, pin_memory: bool = False) -> WholeBatches:
+    return WholeBatches(
+        evaluate.get_dataloader, seed=seed, most=evaluate.batches, pin_memory=pin_memory
+    )
+
+
+@contextmanager
+def _of_evaluate() -> Iterator[None]:
+    """Say of what a task's function raises that it is one of its evaluation."""
+    try:
+        yield
+    except TaskError as error:
+        if str(error).startswith(_OF_EVALUATE):
+            raise
+        raise TaskError(f"{_OF_EVALUATE}{error}") from error.__cause__

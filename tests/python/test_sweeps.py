@@ -1,0 +1,215 @@
+"""Sweep files: what they mean, what is wrong with them, and a sweep from the file to its end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import saturn
+from saturn import sweep
+from saturn.errors import InvalidInput
+from saturn.script_task import ScriptTask
+
+COUNTING = Path(__file__).parent / "counting_script.py"
+SATURN = Path(sys.executable).with_name("saturn")
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "train.py").write_text(COUNTING.read_text())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read(directory: Path, text: str) -> sweep.Sweep:
+    (directory / "sweep.toml").write_text(text)
+    return sweep.read(directory / "sweep.toml")
+
+
+def commands(found: sweep.Sweep) -> dict[str, str]:
+    assert all(isinstance(task, ScriptTask) for task in found.tasks)
+    return {task.name: " ".join(task.definition().args) for task in found.tasks}
+
+
+def test_grids_lists_and_conditions(directory: Path) -> None:
+    found = read(
+        directory,
+        """
+        script = "train.py"
+        args = ["data", "--optim.lr={lr}"]
+        gpus = [1, 2]
+        [grid]
+        lr = [0.1, 0.2]
+        bf16 = [true, false]
+        [[list]]
+        size = "small"
+        [[list]]
+        size = "large"
+        betas = [0.9, 0.99]
+        [[when]]
+        if = { size = "large", bf16 = [false] }
+        skip = true
+        [[when]]
+        if = { size = "small", lr = 0.2 }
+        grid = { extra = [1, 2], bf16 = true }
+        """,
+    )
+    assert commands(found) == {
+        "size=small-lr=0.1-bf16=true": "data --optim.lr=0.1 --size small --bf16",
+        "size=small-lr=0.1-bf16=false": "data --optim.lr=0.1 --size small",
+        "size=small-lr=0.2-bf16=true-extra=1": "data --optim.lr=0.2 --size small --bf16 --extra 1",
+        "size=small-lr=0.2-bf16=true-extra=2": "data --optim.lr=0.2 --size small --bf16 --extra 2",
+        "size=large-lr=0.1-bf16=true-betas=0.9_0.99": "data --optim.lr=0.1 --size large "
+        "--betas 0.9 0.99 --bf16",
+        "size=large-lr=0.2-bf16=true-betas=0.9_0.99": "data --optim.lr=0.2 --size large "
+        "--betas 0.9 0.99 --bf16",
+    }
+    assert {tuple(task.gpu_range or []) for task in found.tasks} == {(1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('scirpt = "train.py"', "there is no `scirpt`; did you mean `script`?"),
+        ("steps = 3", "it has neither of `script` and `function`"),
+        ('script = "tran.py"', "there is no script .*/tran.py; did you mean `train.py`"),
+        ('script = "train.py"\n[gird]', "there is no `gird`; did you mean `grid`?"),
+        ('script = "train.py"\n[run]\ndevice = 1', "no `run.device`; did you mean `devices`?"),
+        ('script = "train.py"\n[run]\ndevices = "2"', "`run.devices` is '2'; it must be a whole"),
+        ('script = "train.py"\nsteps = 0', "`steps` is 0; it must be at least 1"),
+        ('script = "train.py"\n[grid]\nlr = []', "`lr` has no values"),
+        ('script = "train.py"\nname = "{rl}"\n[grid]\nlr = 1', "parameter `rl`, of `name`; known"),
+        (
+            'script = "train.py"\n[grid]\nopt = ["sgd"]\n[[when]]\nif = {opt = "sdg"}\nskip = true',
+            "`when.1..if.opt` is 'sdg', which it never is; did you mean `sgd`?",
+        ),
+        ('script = "train.py"\n[[when]]\nskip = true', "`when.1.` has no `if`"),
+        ('script = "train.py"\n[grid', "it is no TOML: Expected"),
+        ('function = "makers.py:task"', "`function` is in .*/makers.py, which is not there"),
+    ],
+)
+def test_what_is_wrong_is_one_line(directory: Path, text: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words.replace("?", r"\?")) as caught:
+        read(directory, text)
+    assert "sweep.toml: " in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_function_makes_the_tasks(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (directory / "sweep_makers.py").write_text(
+        "import saturn\n"
+        "def made(step_s):\n"
+        "    return saturn.Task.script('train.py', ['--step_s', step_s], name=None)\n"
+        "def odd(step_s):\n"
+        "    return step_s\n"
+    )
+    grid = "\n[grid]\nstep_s = [0.1, 0.2]"
+    found = read(directory, 'function = "sweep_makers.py:made"\nname = "s{step_s}"' + grid)
+    assert commands(found) == {"s0.1": "--step_s 0.1", "s0.2": "--step_s 0.2"}
+    for function, words in (
+        ("sweep_makers.py:mad", "has no function `mad`; did you mean `made`"),
+        ("sweep_makers:odd", "sweep_makers:odd returned a float; it must be a saturn.Task"),
+        ("sweep_nothing:odd", "`sweep_nothing`, which can't be imported"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            read(directory, f'function = "{function}"' + grid)
+    with pytest.raises(InvalidInput, match=r"does not take \{'step': 1\}"):
+        read(directory, 'function = "sweep_makers:made"\n[grid]\nstep = 1')
+
+
+def test_the_schema_is_one_and_says_what_each_thing_is() -> None:
+    def walk(schema: dict[str, Any], where: str) -> None:
+        assert schema.get("description"), where
+        for name, inner in schema.get("properties", {}).items():
+            walk(inner, f"{where}.{name}")
+
+    schema = sweep.schema()
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    walk(schema, "sweep")
+    import inspect
+
+    keywords = set(inspect.signature(saturn.orchestrate).parameters)
+    assert set(schema["properties"]["run"]["properties"]) <= keywords
+
+
+def test_grid_in_python() -> None:
+    found = saturn.grid({"a-b": 1}, x=[1, 2], y=("u", "v"), where=lambda one: one["x"] < 2)
+    assert found == [{"a-b": 1, "x": 1, "y": "u"}, {"a-b": 1, "x": 1, "y": "v"}]
+    with pytest.raises(ValueError, match="`x` has no values"):
+        saturn.grid(x=[])
+
+
+def run_saturn(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SATURN, *args], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_sweep_from_the_file_to_its_end(directory: Path) -> None:
+    (directory / "sweep.toml").write_text(
+        'script = "train.py"\nsteps = 60\nresume = false\n'
+        'args = ["--steps", 60, "--step_s", 0.02]\n'
+        "[grid]\nlr = [0.1, 0.3]\n[run]\ndevices = 1\nname = 'all'\n"
+    )
+    planned = run_saturn("plan", "sweep.toml")
+    assert planned.returncode == 2 and not planned.stdout, planned
+    assert "2 of 2 tasks are not measured here yet: `lr=0.1`, `lr=0.3`" in planned.stderr
+    assert "saturn plan sweep.toml --trials" in planned.stderr
+    listed = run_saturn("sweep", "sweep.toml", "--list")
+    assert listed.stdout.splitlines() == ["lr=0.1  lr=0.1", "lr=0.3  lr=0.3"]
+    done = run_saturn("sweep", "sweep.toml")
+    assert done.returncode == 0, done.stderr
+    names = [line.split()[1] for line in done.stdout.splitlines()]
+    assert names == ["lr=0.1", "lr=0.3"], "by their last loss"
+    report = json.loads((directory / "saturn_runs" / "all" / "report.json").read_text())
+    measured = [trial for trial in report["trials"] if not trial["reused"]]
+    assert len(measured) == 1, "a learning rate makes no other speed"
+    # What that run has found is known, and enough for a plan.
+    planned = run_saturn("plan", "sweep.toml", "--json")
+    assert planned.returncode == 0, planned.stderr
+    plan = json.loads(planned.stdout)
+    assert len(plan["assignments"]) == 2 and plan["makespan_s"] > 1.2
+    assert {one["technique"] for one in plan["assignments"]} == {"script"}
+
+
+def test_a_script_from_the_command_line(directory: Path) -> None:
+    done = run_saturn(
+        "run",
+        "--devices",
+        "2",
+        "--gpus",
+        "2",
+        "--no-resume",
+        "--run-name",
+        "one",
+        *(
+            "--json",
+            "train.py",
+            "--odd",
+            "length",
+            "--steps",
+            "30",
+        ),
+    )
+    assert done.returncode == 0, done.stderr
+    (task,) = json.loads(done.stdout)["tasks"]
+    assert (task["name"], task["steps"], task["strategy"]["gpus"]) == ("train", 30, 2)
+    wrong = run_saturn("run", "trane.py")
+    assert wrong.returncode == 2 and "did you mean `train.py`?" in wrong.stderr
+    failed = run_saturn("run", "--devices", "1", "train.py", "--odd", "wordless")
+    assert failed.returncode == 1 and "never reported a step; have it call" in failed.stderr
+
+
+def test_a_script_that_cannot_resume_says_so(directory: Path) -> None:
+    task = saturn.Task.script("train.py", ["--steps", 4000], steps=4000, resume=False, name="mute")
+    run = saturn.start([task], devices=1, name="explained")
+    try:
+        while (found := run.explain("mute"))["reasons"][0]["code"] != "trains":
+            assert not run.is_over, found
+    finally:
+        run.stop()
+    assert "can't go on from where it is stopped" in found["reasons"][0]["sentence"]
+    with pytest.raises(saturn.RunInterrupted):
+        run.wait()

@@ -1,0 +1,260 @@
+"""A trainer as a task trains as the trainer by itself."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import in_process
+import pytest
+import torch
+import trainer_models
+from harness import Runtime, Warm, runtime
+from reference import largest_difference
+from saturn import Task
+from saturn.data.slices import Data, Position
+from saturn.errors import InvalidInput
+from saturn.profile_key import profile_key
+from saturn.techniques.ddp import Ddp
+from saturn.training.accumulation import Accumulation
+from trainer_models import MakeTrainer
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+#: Their code is for several versions of each other, and says so.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers make their output directory, wherever they are."""
+    monkeypatch.chdir(tmp_path)
+
+
+def task_of(make: MakeTrainer, name: str = "trainer") -> Task:
+    return Task.from_trainer(make, name=name)
+
+
+ONE_SLOT = {
+    "ragged accumulation": trainer_models.causal(),
+    "epochs": trainer_models.causal(max_steps=-1, num_train_epochs=1.5),
+    "whole batches": trainer_models.causal(
+        gradient_accumulation_steps=1, dataloader_drop_last=True
+    ),
+    "label smoothing and clipping": trainer_models.causal(
+        label_smoothing_factor=0.1, max_grad_norm=0.3
+    ),
+    "bf16": trainer_models.causal(bf16=True, label_smoothing_factor=0.1),
+    "by length": trainer_models.causal(train_sampling_strategy="group_by_length"),
+    "dropout": trainer_models.with_dropout(),
+    "noise": trainer_models.causal(neftune_noise_alpha=5.0),
+    "a head that counts nothing": trainer_models.classifier(),
+    "sequences": trainer_models.seq2seq(),
+    "a loss of its own": trainer_models.custom_loss(),
+    "an optimizer of its own": trainer_models.own_optimizer(),
+    "lora": trainer_models.lora(),
+    "model_init": trainer_models.from_init(),
+}
+
+
+@pytest.mark.parametrize("kind", ONE_SLOT)
+def test_on_one_slot_its_weights_are_the_trainers_to_the_last_bit(
+    kind: str, tmp_path: Path
+) -> None:
+    make = ONE_SLOT[kind]
+    definition = task_of(make).definition()
+    expected_losses, expected = trainer_models.run(make)
+    losses, weights = in_process.train(definition, Ddp(), tmp_path, steps=max(expected_losses))
+    assert largest_difference(losses, expected_losses) < 1e-6
+    assert weights.keys() == expected.keys()
+    for name, weight in expected.items():
+        assert torch.equal(weights[name], weight), name
+
+
+@pytest.fixture(scope="module")
+def warm_with_transformers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """A warm parent that has what each rank would spend seconds on."""
+    names = ("Trainer", "Seq2SeqTrainer", "LlamaForCausalLM", "BertForSequenceClassification")
+    lock = tmp_path_factory.mktemp("trainers") / "workers.lock"
+    parent = Warm(lock, preload=",".join(f"transformers:{name}" for name in names))
+    assert parent.ready.get("ready") is True
+    yield parent
+    parent.close()
+
+
+@pytest.fixture
+def ranks(tmp_path: Path, warm_with_transformers: Warm) -> Iterator[Runtime]:
+    with runtime(tmp_path, warm_with_transformers) as opened:
+        yield opened
+
+
+MOVES = {
+    # The name of a sharded model's class says nothing of how its labels are shifted.
+    "label smoothing": (
+        trainer_models.causal(label_smoothing_factor=0.1),
+        [("ddp", 2), ("fsdp", 2), ("ddp", 1)],
+    ),
+    "a head that counts nothing": (trainer_models.classifier(), [("fsdp", 2), ("ddp", 3)]),
+    "micro-batches": (trainer_models.causal(), [("pipeline", 2), ("tensor", 2)]),
+    "lora": (trainer_models.lora(), [("ddp", 2), ("fsdp", 2)]),
+    "batches of one sample": (
+        trainer_models.causal(per_device_train_batch_size=1, gradient_accumulation_steps=5),
+        [("ddp", 2), ("fsdp", 3)],
+    ),
+    # Where its random stream stands is in the checkpoint.
+    "dropout": (trainer_models.with_dropout(), [("ddp", 1), ("ddp", 1)]),
+}
+
+
+@pytest.mark.parametrize("kind", MOVES)
+def test_through_moves_its_losses_are_the_trainers(kind: str, ranks: Runtime) -> None:
+    make, moves = MOVES[kind]
+    task = task_of(make)
+    ranks.write_task(task.definition())
+    steps = 0
+    for technique, number in moves:
+        steps += 2
+        knobs = {"microbatches": 2} if technique == "pipeline" else {}
+        result = ranks.run(task.name, technique, ranks=number, steps=steps, knobs=knobs)
+        assert result.codes == [0] * number, result.logs
+    expected, _ = trainer_models.run(make)
+    found = ranks.losses(task.name)
+    assert largest_difference(found, {step: expected[step] for step in found}) < TOLERANCE
+
+
+def test_what_no_step_takes_longer_for_is_not_in_its_profile_key() -> None:
+    make = trainer_models.classifier
+    known = profile_key(task_of(make()))
+    for same in ({"learning_rate": 1e-4, "warmup_steps": 0}, {"seed": 7}, {"max_steps": 2}):
+        assert profile_key(task_of(make(**same))) == known
+    for other in ({"per_device_train_batch_size": 2}, {"bf16": True}, {"optim": "sgd"}):
+        assert profile_key(task_of(make(**other))) != known
+    assert profile_key(task_of(trainer_models.custom_loss())) != known
+
+
+REFUSED: dict[str, tuple[MakeTrainer, str]] = {
+    "fp16": (trainer_models.causal(fp16=True), "`fp16`"),
+    "auto_find_batch_size": (trainer_models.causal(auto_find_batch_size=True), "batch belongs"),
+    "scheduler": (
+        trainer_models.causal(
+            lr_scheduler_type="greedy",
+            eval_strategy="steps",
+            eval_steps=2,
+            given={"eval_dataset": trainer_models.texts()},
+        ),
+        "`lr_scheduler_type=greedy`: it follows the loss",
+    ),
+    "optimizer": (trainer_models.causal(optim="lomo"), "`optim=lomo`"),
+    "no data": (lambda: trainer_models.trainer(trainer_models.llama(), None), "`train_dataset`"),
+    "own step": (
+        trainer_models.own_method("training_step"),
+        "Own overrides `training_step`: Saturn takes the backward itself",
+    ),
+    "own inputs": (trainer_models.own_method("_prepare_inputs"), "the model at work"),
+    "has run": (trainer_models.has_run, "it has been run already"),
+    "something else": (trainer_models.llama, "returned a LlamaForCausalLM; it must return a"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_can_not_be_kept_is_refused_by_name(what: str) -> None:
+    make, reason = REFUSED[what]
+    with pytest.raises(InvalidInput, match=re.escape(reason)):
+        task_of(make)
+
+
+def test_a_trainer_itself_is_no_function_that_makes_one() -> None:
+    with pytest.raises(TypeError, match="this is one: write a function"):
+        Task.from_trainer(trainer_models.causal()())
+
+
+def test_making_one_joins_no_group_and_leaves_the_process_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launcher = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in launcher.items():
+        monkeypatch.setenv(name, value)
+    before, environment = torch.get_rng_state(), dict(os.environ)
+    task_of(trainer_models.causal(bf16=True, tf32=True))
+    assert not torch.distributed.is_initialized() and not torch.cuda.is_initialized()
+    assert torch.equal(torch.get_rng_state(), before) and dict(os.environ) == environment
+
+
+def test_length_is_the_trainers_ragged_at_the_end_of_each_epoch() -> None:
+    # 6 batches an epoch make 2 steps: of 4 and of 2.
+    hparams = task_of(trainer_models.causal(max_steps=5)).hparams
+    assert (hparams.batch_count, hparams.epoch_batches) == (2 * 6 + 4, 6)
+    counted = Accumulation(task_of(trainer_models.causal(max_steps=5)).definition(), 6)
+    assert [counted.next_step(number) for number in (0, 4, 6, 10, 12)] == [4, 2, 4, 2, 4]
+    assert [counted.steps(number) for number in (4, 6, 10, 12, 16)] == [1, 2, 3, 4, 5]
+    assert [counted.batches(number) for number in (1, 2, 3, 5)] == [4, 6, 10, 16]
+
+
+def test_batches_of_a_step_are_dealt_out_as_one_and_leave_no_rank_idle() -> None:
+    # 22 samples in batches of 1 make an epoch of 4 steps of 5, and one of 2.
+    make = trainer_models.causal(per_device_train_batch_size=1, gradient_accumulation_steps=5)
+    task = task_of(make).definition()
+    data = Data(task.get_dataloader, seed=task.seed)
+    counted = Accumulation(task, data.batches_per_epoch)
+    ranks = [
+        data.steps(
+            Position(), counted.next_step, data_rank=rank, data_size=2, deals=lambda sizes: True
+        )
+        for rank in range(2)
+    ]
+    steps = [[next(steps) for steps in ranks] for _ in range(6)]
+    sizes = [[[piece.num_samples for piece in of_rank] for of_rank in step] for step in steps]
+    assert sizes[0] == [[0, 1, 1], [1, 1, 1]] and sizes[4] == [[1], [1]]
+    for of_rank in steps[4]:
+        assert of_rank[-1].after == Position(epoch=1, batch=0, samples=22, batches=22)
+    assert steps[5][0][-1].after == Position(epoch=1, batch=5, samples=27, batches=27)
+    whole = data.slices(Position())
+    expected = [next(whole).batch["input_ids"].tolist()[0] for _ in range(5)]
+    found = [
+        piece.batch["input_ids"].tolist()[0]
+        for of_rank in steps[0]
+        for piece in of_rank
+        if piece.num_samples
+    ]
+    assert found == expected
+
+
+def test_callbacks_are_told_of_each_step_and_what_is_to_be_logged(tmp_path: Path) -> None:
+    make = trainer_models.watched(logging_steps=2, max_steps=5)
+    task = task_of(make).definition()
+    notes: list[str] = []
+    with in_process.gang_of_one(tmp_path) as gang:
+        stepper = in_process.stepper_of(task, Ddp(), gang)
+        listener = task.step_loss.listener(notes.append)
+        listener.began(0)
+        pieces = stepper.pieces(Position())
+        for step in range(1, 6):
+            result = stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
+            listener.stepped(step, result.loss)
+        listener.ended()
+    trainer_models.run(make)
+    found, expected = trainer_models.heard
+    assert [event for event, _ in found] == [event for event, _ in expected]
+    for (_, logs), (_, wanted) in zip(found, expected, strict=True):
+        assert logs == pytest.approx({key: wanted[key] for key in logs}, abs=1e-6)
+    assert notes == []
+
+
+def test_a_callback_that_raises_is_told_no_more(tmp_path: Path) -> None:
+    task = task_of(trainer_models.watched(fails=True)).definition()
+    notes: list[str] = []
+    with in_process.gang_of_one(tmp_path) as gang:
+        in_process.stepper_of(task, Ddp(), gang)
+        listener = task.step_loss.listener(notes.append)
+        listener.began(0)
+        listener.stepped(1, 0.5)
+        listener.stepped(2, 0.5)
+    assert notes == ["the trainer's callbacks are told no more: OSError: nobody listens"]
