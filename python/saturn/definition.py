@@ -58,6 +58,7 @@ class TaskDefinition:
     evaluate: Evaluate | None = None
     evaluate_every: int | None = None  # steps; None: at the end alone
     best: tuple[str, str] | None = None  # a metric, and `min` or `max`
+    saves_best: bool = False  # whether `save_dir` gets the best checkpoint, where there is one
     #: The key of the tasks that perform alike; None where nobody has compared it with others.
     group: str | None = None
 

@@ -61,6 +61,8 @@ def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
         )
     # Where nothing is evaluated, the key is what it was before there were evaluations.
     evaluated = () if definition.evaluate is None else _parts_of(definition.evaluate)
+    if task._evaluates_as is not None:
+        evaluated = (task._evaluates_as,)
     for part in (
         *functions,
         definition.gradient_accumulation_steps,

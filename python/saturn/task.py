@@ -248,6 +248,10 @@ class Task:
         #: its profile key.
         self._step_loss: StepLoss | None = None
         self._performs_as: Any = None
+        #: The same for its evaluation, where that is the trainer's.
+        self._evaluates_as: Any = None
+        #: Whether the best checkpoint goes to `save_dir`, not the last.
+        self._saves_best = False
         self.priority = checked_priority(priority)
         self.deadline = checked_deadline(deadline)
         self.release = checked_time("release", release)
@@ -390,14 +394,18 @@ class Task:
             hints: see there.
             save_dir: see there.
             options: `seed` (what the random streams are seeded with before `make_trainer` is
-                called), `priority`, `deadline`, `release`, `after`, `techniques`, `knobs`.
+                called), `priority`, `deadline`, `release`, `after`, `techniques`, `knobs`;
+                `evaluate`, in place of the trainer's own evaluation (None: none is done),
+                `evaluate_every` and `best`, in place of what the trainer says of these.
 
         Raises `InvalidInput` for what Saturn can't train as the trainer would: each reason names
         the argument, or the method, that it is about.
         """
         from saturn.trainers.task import pieces_of
 
-        pieces = pieces_of(make_trainer, seed=options.get("seed", 0))
+        pieces = pieces_of(
+            make_trainer, seed=options.get("seed", 0), evaluates="evaluate" not in options
+        )
         task = cls(
             *(pieces.source.get_model, pieces.source.get_dataloader, None),
             HParams(**pieces.hparams),
@@ -405,9 +413,10 @@ class Task:
             name=name,
             hints=hints,
             save_dir=save_dir,
-            **options,
+            **(pieces.evaluation | options),
         )
         task._step_loss, task._performs_as = pieces.source, pieces.performs_as
+        task._evaluates_as, task._saves_best = pieces.evaluates_as, pieces.saves_best
         for note in pieces.notes:
             sys.stderr.write(f"saturn: task `{task.name}`: {note}\n")
         return task
@@ -442,6 +451,7 @@ class Task:
             evaluate=self.evaluation.evaluate,
             evaluate_every=self.evaluation.every,
             best=self.evaluation.best,
+            saves_best=self._saves_best,
         )
 
     def __repr__(self) -> str:

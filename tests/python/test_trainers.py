@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import in_process
 import pytest
@@ -14,11 +15,14 @@ import trainer_models
 from harness import Runtime, Warm, runtime
 from reference import largest_difference
 from saturn import Task
+from saturn.checkpoint import manifest
 from saturn.data.slices import Data, Position
 from saturn.errors import InvalidInput
 from saturn.profile_key import profile_key
 from saturn.techniques.ddp import Ddp
+from saturn.trainers.rest import Trained
 from saturn.training.accumulation import Accumulation
+from saturn.training.evaluation import Evaluator
 from trainer_models import MakeTrainer
 
 pytest.importorskip("transformers")
@@ -130,6 +134,103 @@ def test_through_moves_its_losses_are_the_trainers(kind: str, ranks: Runtime) ->
     assert largest_difference(found, {step: expected[step] for step in found}) < TOLERANCE
 
 
+EVALUATING: dict[str, MakeTrainer] = {
+    "a head that counts nothing": trainer_models.classifier(
+        **trainer_models.evaluates(trainer_models.labelled()),
+        metric_for_best_model="rows",  # of equal values the first is the best
+        load_best_model_at_end=True,
+        save_strategy="steps",
+        save_steps=2,
+    ),
+    "ragged logits": trainer_models.causal(**trainer_models.evaluates(trainer_models.texts())),
+    "reduced logits and smoothed labels": trainer_models.causal(
+        **trainer_models.evaluates(
+            trainer_models.texts(), preprocess_logits_for_metrics=trainer_models.most_likely
+        ),
+        label_smoothing_factor=0.1,
+        include_for_metrics=["inputs", "loss"],
+    ),
+    "a loss alone": trainer_models.causal(
+        **trainer_models.evaluates(trainer_models.texts(), compute_metrics=None)
+    ),
+    "bf16": trainer_models.causal(**trainer_models.evaluates(trainer_models.texts()), bf16=True),
+    "a loss of its own": trainer_models.custom_loss(
+        **trainer_models.evaluates(trainer_models.labelled())
+    ),
+}
+
+
+def measured(metrics: dict[str, Any]) -> dict[str, float]:
+    """Those of a trainer's metrics that are numbers, and not of time."""
+    names = ("eval_loss", "eval_accuracy", "eval_rows")
+    return {name: metrics[name] for name in names if name in metrics}
+
+
+@pytest.mark.parametrize("kind", EVALUATING)
+def test_an_evaluation_finds_what_the_trainers_does(kind: str, tmp_path: Path) -> None:
+    make = EVALUATING[kind]
+    task = task_of(make).definition()
+    with in_process.gang_of_one(tmp_path) as gang:
+        stepper = in_process.stepper_of(task, Ddp(), gang)
+        outcome = Evaluator(task, stepper.parallel, gang, note=print).run()
+    outcome.expect()
+    expected = measured(make().evaluate())
+    assert outcome.metrics == pytest.approx(expected, abs=1e-6, rel=1e-6)
+    assert len(expected) == (1 if kind == "a loss alone" else 3)
+
+
+@pytest.mark.parametrize("kind", ["a head that counts nothing", "a loss of its own"])
+def test_it_is_evaluated_when_the_trainer_is(kind: str, ranks: Runtime, tmp_path: Path) -> None:
+    make = EVALUATING[kind]
+    task = Task.from_trainer(make, name="evaluated", save_dir=tmp_path / "saved")
+    ranks.write_task(task.definition())
+    for technique, number, stop in (("ddp", 2, 3), ("fsdp", 2, 6)):
+        result = ranks.run(task.name, technique, ranks=number, steps=6, stop_at_step=stop)
+        assert result.codes == [0] * number, result.logs
+    trainer = make()
+    trainer.train()
+    expected = [each for each in trainer.state.log_history if "eval_loss" in each]
+    found = ranks.evaluations(task.name)
+    assert [step for step, _ in found] == [each["step"] for each in expected] == [2, 4, 6]
+    for (_, metrics), each in zip(found, expected, strict=True):
+        assert metrics == pytest.approx(measured(each), abs=TOLERANCE)
+    # Both end with the best weights where the trainer says so, which are not the last.
+    best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else 6
+    assert best == (2 if kind == "a head that counts nothing" else 6)
+    (saved,) = (path for path in (tmp_path / "saved" / task.name).iterdir() if manifest.read(path))
+    content = manifest.read(saved)
+    assert content is not None and content["step"] == best
+    again = make()
+    Trained(ranks.run_dir, task.name).train(again)
+    torch.testing.assert_close(
+        again.model.state_dict(), trainer.model.state_dict(), atol=1e-4, rtol=1e-4
+    )
+
+
+def test_when_it_evaluates_and_what_is_best_are_the_trainers() -> None:
+    def said(make: MakeTrainer, **options: Any) -> tuple[Any, ...]:
+        found = Task.from_trainer(make, **options).evaluation
+        return found.every, found.best
+
+    causal = trainer_models.causal
+    evaluates = trainer_models.evaluates(trainer_models.texts())
+    # 6 batches an epoch make 2 steps.
+    assert said(causal(**evaluates | {"eval_strategy": "epoch"})) == (2, None)
+    assert said(causal(**evaluates | {"eval_steps": 0.4})) == (3, None)
+    judged = causal(**evaluates, metric_for_best_model="accuracy")
+    assert said(judged) == (2, ("eval_accuracy", "max"))
+    assert said(causal(**evaluates, metric_for_best_model="loss")) == (2, ("eval_loss", "min"))
+    best = ("eval_rows", "min")
+    assert said(judged, evaluate_every=5, best=best) == (5, best)
+    assert said(judged, evaluate=lambda model: {"own": 1}) == (None, None)
+    assert Task.from_trainer(causal()).evaluation.evaluate is None
+    # How often is not part of what its trials measure; on what is.
+    known = profile_key(task_of(judged))
+    assert profile_key(task_of(causal(**evaluates | {"eval_steps": 3}, seed=7))) == known
+    other = trainer_models.evaluates(trainer_models.texts(), compute_metrics=None)
+    assert profile_key(task_of(causal(**other))) != known
+
+
 def test_what_no_step_takes_longer_for_is_not_in_its_profile_key() -> None:
     make = trainer_models.classifier
     known = profile_key(task_of(make()))
@@ -160,6 +261,24 @@ REFUSED: dict[str, tuple[MakeTrainer, str]] = {
     ),
     "own inputs": (trainer_models.own_method("_prepare_inputs"), "the model at work"),
     "has run": (trainer_models.has_run, "it has been run already"),
+    "several evaluations": (
+        trainer_models.causal(**trainer_models.evaluates([], eval_dataset={"one": []})),
+        "`eval_dataset` is a dict",
+    ),
+    "generated texts": (
+        trainer_models.seq2seq(
+            **trainer_models.evaluates(trainer_models.texts(targets=True)),
+            predict_with_generate=True,
+        ),
+        "`predict_with_generate`: ",
+    ),
+    "metrics by batch": (
+        trainer_models.causal(
+            **trainer_models.evaluates(trainer_models.texts(), compute_metrics=None),
+            batch_eval_metrics=True,
+        ),
+        "`batch_eval_metrics`: ",
+    ),
     "something else": (trainer_models.llama, "returned a LlamaForCausalLM; it must return a"),
 }
 
@@ -228,7 +347,7 @@ def test_batches_of_a_step_are_dealt_out_as_one_and_leave_no_rank_idle() -> None
 
 
 def test_callbacks_are_told_of_each_step_and_what_is_to_be_logged(tmp_path: Path) -> None:
-    make = trainer_models.watched(logging_steps=2, max_steps=5)
+    make = trainer_models.watched(logging_steps=2, max_steps=5, eval_strategy="steps", eval_steps=3)
     task = task_of(make).definition()
     notes: list[str] = []
     with in_process.gang_of_one(tmp_path) as gang:
@@ -239,6 +358,9 @@ def test_callbacks_are_told_of_each_step_and_what_is_to_be_logged(tmp_path: Path
         for step in range(1, 6):
             result = stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
             listener.stepped(step, result.loss)
+            if step in (3, 5):  # the last step is evaluated in any case
+                outcome = Evaluator(task, stepper.parallel, gang, note=notes.append).run()
+                listener.evaluated(step, outcome.metrics)
         listener.ended()
     trainer_models.run(make)
     found, expected = trainer_models.heard
@@ -246,6 +368,29 @@ def test_callbacks_are_told_of_each_step_and_what_is_to_be_logged(tmp_path: Path
     for (_, logs), (_, wanted) in zip(found, expected, strict=True):
         assert logs == pytest.approx({key: wanted[key] for key in logs}, abs=1e-6)
     assert notes == []
+
+
+def test_that_a_callback_would_stop_early_is_said_once(tmp_path: Path) -> None:
+    from transformers import EarlyStoppingCallback
+
+    def make() -> Any:
+        made = trainer_models.causal(
+            **trainer_models.evaluates(trainer_models.texts()),
+            metric_for_best_model="eval_loss",
+        )()
+        made.add_callback(EarlyStoppingCallback(early_stopping_patience=1))
+        return made
+
+    task = task_of(make).definition()
+    notes: list[str] = []
+    with in_process.gang_of_one(tmp_path) as gang:
+        in_process.stepper_of(task, Ddp(), gang)
+        listener = task.step_loss.listener(notes.append)
+        listener.began(0)
+        for step, loss in ((2, 1.0), (4, 1.5), (6, 1.5)):
+            listener.evaluated(step, {"eval_loss": loss})
+            assert len(notes) == (0 if step == 2 else 1), notes
+    assert "asks to stop; the task trains all its steps" in notes[0]
 
 
 def test_a_callback_that_raises_is_told_no_more(tmp_path: Path) -> None:

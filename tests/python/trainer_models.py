@@ -122,7 +122,7 @@ def classifier(**changes: Any) -> MakeTrainer:
     return make
 
 
-def seq2seq(**changes: Any) -> MakeTrainer:
+def seq2seq(*, given: Any = None, **changes: Any) -> MakeTrainer:
     def make() -> Any:
         from transformers import (
             Seq2SeqTrainer,
@@ -147,12 +147,13 @@ def seq2seq(**changes: Any) -> MakeTrainer:
             Seq2SeqTrainingArguments(**arguments(**changes)),
             train_dataset=texts(targets=True),
             data_collator=collate,
+            **(given or {}),
         )
 
     return make
 
 
-def custom_loss(**changes: Any) -> MakeTrainer:
+def custom_loss(*, given: Any = None, **changes: Any) -> MakeTrainer:
     """A trainer with a loss of its own, which is a mean over the rows of a batch."""
 
     def make() -> Any:
@@ -170,10 +171,34 @@ def custom_loss(**changes: Any) -> MakeTrainer:
                 )
                 return (each.mean(), outputs) if return_outputs else each.mean()
 
-        found = classifier(**changes)()
-        return trainer(found.model, labelled(), Weighted, **changes)
+        found = classifier()()
+        return trainer(found.model, labelled(), Weighted, given=given, **changes)
 
     return make
+
+
+def accuracy(prediction: Any) -> dict[str, Any]:
+    """Of all rows, and what is no number; labels of -100 do not count."""
+    predicted = prediction.predictions
+    if predicted.ndim > prediction.label_ids.ndim:
+        predicted = predicted.argmax(-1)
+    counts = prediction.label_ids != -100
+    right = (predicted == prediction.label_ids)[counts]
+    return {"accuracy": right.mean(), "eval_rows": len(counts), "shape": list(counts.shape)}
+
+
+def most_likely(logits: Any, labels: Any) -> Any:
+    return logits.argmax(-1)
+
+
+def evaluates(data: Any, **given: Any) -> dict[str, Any]:
+    """Changes of a trainer: it evaluates on 10 samples, in batches of 4, 4 and 2."""
+    return {
+        "given": {"eval_dataset": data[:10], "compute_metrics": accuracy, **given},
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+        "per_device_eval_batch_size": 4,
+    }
 
 
 def own_optimizer(**changes: Any) -> MakeTrainer:
@@ -247,11 +272,17 @@ def watched(*, fails: bool = False, **changes: Any) -> MakeTrainer:
             def on_log(
                 self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any
             ) -> None:
-                if "loss" in logs:
-                    plain = {key: logs[key] for key in ("loss", "learning_rate")}
+                names = ("loss", "learning_rate", "eval_loss")
+                if plain := {key: logs[key] for key in names if key in logs}:
                     self.keep("log at", state, **plain)
 
-        return trainer(llama(), texts(), given={"callbacks": [Keeping()]}, **changes)
+            def on_evaluate(
+                self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any
+            ) -> None:
+                self.keep("evaluated at", state, eval_loss=metrics["eval_loss"])
+
+        given = {"callbacks": [Keeping()], "eval_dataset": texts()[:10]}
+        return trainer(llama(), texts(), given=given, **changes)
 
     return make
 

@@ -1,10 +1,10 @@
 """A trainer's callbacks, told on one rank what the trainer would tell them of its training.
 
 They observe: `on_train_begin`, `on_epoch_begin` and `on_epoch_end`, `on_step_begin` and
-`on_step_end`, `on_log` (as often as the trainer's arguments say) and `on_train_end`, with a filled
-`TrainerState`. What they ask for in return (to stop, to save, to evaluate) is not for them to say
-here; that somebody asked to stop is told once. Saturn shows progress itself, so what prints is left
-out.
+`on_step_end`, `on_log` (as often as the trainer's arguments say, and after each evaluation),
+`on_evaluate` and `on_train_end`, with a filled `TrainerState`. What they ask for in return (to
+stop, to save, to evaluate) is not for them to say here; that somebody asked to stop is told once.
+Saturn shows progress itself, so what prints is left out.
 
 An attempt is a training of its own to them, which begins at the step where the last one ended.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -51,6 +51,10 @@ class Callbacks:
     def stepped(self, step: int, loss: float) -> None:
         """A step is done."""
         self._call(lambda: self._step(step, loss))
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """The model was evaluated after so many steps."""
+        self._call(lambda: self._evaluated(step, dict(metrics)))
 
     def ended(self) -> None:
         """No more steps come in this attempt."""
@@ -92,13 +96,30 @@ class Callbacks:
         self._fire("on_step_end")
         if trainer.control.should_log:
             logs = {"loss": sum(self._losses) / len(self._losses), "learning_rate": rate}
-            logs["epoch"] = state.epoch
             self._losses.clear()
-            state.log_history.append({**logs, "step": step})
-            trainer.control = self._handler.on_log(trainer.args, state, trainer.control, logs)
+            self._log(step, logs)
         if step % self._an_epoch == 0:
             self._fire("on_epoch_end")
-        if trainer.control.should_training_stop and step < self._steps and not self._has_asked:
+        self._note_who_asks(step)
+
+    def _evaluated(self, step: int, metrics: dict[str, float]) -> None:
+        trainer, state = self._trainer, self._trainer.state
+        self._log(step, dict(metrics))
+        trainer.control = self._handler.on_evaluate(trainer.args, state, trainer.control, metrics)
+        # As the trainer does, after its callbacks have compared with the best before.
+        judge: Callable[..., Any] = trainer._determine_best_metric
+        judge(metrics, trial=None)
+        self._note_who_asks(step)
+
+    def _log(self, step: int, logs: dict[str, float]) -> None:
+        trainer, state = self._trainer, self._trainer.state
+        logs["epoch"] = state.epoch
+        state.log_history.append({**logs, "step": step})
+        trainer.control = self._handler.on_log(trainer.args, state, trainer.control, logs)
+
+    def _note_who_asks(self, step: int) -> None:
+        stops = self._trainer.control.should_training_stop
+        if stops and step < self._steps and not self._has_asked:
             self._has_asked = True
             self._note("a callback of the trainer asks to stop; the task trains all its steps")
 

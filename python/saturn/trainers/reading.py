@@ -12,7 +12,8 @@ from torch import nn
 from saturn.data import nested
 from saturn.definition import BF16, FLOAT32
 from saturn.errors import InvalidInput
-from saturn.trainers import building, optimizer, refusals
+from saturn.trainers import building, evaluating, optimizer, refusals
+from saturn.trainers.evaluating import EvaluationReading
 from saturn.trainers.optimizer import OptimizerReading
 from saturn.trainers.source import ready
 
@@ -24,7 +25,8 @@ _RATES = refusals.names(
     max_steps num_train_epochs seed data_seed learning_rate lr_scheduler_type
     lr_scheduler_kwargs warmup_steps warmup_ratio weight_decay adam_beta1 adam_beta2
     adam_epsilon accelerator_config optim_args max_grad_norm label_smoothing_factor
-    neftune_noise_alpha
+    neftune_noise_alpha eval_strategy eval_steps per_device_eval_batch_size prediction_loss_only
+    include_for_metrics metric_for_best_model greater_is_better load_best_model_at_end
     """
 )
 
@@ -49,13 +51,18 @@ class Reading:
     modules: list[str]
     #: What decides how long its steps take, and what memory they need: equal for trainers alike.
     performs_as: Any
+    #: None where nothing is evaluated, or not by the trainer.
+    evaluation: EvaluationReading | None
     #: What a person should know.
     notes: list[str]
 
 
-def read(trainer: Any) -> Reading:
-    """Read it, which uses it up; raises `InvalidInput` with all that speaks against it."""
-    if reasons := list(refusals.reasons_against(trainer)):
+def read(trainer: Any, *, evaluates: bool = True) -> Reading:
+    """Read it, which uses it up; raises `InvalidInput` with all that speaks against it.
+
+    `evaluates` where its evaluation counts, if it has one.
+    """
+    if reasons := list(refusals.reasons_against(trainer, evaluates=evaluates)):
         raise InvalidInput(
             f"Saturn can't train as this {type(trainer).__name__} would: {'; '.join(reasons)}"
         )
@@ -96,6 +103,7 @@ def read(trainer: Any) -> Reading:
         calls_model_once=_calls_model_once(type(trainer)),
         modules=_modules(trainer, model),
         performs_as=_performance(trainer, model, of_model, loader),
+        evaluation=evaluating.read(trainer, steps=steps, an_epoch=an_epoch) if evaluates else None,
         notes=list(_notes(trainer)),
     )
 
@@ -172,8 +180,8 @@ def _sizes(sample: Any) -> Any:
 
 def _notes(trainer: Any) -> list[str]:
     notes = []
-    if getattr(trainer.args.eval_strategy, "value", trainer.args.eval_strategy) != "no":
-        notes.append("nothing is evaluated during training (`eval_strategy`)")
+    if getattr(trainer.args, "eval_on_start", False):
+        notes.append("nothing is evaluated before the first step (`eval_on_start`)")
     strangers = [
         type(callback).__name__
         for callback in trainer.callback_handler.callbacks

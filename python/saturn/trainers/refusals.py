@@ -27,6 +27,8 @@ HONOURED = names(
     warmup_steps warmup_ratio optim optim_args optim_target_modules weight_decay adam_beta1
     adam_beta2 adam_epsilon max_grad_norm bf16 tf32 label_smoothing_factor neftune_noise_alpha
     remove_unused_columns label_names average_tokens_across_devices use_cache
+    eval_strategy eval_steps per_device_eval_batch_size prediction_loss_only include_for_metrics
+    metric_for_best_model greater_is_better load_best_model_at_end
     """
 )
 #: What Saturn sees to by itself, or what changes no number of the training.
@@ -45,10 +47,9 @@ IGNORED = names(
     dataloader_persistent_workers dataloader_in_order activation_checkpointing
     activation_checkpointing_kwargs gradient_checkpointing gradient_checkpointing_kwargs
     torch_compile torch_compile_backend torch_compile_mode torch_empty_cache_steps
-    skip_memory_metrics eval_strategy eval_steps eval_delay per_device_eval_batch_size
-    prediction_loss_only eval_on_start eval_do_concat_batches eval_use_gather_object
-    eval_accumulation_steps include_for_metrics batch_eval_metrics bf16_full_eval
-    fp16_full_eval metric_for_best_model greater_is_better do_train do_eval do_predict
+    skip_memory_metrics eval_delay eval_on_start eval_do_concat_batches eval_use_gather_object
+    eval_accumulation_steps batch_eval_metrics bf16_full_eval fp16_full_eval do_train do_eval
+    do_predict
     liger_kernel_config fsdp_config
     """
 )
@@ -66,7 +67,6 @@ REFUSED: dict[str, str] = {
     "use_liger_kernel": "its kernels replace layers that techniques split; leave it out",
     "full_determinism": "it changes kernels for the whole process; leave it out",
     "debug": _MODES,
-    "load_best_model_at_end": "nothing is evaluated during training yet",
 }
 _SCHEDULERS = {
     "reduce_lr_on_plateau": "it follows a metric, whose last bits depend on the plan; the training "
@@ -100,15 +100,23 @@ _OWN_LOOP = {
     "_clip_grad_norm": "Saturn clips gradients itself, over all devices",
     "create_accelerator_and_postprocess": "Saturn places the model itself",
 }
+#: The same of what `evaluate` does.
+_OWN_EVALUATION = ("evaluate", "evaluation_loop")
+_OR_ANOTHER = "or give `Task.from_trainer(…, evaluate=…)` another evaluation"
 #: TRL's own steps only offload activations.
 _TRL_STEP = "training_step"
 
 
-def reasons_against(trainer: Any) -> Iterator[str]:
-    """Why Saturn can't train as `trainer` would, each a clause that names what it is about."""
+def reasons_against(trainer: Any, *, evaluates: bool) -> Iterator[str]:
+    """Why Saturn can't train as `trainer` would, each a clause that names what it is about.
+
+    `evaluates` where its evaluation is to be the task's, if it has one.
+    """
     yield from _against_state(trainer)
     yield from _against_arguments(trainer.args)
     yield from _against_class(type(trainer))
+    if evaluates:
+        yield from _against_evaluation(trainer)
 
 
 def _against_state(trainer: Any) -> Iterator[str]:
@@ -156,15 +164,38 @@ def _against_arguments(args: Any) -> Iterator[str]:
 def _against_class(cls: type[Any]) -> Iterator[str]:
     for name, reason in _OWN_LOOP.items():
         owner = next((each for each in cls.__mro__ if name in vars(each)), None)
-        if owner is None or _is_of(owner, "transformers"):
+        if owner is None or is_of(owner, "transformers"):
             continue
-        if name == _TRL_STEP and _is_of(owner, "trl"):
+        if name == _TRL_STEP and is_of(owner, "trl"):
             continue
         yield f"{owner.__name__} overrides `{name}`: {reason}"
 
 
-def _is_of(cls: type[Any], package: str) -> bool:
-    return cls.__module__.partition(".")[0] == package
+def _against_evaluation(trainer: Any) -> Iterator[str]:
+    args = trainer.args
+    if _name(args.eval_strategy) == "no":
+        if args.load_best_model_at_end:
+            yield "`load_best_model_at_end`: nothing is evaluated, as `eval_strategy` is `no`"
+        return
+    if isinstance(trainer.eval_dataset, dict):
+        yield f"`eval_dataset` is a dict, and a task has one evaluation: name one, {_OR_ANOTHER}"
+    if getattr(args, "predict_with_generate", False):
+        yield f"`predict_with_generate`: Saturn's evaluation predicts once; leave it, {_OR_ANOTHER}"
+    if getattr(args, "batch_eval_metrics", False):
+        yield f"`batch_eval_metrics`: metrics are of all rows together; leave it out, {_OR_ANOTHER}"
+    if not getattr(args, "eval_do_concat_batches", True):
+        yield f"`eval_do_concat_batches=False`: batches are joined; leave it out, {_OR_ANOTHER}"
+    if args.eval_delay:
+        yield f"`eval_delay`: evaluations come every so many steps; leave it out, {_OR_ANOTHER}"
+    for name in _OWN_EVALUATION:
+        owner = next(each for each in type(trainer).__mro__ if name in vars(each))
+        if not is_of(owner, "transformers") and not is_of(owner, "trl"):
+            yield f"{owner.__name__} overrides `{name}`: Saturn evaluates itself; {_OR_ANOTHER}"
+
+
+def is_of(thing: Any, package: str) -> bool:
+    """Whether a class, or a function, is a package's own."""
+    return str(thing.__module__).partition(".")[0] == package
 
 
 def _name(value: Any) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from saturn import definition as definitions
-from saturn.checkpoint import manifest
+from saturn.checkpoint import best, manifest
 from saturn.checkpoint.black_box_state import read_into
 from saturn.errors import InvalidInput
 from saturn.reporting import report
@@ -46,12 +46,15 @@ class Trained:
         newest = manifest.newest_valid(self._task_dir / "checkpoints")
         if newest is None:
             raise InvalidInput(f"there is no checkpoint in {self._task_dir}: nothing was trained")
-        directory, content = newest
+        _, content = weights = newest
+        if trainer.args.load_best_model_at_end:
+            kept = best.directory_of(self._task_dir / "checkpoints")
+            weights = manifest.newest_valid(kept) or newest
         if trainer.model_init is not None:
             trainer.model = trainer.call_model_init()
             trainer.model_wrapped = trainer.model
         trainer._move_model_to_device(trainer.model, trainer.args.device)
-        read_into(directory, content, trainer.model)
+        read_into(*weights, trainer.model)
         losses = _losses(self._task_dir)
         loss = statistics.fmean(losses.values()) if losses else 0.0
         state = trainer.state

@@ -93,6 +93,22 @@ class TrainerSource:
         """Its loader: batches of `per_device_train_batch_size`, in its order."""
         return self._made().loader
 
+    def get_eval_dataloader(self) -> Any:
+        """The loader of its evaluation: batches of `per_device_eval_batch_size`."""
+        trainer = self.trainer
+        with building.alone(), _unprepared(trainer.accelerator):
+            return trainer.get_eval_dataloader()
+
+    @property
+    def trainer(self) -> Any:
+        """The trainer as it stands in this process."""
+        return self._made().trainer
+
+    def forget_metrics(self) -> None:
+        """TRL's trainers keep numbers of each batch until they are logged, which nobody does."""
+        for of_mode in getattr(self.trainer, "_metrics", {}).values():
+            of_mode.clear()
+
     def lr_scheduler(self, of: torch.optim.Optimizer) -> Any:
         """Its scheduler."""
         made = self._made()
@@ -155,7 +171,7 @@ class TrainerSource:
         with trainer.compute_loss_context_manager():
             # It takes out of the batch what it needs.
             loss = trainer.compute_loss(model, copy.copy(batch), num_items_in_batch=num_items)
-        _forget_metrics(trainer)
+        self.forget_metrics()
         is_scaled = getattr(trainer, "loss_is_scaled_for_ga", None)
         if is_scaled is None:
             accepts = getattr(trainer, "model_accepts_loss_kwargs", False)
@@ -234,9 +250,3 @@ def _keep_names(model: nn.Module) -> None:
         if type(part).__name__.startswith("FSDP"):
             name = type(part).__mro__[2].__name__
             part._get_name = lambda name=name: name  # type: ignore[method-assign,misc]
-
-
-def _forget_metrics(trainer: Any) -> None:
-    """TRL's trainers keep numbers of each batch until they are logged, which nobody does."""
-    for of_mode in getattr(trainer, "_metrics", {}).values():
-        of_mode.clear()

@@ -8,7 +8,7 @@ from typing import Any
 
 from saturn.data import seeds
 from saturn.errors import InvalidInput
-from saturn.trainers import building
+from saturn.trainers import building, evaluating
 from saturn.trainers.reading import read
 from saturn.trainers.source import TrainerSource
 
@@ -23,14 +23,21 @@ class Pieces:
     hparams: dict[str, Any]
     #: What stands for its functions in its profile key.
     performs_as: Any
+    #: Its `evaluate`, `evaluate_every` and `best`; empty where it evaluates nothing.
+    evaluation: dict[str, Any]
+    #: What stands for its `evaluate` in its profile key.
+    evaluates_as: Any
+    #: Whether what is exported are its best weights.
+    saves_best: bool
     #: What a person should know.
     notes: list[str]
 
 
-def pieces_of(make_trainer: Callable[[], Any], *, seed: int = 0) -> Pieces:
+def pieces_of(make_trainer: Callable[[], Any], *, seed: int = 0, evaluates: bool = True) -> Pieces:
     """Make the trainer once, and read it; the process's random streams stay where they are.
 
-    `make_trainer` is called again where the task trains. Raises `InvalidInput` for what can't be
+    `make_trainer` is called again where the task trains. `evaluates` where the trainer's evaluation
+    is the task's. Raises `InvalidInput` for what can't be
     trained as the trainer would, and whatever `make_trainer` raises.
     """
     if not callable(make_trainer):
@@ -47,7 +54,7 @@ def pieces_of(make_trainer: Callable[[], Any], *, seed: int = 0) -> Pieces:
         ) from error
     with building.undisturbed():
         seeds.seed_all(seed)
-        reading = read(building.build(make_trainer))
+        reading = read(building.build(make_trainer), evaluates=evaluates)
     source = TrainerSource(
         make_trainer,
         steps=reading.steps,
@@ -66,4 +73,20 @@ def pieces_of(make_trainer: Callable[[], Any], *, seed: int = 0) -> Pieces:
         "tf32": reading.tf32,
         "lr_scheduler": source.lr_scheduler,
     }
-    return Pieces(source, hparams, reading.performs_as, reading.notes)
+    evaluation: dict[str, Any] = {}
+    if (of_trainer := reading.evaluation) is not None:
+        evaluation = {
+            "evaluate": evaluating.evaluate_of(source, of_trainer),
+            "evaluate_every": of_trainer.every,
+            "best": of_trainer.best,
+        }
+    evaluates_as = None if of_trainer is None else of_trainer.performs_as
+    return Pieces(
+        source=source,
+        hparams=hparams,
+        performs_as=reading.performs_as,
+        evaluation=evaluation,
+        evaluates_as=evaluates_as,
+        saves_best=of_trainer is not None and of_trainer.loads_best,
+        notes=reading.notes,
+    )

@@ -43,6 +43,7 @@ from saturn.training.evaluation_rows import (
 )
 from saturn.training.objective import TaskObjective
 from saturn.training.precision import Precision
+from saturn.training.step_loss import StepItems
 
 #: Rounds of batches that are run to know how long an evaluation takes; the first warms up.
 _TIMED_ROUNDS = 4
@@ -226,6 +227,8 @@ class Evaluator:
         device = self._gang.device
         batch = nested.to_device(dealt.batch, device)
         seeds.seed_batch(self._seed_of(dealt.number), device)
+        if (step_loss := self._definition.step_loss) is not None:
+            self._objective.items = StepItems(step_loss.count([dealt.batch]), 1)
         outputs = self._parallel.forward(batch, self._objective)
         if outputs is None or not dealt.counts or self._failure is not None:
             return None

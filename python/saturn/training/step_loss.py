@@ -13,7 +13,7 @@ Not here: what a slice counts (`weighing`), and any such object (`saturn.trainer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,6 +40,9 @@ class Listener(Protocol):
 
     def stepped(self, step: int, loss: float) -> None:
         """A step is done."""
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """The model was evaluated after so many steps."""
 
     def ended(self) -> None:
         """No more steps come in this attempt."""

@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from saturn.checkpoint import huggingface, manifest
+from saturn.checkpoint import best, huggingface, manifest
 from saturn.definition import TaskDefinition
 from saturn.rank.device_memory import lift
 from saturn.worker.report import Reporter
@@ -23,10 +23,15 @@ def export(
 ) -> None:
     """Copy the checkpoint after `step` steps to `save_dir/<task>/`, under its own name.
 
+    Or the best, where the task says so and has one.
+
     What goes wrong is told to the person watching, and fails nothing: the task is trained.
     """
     checkpoint = manifest.of_step(spec.checkpoints_dir, step)
-    name = manifest.step_dir_name(step)
+    if definition.saves_best:
+        kept = manifest.newest_valid(best.directory_of(spec.checkpoints_dir))
+        checkpoint = checkpoint if kept is None else kept[0]
+    name = checkpoint.name
     # The run's name marks a copy that isn't whole yet, so that a later attempt finds and drops it.
     scratch = save_dir / spec.task_dir.name / f".{name}-{spec.run_dir.name}"
     try:

@@ -420,6 +420,8 @@ class _Observer:
             return
         if metrics is not None:
             self._metrics.add_evaluation(message["step"], metrics)
+            if self._listener is not None:
+                self._listener.evaluated(message["step"], metrics)
         self._reporter.send(message)
 
     def saved(self, save: Save) -> None:

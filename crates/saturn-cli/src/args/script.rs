@@ -18,7 +18,7 @@ pub(crate) struct StartArgs {
     /// What each device may hold, such as 600MB or 2GiB.
     #[arg(long, value_name = "SIZE")]
     pub(crate) device_memory: Option<String>,
-    /// Where the run directory goes [default: `saturn_runs`].
+    /// Where the run directory goes; `saturn_runs` by default.
     #[arg(long, value_name = "DIR")]
     pub(crate) runs_dir: Option<PathBuf>,
     /// Print the result as JSON at the end.
