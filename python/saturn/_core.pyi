@@ -72,9 +72,14 @@ class Agent:
         python_path: list[str],
         cwd: str,
         run: str,
+        interface: str | None,
+        open_store: Callable[[], str],
         locks_dir: str | None = None,
     ) -> Agent:
         """Take the devices: so many, or all that are free.
+
+        `interface` is the network interface that other nodes reach, where it is known;
+        `open_store` opens a store where ranks of several nodes meet, and returns `host:port`.
 
         Raises `saturn.errors.InvalidInput` where they can't be had, `saturn.errors.RunFailed`.
         """

@@ -72,11 +72,26 @@ def exchange() -> Exchange:
 
 
 def agent(
-    node: str, *, devices: int, python: str, python_path: list[str], cwd: str, run: str
+    node: str,
+    *,
+    devices: int,
+    python: str,
+    python_path: list[str],
+    cwd: str,
+    run: str,
+    interface: str | None,
+    open_store: Callable[[], str],
 ) -> Agent:
     """An agent that holds this machine's devices (see `_core.pyi`)."""
     made: Agent = _core().Agent(
-        node, devices=devices, python=python, python_path=python_path, cwd=cwd, run=run
+        node,
+        devices=devices,
+        python=python,
+        python_path=python_path,
+        cwd=cwd,
+        run=run,
+        interface=interface,
+        open_store=open_store,
     )
     return made
 

@@ -68,17 +68,22 @@ class Settings:
     cluster: str | None = None
     nodes: int | None = None
     gpus_per_node: int | None = None
+    nodes_per_task: int | None = None
+    network_interface: str | None = None
 
     def checked(self) -> CheckedSettings:
         """The settings as the runtime takes them; raises `TypeError` or `InvalidInput`."""
         _check_whole("devices", self.devices, least=1)
         _check_whole("nodes", self.nodes, least=1)
         _check_whole("gpus_per_node", self.gpus_per_node, least=1)
+        _check_whole("nodes_per_task", self.nodes_per_task, least=1)
         cluster = wish.checked(
             cluster=self.cluster,
             nodes=self.nodes,
             gpus_per_node=self.gpus_per_node,
             devices=self.devices,
+            nodes_per_task=self.nodes_per_task,
+            network_interface=self.network_interface,
         )
         _check_whole("warmup_steps", self.warmup_steps, least=0)
         _check_whole("timed_steps", self.timed_steps, least=2)
@@ -121,6 +126,8 @@ class Settings:
         }
         if self.checkpoint_every_s is not None:
             described["checkpoint_every_s"] = float(self.checkpoint_every_s)
+        if self.nodes_per_task is not None:
+            described["nodes_per_task"] = self.nodes_per_task
         if self.max_timed_steps is not None:
             described["max_timed_steps"] = self.max_timed_steps
         if device_memory_bytes is not None:

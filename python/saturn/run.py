@@ -32,6 +32,8 @@ def search(
     cluster: str | None = None,
     nodes: int | None = None,
     gpus_per_node: int | None = None,
+    nodes_per_task: int | None = None,
+    network_interface: str | None = None,
     device_memory: int | str | None = None,
     host_memory: int | str | None = None,
     name: str | None = None,
@@ -52,6 +54,9 @@ def search(
             this machine's devices (see docs/cluster.md).
         nodes: how many of the cluster's nodes; all that have free devices by default.
         gpus_per_node: how many GPUs, or CPU slots, of each; all that are free by default.
+        nodes_per_task: how many of the nodes a task may take at once, at most; all by default.
+        network_interface: the network by which ranks on several nodes talk, such as "eth0"; by
+            default the one by which nodes reach this program's.
         device_memory: what each may hold, as bytes or a size such as "600MB" or "2GiB"; enforced,
             on CPU slots too. No limit but the device's own by default.
         host_memory: what all that runs at once may be expected to take of this machine's own
@@ -77,6 +82,8 @@ def search(
         cluster=cluster,
         nodes=nodes,
         gpus_per_node=gpus_per_node,
+        nodes_per_task=nodes_per_task,
+        network_interface=network_interface,
         device_memory=device_memory,
         host_memory=host_memory,
         name=name,
@@ -99,6 +106,8 @@ def orchestrate(
     cluster: str | None = None,
     nodes: int | None = None,
     gpus_per_node: int | None = None,
+    nodes_per_task: int | None = None,
+    network_interface: str | None = None,
     device_memory: int | str | None = None,
     host_memory: int | str | None = None,
     name: str | None = None,
@@ -128,6 +137,9 @@ def orchestrate(
             this machine's devices (see docs/cluster.md).
         nodes: how many of the cluster's nodes; all that have free devices by default.
         gpus_per_node: how many GPUs, or CPU slots, of each; all that are free by default.
+        nodes_per_task: how many of the nodes a task may take at once, at most; all by default.
+        network_interface: the network by which ranks on several nodes talk, such as "eth0"; by
+            default the one by which nodes reach this program's.
         device_memory: what each may hold, as bytes or a size such as "600MB" or "2GiB"; enforced,
             on CPU slots too. No limit but the device's own by default.
         host_memory: what all that runs at once may be expected to take of this machine's own
@@ -173,6 +185,8 @@ def orchestrate(
         cluster=cluster,
         nodes=nodes,
         gpus_per_node=gpus_per_node,
+        nodes_per_task=nodes_per_task,
+        network_interface=network_interface,
         device_memory=device_memory,
         host_memory=host_memory,
         name=name,
@@ -201,6 +215,8 @@ def start(
     cluster: str | None = None,
     nodes: int | None = None,
     gpus_per_node: int | None = None,
+    nodes_per_task: int | None = None,
+    network_interface: str | None = None,
     device_memory: int | str | None = None,
     host_memory: int | str | None = None,
     name: str | None = None,
@@ -235,6 +251,8 @@ def start(
         cluster=cluster,
         nodes=nodes,
         gpus_per_node=gpus_per_node,
+        nodes_per_task=nodes_per_task,
+        network_interface=network_interface,
         device_memory=device_memory,
         host_memory=host_memory,
         name=name,

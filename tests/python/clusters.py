@@ -50,7 +50,7 @@ class TestCluster:
 
         self._home = home
         self._cluster = Cluster()
-        self._count = 0
+        self.nodes: list[Any] = []  # as they came
 
     @property
     def address(self) -> str:
@@ -58,13 +58,14 @@ class TestCluster:
 
     def add_node(self, slots: int) -> Any:
         """A node; the first is the head. On one machine each needs device locks of its own."""
-        self._count += 1
-        locks = self._home / f"locks-{self._count}"
-        return self._cluster.add_node(
+        locks = self._home / f"locks-{len(self.nodes)}"
+        node = self._cluster.add_node(
             num_cpus=slots,
             include_dashboard=False,
             env_vars={"SATURN_LOCKS_DIR": str(locks)},
         )
+        self.nodes.append(node)
+        return node
 
     def kill_node(self, node: Any) -> None:
         """End a node at once, with everything on it, as a power cut does."""

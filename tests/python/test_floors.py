@@ -33,7 +33,7 @@ FLOORS: Floors = (
     {
         "training": "training/",
         "shared by techniques": "techniques.model/ techniques.data_parallel "
-        "techniques.memory_bounds techniques.sharding",
+        "techniques.memory_bounds techniques.sharding techniques.nodes",
     },
     {
         "checkpoint": "checkpoint/",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use saturn_runtime::{Agent, AgentSetup, Exchange};
+use saturn_runtime::{Agent, AgentSetup, Exchange, StoreOpener};
 
 use crate::errors::{invalid_input, to_python};
 
@@ -70,7 +70,9 @@ pub(crate) struct PyAgent(Arc<Agent>);
 impl PyAgent {
     /// Takes the node's devices.
     #[new]
-    #[pyo3(signature = (name, *, devices, python, python_path, cwd, run, locks_dir=None))]
+    #[pyo3(signature = (
+        name, *, devices, python, python_path, cwd, run, interface, open_store, locks_dir=None,
+    ))]
     #[expect(clippy::too_many_arguments, reason = "keywords, in Python")]
     fn new(
         py: Python<'_>,
@@ -80,9 +82,22 @@ impl PyAgent {
         python_path: Vec<String>,
         cwd: PathBuf,
         run: PathBuf,
+        interface: Option<String>,
+        open_store: Py<PyAny>,
         locks_dir: Option<PathBuf>,
     ) -> PyResult<Self> {
-        let setup = AgentSetup { name, devices, python, python_path, cwd, locks_dir, run };
+        let stores = store_opener(open_store);
+        let setup = AgentSetup {
+            name,
+            devices,
+            python,
+            python_path,
+            cwd,
+            locks_dir,
+            run,
+            interface,
+            stores,
+        };
         let agent = py.detach(|| Agent::claim(setup));
         agent.map(Self).map_err(|error| to_python(py, &error))
     }
@@ -108,6 +123,16 @@ impl PyAgent {
     fn end(&self, py: Python<'_>) {
         py.detach(|| self.0.end());
     }
+}
+
+/// A function of Python's that opens a store.
+fn store_opener(open: Py<PyAny>) -> StoreOpener {
+    StoreOpener(Arc::new(move || {
+        Python::attach(|py| {
+            let address = open.call0(py).and_then(|address| address.extract::<String>(py));
+            address.map_err(|error| error.to_string())
+        })
+    }))
 }
 
 fn duration(py: Python<'_>, seconds: f64) -> PyResult<Duration> {

@@ -15,6 +15,6 @@ mod exchange;
 mod launcher;
 mod letters;
 
-pub use agent::{Agent, AgentSetup};
+pub use agent::{Agent, AgentSetup, StoreOpener};
 pub use exchange::Exchange;
 pub(crate) use launcher::ClusterLauncher;

@@ -29,8 +29,8 @@ use saturn_engine::{
     RankReport, TaskId,
 };
 
-pub(crate) use self::files::attempt_dir;
 use self::files::{Place, last_words};
+pub(crate) use self::files::{Share, attempt_dir};
 use self::gangs::{Ended, Gangs};
 use self::input::{Input, MAX_WAITING, Sending};
 use self::parents::Parents;
@@ -158,6 +158,28 @@ impl LocalLauncher {
         self.place.memory_by_type = by_type;
     }
 
+    /// Starts a gang, or this node's share of it.
+    pub(crate) fn launch_share(
+        &mut self,
+        order: &LaunchOrder,
+        share: Option<&Share>,
+    ) -> Result<(), LaunchError> {
+        let attempt = order.attempt;
+        if self.attempts.is_empty() {
+            self.oom_kills.forget();
+        }
+        let launches = self.place.write(order, share).map_err(|error| LaunchError {
+            kind: if error.is_disk_full() { FailureKind::NoSpace } else { FailureKind::Machine },
+            error: with_causes(&error),
+        })?;
+        let directory = self.place.attempt_dir(&order.spec.dir, attempt);
+        let (task, purpose) = (order.task, order.purpose);
+        self.attempts.insert(attempt, Attempt { directory, task, purpose });
+        self.parents.wait(attempt, launches);
+        self.launch_waiting();
+        Ok(())
+    }
+
     /// Removes directories of attempts of earlier drivers as those of its own, which a driver that died
     /// did not come to.
     pub(crate) fn take_over(&mut self, earlier: Vec<Earlier>) {
@@ -211,8 +233,7 @@ impl LocalLauncher {
     fn launch_waiting(&mut self) {
         let Some(parent) = self.parents.serving() else { return };
         for (attempt, launches) in self.parents.take_waiting() {
-            let num_ranks = u32::try_from(launches.len()).unwrap_or(u32::MAX);
-            self.gangs.expect(attempt, num_ranks, parent);
+            self.gangs.expect(attempt, launches.iter().map(|one| one.rank), parent);
             if let Err(error) = self.parents.launch(&launches) {
                 self.gangs.forget(attempt);
                 let LaunchError { kind, error } = error;
@@ -253,20 +274,7 @@ impl Launcher for LocalLauncher {
     }
 
     fn launch(&mut self, order: LaunchOrder) -> Result<(), LaunchError> {
-        let attempt = order.attempt;
-        if self.attempts.is_empty() {
-            self.oom_kills.forget();
-        }
-        let launches = self.place.write(&order).map_err(|error| LaunchError {
-            kind: if error.is_disk_full() { FailureKind::NoSpace } else { FailureKind::Machine },
-            error: with_causes(&error),
-        })?;
-        let directory = self.place.attempt_dir(&order.spec.dir, attempt);
-        let (task, purpose) = (order.task, order.purpose);
-        self.attempts.insert(attempt, Attempt { directory, task, purpose });
-        self.parents.wait(attempt, launches);
-        self.launch_waiting();
-        Ok(())
+        self.launch_share(&order, None)
     }
 
     fn stop(&mut self, attempt: AttemptId) {

@@ -36,6 +36,7 @@ mod followers;
 mod hardware;
 mod host_memory;
 mod journal;
+mod journal_seat;
 mod launcher;
 mod outlook;
 mod reports;
@@ -45,7 +46,7 @@ mod run_dir;
 mod solve;
 mod store;
 
-pub use cluster::{Agent, AgentSetup, Exchange};
+pub use cluster::{Agent, AgentSetup, Exchange, StoreOpener};
 pub use disk::{Disk, Operation};
 pub use doctor::{Finding, Mark, examine};
 pub use error::{RuntimeError, io_words, with_causes};

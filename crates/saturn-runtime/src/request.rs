@@ -1,5 +1,6 @@
 //! What the Python face asks for, and what of it a resume needs again.
 
+use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
 
 use saturn_core::Profile;
@@ -40,6 +41,9 @@ pub struct RunRequest {
     /// Switches that may be planned for each task; the default where absent.
     #[serde(default)]
     max_switches: Option<usize>,
+    /// How many nodes a task may take at once; all where absent.
+    #[serde(default)]
+    nodes_per_task: Option<NonZeroU32>,
     seed: u64,
     /// Silence after which an attempt counts as hung.
     #[serde(default)]
@@ -174,6 +178,7 @@ impl RunRequest {
             checkpoint_every_s: self.checkpoint_every_s,
             solver_time_limit_s: self.solver_time_limit_s,
             max_switches: self.max_switches.unwrap_or(defaults.max_switches),
+            max_nodes: self.nodes_per_task.map_or(u32::MAX, NonZeroU32::get),
             seed: self.seed,
             warmup_steps: self.warmup_steps,
             timed_steps: self.timed_steps,

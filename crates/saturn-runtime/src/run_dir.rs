@@ -10,6 +10,7 @@ use nix::sys::statfs;
 use crate::clock::{deadline, is_past, pause};
 use crate::control;
 use crate::error::{RuntimeError, io_words};
+use crate::journal_seat;
 use crate::launcher::Site;
 
 /// A run directory that this process drives.
@@ -27,7 +28,7 @@ impl RunDir {
             path: path.to_owned(),
             reason: io_words(&error),
         })?;
-        refuse_network_file_system(&path)?;
+        journal_seat::see_to(&path)?;
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700))
             .map_err(RuntimeError::file("protect", &path))?;
         let lock = open_lock(&path.join("run.lock"))?;
@@ -107,14 +108,6 @@ fn open_lock(path: &Path) -> Result<File, RuntimeError> {
         .mode(0o600)
         .open(path)
         .map_err(RuntimeError::file("open", path))
-}
-
-/// `SQLite`'s locks and syncs can't be trusted there (<https://sqlite.org/faq.html#q5>).
-fn refuse_network_file_system(path: &Path) -> Result<(), RuntimeError> {
-    match network_file_system_of(path) {
-        Some(kind) => Err(RuntimeError::NetworkFileSystem { path: path.to_owned(), kind }),
-        None => Ok(()),
-    }
 }
 
 /// The name of the file system of a path, where that is another machine's, or may be.

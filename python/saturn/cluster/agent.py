@@ -18,8 +18,9 @@ from typing import Any
 import ray
 
 from saturn import native
-from saturn.cluster import storage, versions
+from saturn.cluster import network, storage, versions
 from saturn.cluster.connection import asks_for_token
+from saturn.cluster.store import AgentStore
 from saturn.errors import SaturnError
 
 
@@ -32,6 +33,8 @@ class Post:
     python_path: Sequence[str]  # what the driver's program is imported from, without packages
     cwd: str
     run: str  # where the run will be, for other runs on the machine
+    driver: str  # an address of the driver's machine
+    network_interface: str | None  # for gangs of several nodes; the one that reaches the driver
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +67,10 @@ class NodeAgent:
         for name in ("OMP_NUM_THREADS", "RAY_JOB_ID", "RAY_RAYLET_PID"):
             os.environ.pop(name, None)
         try:
+            if post.network_interface is None:
+                address = network.address_to(post.driver)
+            else:
+                address = network.address_of(post.network_interface)
             self._agent = native.agent(
                 post.node,
                 devices=post.devices,
@@ -71,8 +78,10 @@ class NodeAgent:
                 python_path=[*post.python_path, *_own_path()],
                 cwd=post.cwd if Path(post.cwd).is_dir() else str(Path.home()),
                 run=post.run,
+                interface=post.network_interface or network.interface_of(address),
+                open_store=AgentStore(address).open,
             )
-        except SaturnError as error:
+        except (SaturnError, OSError) as error:
             return About(**about, error=str(error))
         return About(**about, description=self._agent.description())
 

@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--cluster", required=True)
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--gpus-per-node", type=int)
+    parser.add_argument("--network-interface")
     parser.add_argument("--allow-other-hardware", action="store_true")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -34,6 +35,7 @@ def main() -> int:
             nodes=arguments.nodes,
             gpus_per_node=arguments.gpus_per_node,
             devices=None,
+            network_interface=arguments.network_interface,
         )
         assert checked is not None  # a cluster is required
         report = _resume(arguments.run, checked, may_differ=arguments.allow_other_hardware)

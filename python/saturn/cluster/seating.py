@@ -135,7 +135,13 @@ def seat(
             [{node.resource: count}], bundle_label_selector=[{"ray.io/node-id": node.id}]
         )
         post = Post(
-            node=node.name, devices=count, python_path=_program_path(), cwd=str(Path.cwd()), run=run
+            node=node.name,
+            devices=count,
+            python_path=_program_path(),
+            cwd=str(Path.cwd()),
+            run=run,
+            driver=ray.util.get_node_ip_address(),
+            network_interface=wish.network_interface,
         )
         counts = {"num_gpus": count} if node.resource == "GPU" else {"num_cpus": count}
         actor = agent.options(

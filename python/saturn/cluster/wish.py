@@ -15,17 +15,30 @@ class ClusterWish:
     address: str  # "auto", or host:port of Ray's head
     nodes: int | None  # how many; all that have free devices by default
     gpus_per_node: int | None  # GPUs, or CPU slots, of each; all free ones by default
+    network_interface: str | None = None  # of nodes, for gangs across them
 
 
 def checked(
-    *, cluster: Any, nodes: int | None, gpus_per_node: int | None, devices: int | None
+    *,
+    cluster: Any,
+    nodes: int | None,
+    gpus_per_node: int | None,
+    devices: int | None,
+    nodes_per_task: int | None = None,
+    network_interface: Any = None,
 ) -> ClusterWish | None:
     """The wish, None where there is none; raises `TypeError` or `InvalidInput`.
 
     Counts are whole and positive already.
     """
     if cluster is None:
-        for name, value in (("nodes", nodes), ("gpus_per_node", gpus_per_node)):
+        only_there = {
+            "nodes": nodes,
+            "gpus_per_node": gpus_per_node,
+            "nodes_per_task": nodes_per_task,
+            "network_interface": network_interface,
+        }
+        for name, value in only_there.items():
             if value is not None:
                 raise InvalidInput(f'{name} is {value}, but no cluster is given: cluster="auto"')
         return None
@@ -39,7 +52,15 @@ def checked(
         )
     if cluster != "auto":
         host_and_port(cluster)
-    return ClusterWish(address=cluster, nodes=nodes, gpus_per_node=gpus_per_node)
+    if network_interface is not None and not isinstance(network_interface, str):
+        kind = type(network_interface).__name__
+        raise TypeError(f'network_interface is a {kind}; it must be a name such as "eth0"')
+    return ClusterWish(
+        address=cluster,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        network_interface=network_interface,
+    )
 
 
 def host_and_port(address: str) -> tuple[str, int]:

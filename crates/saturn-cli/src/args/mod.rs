@@ -156,6 +156,10 @@ pub(crate) struct ResumeArgs {
     /// How many GPUs, or CPU slots, of each; all that are free without it.
     #[arg(long, value_name = "N", requires = "cluster")]
     pub(crate) gpus_per_node: Option<u32>,
+    /// The nodes' network by which ranks on several of them talk, such as eth0; the one by which they
+    /// reach this program's without it.
+    #[arg(long, value_name = "NAME", requires = "cluster")]
+    pub(crate) network_interface: Option<String>,
     /// Print the report as JSON at the end.
     #[arg(long)]
     pub(crate) json: bool,

@@ -56,6 +56,8 @@ fn on_cluster(args: &ResumeArgs, run: &Path, address: &str) -> Exit {
     for (name, count) in [("--nodes", args.nodes), ("--gpus-per-node", args.gpus_per_node)] {
         command.args(count.map(|count| format!("{name}={count}")));
     }
+    let interface = args.network_interface.as_ref();
+    command.args(interface.map(|name| format!("--network-interface={name}")));
     command.args(args.allow_other_hardware.then_some("--allow-other-hardware"));
     command.args(args.json.then_some("--json"));
     // It returns only where that failed.

@@ -20,7 +20,7 @@ use crate::clock::{self, pause};
 use crate::devices::{Machine, Pool};
 use crate::disk::Disk;
 use crate::error::{RuntimeError, with_causes};
-use crate::launcher::{LocalLauncher, Site};
+use crate::launcher::{LocalLauncher, Share, Site};
 use crate::request::LaunchSettings;
 use crate::run_dir::workers_lock_of;
 
@@ -32,6 +32,17 @@ const WATCH: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(50);
 /// News that go into one delivery.
 const MAX_NEWS: usize = 1024;
+
+/// Opens a store where ranks of several nodes can meet, for as long as the agent lives: its address and
+/// port, or why there is none. It may take seconds.
+#[derive(Clone)]
+pub struct StoreOpener(pub Arc<dyn Fn() -> Result<String, String> + Send + Sync>);
+
+impl std::fmt::Debug for StoreOpener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StoreOpener")
+    }
+}
 
 /// What an agent is made of.
 #[derive(Debug, Clone)]
@@ -50,6 +61,10 @@ pub struct AgentSetup {
     pub locks_dir: Option<PathBuf>,
     /// Where the run will be: what other runs on the machine are told of who holds its devices.
     pub run: PathBuf,
+    /// The network interface that other nodes reach, where it is known.
+    pub interface: Option<String>,
+    /// Opens stores.
+    pub stores: StoreOpener,
 }
 
 /// An agent.
@@ -58,6 +73,8 @@ pub struct Agent {
     setup: AgentSetup,
     description: String,
     bell: Bell,
+    /// Itself, for threads that outlast a call.
+    own: Weak<Self>,
     inner: Mutex<Inner>,
     /// When the driver was last heard of; of its own, so that asking waits for nobody.
     heard: Mutex<Instant>,
@@ -100,10 +117,11 @@ impl Agent {
             newest: None,
             is_ready_told: false,
         };
-        let agent = Arc::new(Self {
+        let agent = Arc::new_cyclic(|own| Self {
             setup,
             description,
             bell: Bell::default(),
+            own: own.clone(),
             inner: Mutex::new(inner),
             heard: Mutex::new(clock::now()),
         });
@@ -186,7 +204,21 @@ impl Agent {
                 let left = inner.end("the run is over");
                 inner.say(FromAgent::Over { left })
             }
-            order => inner.order(order),
+            ToAgent::OpenStore => {
+                let (agent, stores) = (self.own.clone(), self.setup.stores.clone());
+                std::thread::spawn(move || {
+                    let opened = (stores.0)();
+                    let Some(agent) = agent.upgrade() else { return };
+                    let mut inner = agent.inner();
+                    if let Err(reason) = inner.say(FromAgent::Store { opened }) {
+                        inner.end(&reason);
+                    }
+                    drop(inner);
+                    agent.bell.ring();
+                });
+                Ok(())
+            }
+            order => inner.order(order, self.setup.interface.as_ref()),
         }
     }
 
@@ -226,19 +258,21 @@ impl Agent {
 
 impl Inner {
     /// Does what is not of the beginning or the end.
-    fn order(&mut self, order: ToAgent) -> Result<(), String> {
+    fn order(&mut self, order: ToAgent, interface: Option<&String>) -> Result<(), String> {
         let Stage::Serving(launcher) = &mut self.stage else {
             return Err("an order came before the run".to_owned());
         };
         match order {
-            ToAgent::Launch { order, memory_by_type } => {
+            ToAgent::Launch { order, memory_by_type, part } => {
                 let attempt = order.attempt;
                 if self.newest.is_some_and(|newest| attempt <= newest) {
                     return Err(format!("attempt {attempt} is of the past"));
                 }
                 self.newest = Some(attempt);
                 launcher.learn_memory(memory_by_type);
-                if let Err(error) = launcher.launch(*order) {
+                let share =
+                    part.map(|(part, store)| Share { part, store, interface: interface.cloned() });
+                if let Err(error) = launcher.launch_share(&order, share.as_ref()) {
                     let (kind, error) = (error.kind, error.error);
                     self.say(FromAgent::LaunchFailed { attempt, kind, error })?;
                 }
@@ -248,7 +282,7 @@ impl Inner {
             ToAgent::GoOn { attempt, steps } => launcher.go_on(attempt, steps),
             ToAgent::Kill { attempt } => launcher.kill(attempt),
             ToAgent::Ended { attempt, end } => launcher.ended(attempt, &end),
-            ToAgent::Begin { .. } | ToAgent::End => {}
+            ToAgent::Begin { .. } | ToAgent::OpenStore | ToAgent::End => {}
         }
         Ok(())
     }

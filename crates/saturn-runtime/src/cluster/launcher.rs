@@ -5,8 +5,13 @@
 //!   [`GIVEN_UP`] in their directories. Ranks look for that before a checkpoint gets its name, so those of
 //!   a node that was only silent publish nothing after their task was started elsewhere.
 //! - A node is told of as joined once what it launches starts at once.
+//! - A gang on several nodes has an agent on each, and its ranks meet at a store that the first of them
+//!   opens when one is first needed. It is stopped and killed on all, and over when the ranks of all have
+//!   ended: of a node that has gone they count as ended.
 
-use std::collections::{BTreeMap, VecDeque};
+mod across;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +21,7 @@ use saturn_engine::{
     RankReport,
 };
 
+use self::across::Store;
 use super::exchange::{Arrival, Exchange};
 use super::letters::{FromAgent, Outbox, ToAgent};
 use crate::bell::Bell;
@@ -23,7 +29,7 @@ use crate::clock::{deadline, is_past, pause};
 use crate::disk::Disk;
 use crate::error::{RuntimeError, with_causes};
 use crate::hardware::Hardware;
-use crate::launcher::attempt_dir;
+use crate::launcher::{Share, attempt_dir};
 use crate::request::{LaunchSettings, new_run_id};
 
 /// The file in an attempt's directory that says that it was given up.
@@ -60,12 +66,13 @@ struct Seat {
     is_ready: bool,
     /// The engine knows its nodes.
     is_told: bool,
+    store: Store,
 }
 
 #[derive(Debug)]
 struct Live {
-    /// The agent that has it.
-    agent: u64,
+    /// The agents that have it, each with numbers of ranks that have not ended.
+    shares: Vec<(u64, BTreeSet<u32>)>,
     directory: PathBuf,
     /// It holds no device: that its node has gone doesn't say that it has.
     is_inspection: bool,
@@ -131,7 +138,8 @@ impl ClusterLauncher {
 
     fn seat(&mut self, agent: u64, hardware: Hardware, is_told: bool) {
         let outbox = Outbox::new(self.epoch.clone());
-        self.seats.insert(agent, Seat { hardware, outbox, is_ready: false, is_told });
+        let (is_ready, store) = (false, Store::default());
+        self.seats.insert(agent, Seat { hardware, outbox, is_ready, is_told, store });
         let settings = Box::new(self.settings.clone());
         self.send(agent, ToAgent::Begin { run_dir: self.run_dir.clone(), settings });
     }
@@ -160,7 +168,7 @@ impl ClusterLauncher {
     fn hear(&mut self, agent: u64, word: FromAgent) {
         let Some(seat) = self.seats.get_mut(&agent) else { return };
         let attempts = &self.attempts;
-        let has = |attempt| attempts.get(&attempt).is_some_and(|live: &Live| live.agent == agent);
+        let has = |attempt| attempts.get(&attempt).is_some_and(|live: &Live| live.is_on(agent));
         match word {
             FromAgent::Ready => {
                 seat.is_ready = true;
@@ -175,11 +183,13 @@ impl ClusterLauncher {
                 self.tell(Event::Reported { attempt, rank, report: *report });
             }
             FromAgent::Exited { attempt, rank, code, last_words } if has(attempt) => {
+                self.with_share(attempt, agent, |ranks| ranks.remove(&rank));
                 self.tell(Event::RankExited { attempt, rank, code, last_words });
             }
             FromAgent::LaunchFailed { attempt, kind, error } if has(attempt) => {
-                self.tell(Event::LaunchFailed { attempt, kind, error });
+                self.share_failed(attempt, agent, kind, error);
             }
+            FromAgent::Store { opened } => self.store_opened(agent, opened),
             FromAgent::Note { text } => {
                 let name = seat.hardware.nodes.first().map_or("", |one| one.node.name.as_str());
                 self.news.push_back(News::Note(format!("{name}: {text}")));
@@ -197,58 +207,98 @@ impl ClusterLauncher {
     /// An agent is lost, with all that it had.
     fn lose(&mut self, agent: u64, reason: &str) {
         let Some(seat) = self.seats.remove(&agent) else { return };
-        let (lost, kept) = std::mem::take(&mut self.attempts)
-            .into_iter()
-            .partition(|(_, live): &(AttemptId, Live)| live.agent == agent);
-        self.attempts = kept;
-        let lost: BTreeMap<AttemptId, Live> = lost;
-        let directories: Vec<PathBuf> = lost.values().map(|live| live.directory.clone()).collect();
+        let on_it = self.attempts.iter().filter(|(_, live)| live.is_on(agent));
+        let lost: Vec<AttemptId> = on_it.map(|(attempt, _)| *attempt).collect();
+        let directories: Vec<PathBuf> =
+            lost.iter().map(|attempt| self.attempts[attempt].directory.clone()).collect();
         self.give_up(&directories, reason);
         if seat.is_told {
             for Node { name, .. } in seat.hardware.cluster().nodes {
                 self.tell(Event::NodeLeft { name, reason: reason.to_owned() });
             }
         }
-        for (attempt, _) in lost.into_iter().filter(|(_, live)| live.is_inspection) {
-            let report = RankReport::Failed {
-                kind: FailureKind::Machine,
-                error: format!("its node has gone: {reason}"),
-                traceback: String::new(),
-            };
-            self.tell(Event::Reported { attempt, rank: 0, report });
-            self.tell(Event::RankExited { attempt, rank: 0, code: 1, last_words: String::new() });
+        let waits_for_store = |attempt: &AttemptId| match &seat.store {
+            Store::Opening(waiting) => waiting.iter().any(|order| order.attempt == *attempt),
+            Store::Closed | Store::Open(_) => false,
+        };
+        for attempt in lost {
+            // What has no processes yet has none on other nodes either.
+            let is_unstarted = waits_for_store(&attempt) || self.forget_waiting(attempt);
+            let Some(live) = self.attempts.get_mut(&attempt) else { continue };
+            let (of_it, others) = std::mem::take(&mut live.shares)
+                .into_iter()
+                .partition(|(on, _)| *on == agent || is_unstarted);
+            live.shares = others;
+            let is_inspection = live.is_inspection;
+            if live.shares.is_empty() {
+                self.attempts.remove(&attempt);
+            }
+            if is_inspection {
+                let error = format!("its node has gone: {reason}");
+                self.tell_failure(attempt, 0, FailureKind::Machine, error);
+            }
+            let of_it: Vec<(u64, BTreeSet<u32>)> = of_it;
+            for rank in of_it.into_iter().flat_map(|(_, ranks)| ranks) {
+                self.tell_end(attempt, rank);
+            }
         }
     }
 
-    /// The agent for a gang.
-    fn agent_for(&self, order: &LaunchOrder) -> Result<u64, LaunchError> {
+    /// A rank fails without having been able to say so.
+    fn tell_failure(&mut self, attempt: AttemptId, rank: u32, kind: FailureKind, error: String) {
+        let report = RankReport::Failed { kind, error, traceback: String::new() };
+        self.tell(Event::Reported { attempt, rank, report });
+    }
+
+    /// A rank counts as ended.
+    fn tell_end(&mut self, attempt: AttemptId, rank: u32) {
+        self.tell(Event::RankExited { attempt, rank, code: 1, last_words: String::new() });
+    }
+
+    /// What devices of each type hold at least, on all nodes.
+    fn memory_by_type(&self) -> BTreeMap<String, u64> {
+        let all = Hardware::of_all(self.seats.values().map(|seat| &seat.hardware));
+        all.map(|all| all.memory_by_type()).unwrap_or_default()
+    }
+
+    /// The agents for a gang, each with its ranks.
+    fn shares_of(&self, order: &LaunchOrder) -> Result<Vec<(u64, BTreeSet<u32>)>, LaunchError> {
         let failed = |error: String| LaunchError { kind: FailureKind::Machine, error };
-        let Some((GangPart { node, .. }, others)) = order.parts.split_first() else {
+        if order.parts.is_empty() {
             // A look holds no device: wherever there are the fewest.
             let num_looks = |agent: &u64| {
-                let of_it = |live: &&Live| live.is_inspection && live.agent == *agent;
+                let of_it = |live: &&Live| live.is_inspection && live.is_on(*agent);
                 self.attempts.values().filter(of_it).count()
             };
             let ready = self.seats.iter().filter(|(_, seat)| seat.is_told).map(|(agent, _)| *agent);
-            return ready
-                .min_by_key(num_looks)
-                .ok_or_else(|| failed("no node is there".to_owned()));
-        };
-        if !others.is_empty() {
-            let error = "a gang can't take several nodes".to_owned();
-            return Err(LaunchError { kind: FailureKind::NotApplicable, error });
+            let agent = ready.min_by_key(num_looks);
+            let agent = agent.ok_or_else(|| failed("no node is there".to_owned()))?;
+            return Ok(vec![(agent, (0..order.num_ranks).collect())]);
         }
-        let has = |seat: &Seat| seat.hardware.nodes.iter().any(|one| one.node == *node);
-        let found = self.seats.iter().find(|(_, seat)| has(seat));
-        found
-            .map(|(agent, _)| *agent)
-            .ok_or_else(|| failed(format!("node `{}` has gone", node.name)))
+        let mut shares = Vec::new();
+        for (part, GangPart { node, .. }) in order.parts.iter().enumerate() {
+            let has = |seat: &Seat| seat.hardware.nodes.iter().any(|one| one.node == *node);
+            let found = self.seats.iter().find(|(_, seat)| has(seat)).map(|(agent, _)| *agent);
+            let agent = found.ok_or_else(|| failed(format!("node `{}` has gone", node.name)))?;
+            let is_whole = order.parts.len() == 1;
+            let ranks = if is_whole { 0..order.num_ranks } else { Share::ranks(part, order) };
+            shares.push((agent, ranks.collect()));
+        }
+        Ok(shares)
     }
 
-    fn tell_agent_of(&mut self, attempt: AttemptId, order: ToAgent) {
-        if let Some(live) = self.attempts.get(&attempt) {
-            self.send(live.agent, order);
+    fn tell_agents_of(&mut self, attempt: AttemptId, order: impl Fn() -> ToAgent) {
+        let Some(live) = self.attempts.get(&attempt) else { return };
+        let agents: Vec<u64> = live.shares.iter().map(|(agent, _)| *agent).collect();
+        for agent in agents {
+            self.send(agent, order());
         }
+    }
+}
+
+impl Live {
+    fn is_on(&self, agent: u64) -> bool {
+        self.shares.iter().any(|(on, _)| *on == agent)
     }
 }
 
@@ -258,34 +308,47 @@ impl Launcher for ClusterLauncher {
     }
 
     fn launch(&mut self, order: LaunchOrder) -> Result<(), LaunchError> {
-        let (agent, attempt) = (self.agent_for(&order)?, order.attempt);
+        let (shares, attempt) = (self.shares_of(&order)?, order.attempt);
+        let first = shares[0].0;
+        let is_wide = shares.len() > 1;
         let directory = attempt_dir(&self.run_dir, &order.spec.dir, attempt);
         let is_inspection = order.parts.is_empty();
-        self.attempts.insert(attempt, Live { agent, directory, is_inspection });
-        let all = Hardware::of_all(self.seats.values().map(|seat| &seat.hardware));
-        let memory_by_type = all.map(|all| all.memory_by_type()).unwrap_or_default();
-        self.send(agent, ToAgent::Launch { order: Box::new(order), memory_by_type });
+        self.attempts.insert(attempt, Live { shares, directory, is_inspection });
+        if is_wide {
+            self.launch_across(order, first);
+            return Ok(());
+        }
+        let (order, memory_by_type) = (Box::new(order), self.memory_by_type());
+        self.send(first, ToAgent::Launch { order, memory_by_type, part: None });
         Ok(())
     }
 
     fn stop(&mut self, attempt: AttemptId) {
-        self.tell_agent_of(attempt, ToAgent::Stop { attempt });
+        self.tell_agents_of(attempt, || ToAgent::Stop { attempt });
     }
 
     fn until(&mut self, attempt: AttemptId, step: Option<u64>) {
-        self.tell_agent_of(attempt, ToAgent::Until { attempt, step });
+        self.tell_agents_of(attempt, || ToAgent::Until { attempt, step });
     }
 
     fn go_on(&mut self, attempt: AttemptId, steps: u64) {
-        self.tell_agent_of(attempt, ToAgent::GoOn { attempt, steps });
+        self.tell_agents_of(attempt, || ToAgent::GoOn { attempt, steps });
     }
 
     fn kill(&mut self, attempt: AttemptId) {
-        self.tell_agent_of(attempt, ToAgent::Kill { attempt });
+        if self.forget_waiting(attempt) {
+            // It never came to have processes.
+            let shares = self.attempts.get(&attempt).map(|live| live.shares.clone());
+            for rank in shares.into_iter().flatten().flat_map(|(_, ranks)| ranks) {
+                self.tell_end(attempt, rank);
+            }
+            return;
+        }
+        self.tell_agents_of(attempt, || ToAgent::Kill { attempt });
     }
 
     fn ended(&mut self, attempt: AttemptId, end: &AttemptEnd) {
-        self.tell_agent_of(attempt, ToAgent::Ended { attempt, end: end.clone() });
+        self.tell_agents_of(attempt, || ToAgent::Ended { attempt, end: end.clone() });
         // One whose processes live on has more to tell.
         if *end != AttemptEnd::Abandoned {
             self.attempts.remove(&attempt);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::request::LaunchSettings;
 
 /// Of the letters: both ends must have the same.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// To an agent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -18,8 +18,15 @@ const VERSION: u32 = 1;
 pub(crate) enum ToAgent {
     /// The run, before all else.
     Begin { run_dir: PathBuf, settings: Box<LaunchSettings> },
-    /// Start a gang. `memory_by_type`: what devices hold, of all nodes.
-    Launch { order: Box<LaunchOrder>, memory_by_type: BTreeMap<String, u64> },
+    /// Start a gang, or of one that takes several nodes the part of this number, whose ranks meet at a
+    /// store. `memory_by_type`: what devices hold, of all nodes.
+    Launch {
+        order: Box<LaunchOrder>,
+        memory_by_type: BTreeMap<String, u64>,
+        part: Option<(usize, String)>,
+    },
+    /// Open a store, where ranks of several nodes will meet.
+    OpenStore,
     /// Have a gang stop at a checkpoint.
     Stop { attempt: AttemptId },
     /// Tell a gang at which step to stop.
@@ -42,6 +49,8 @@ pub(crate) enum FromAgent {
     Ready,
     /// It can't serve the run.
     Unfit { error: String },
+    /// Its store is open, or why it can't be.
+    Store { opened: Result<String, String> },
     /// A rank says something.
     Reported { attempt: AttemptId, rank: u32, report: Box<RankReport> },
     /// A rank's process has ended.
@@ -145,8 +154,8 @@ mod tests {
         assert!(open(&mut inbox, &letters[2]).unwrap_err().contains("letter 2 came"));
         let foreign = Outbox::new("two".to_owned()).seal(note("x")).unwrap();
         assert!(open(&mut inbox, &foreign).unwrap_err().contains("another driver"));
-        let newer = letters[1].replace("\"version\":1", "\"version\":2");
-        assert_eq!(open(&mut inbox, &newer).unwrap_err(), "a letter has version 2, not 1");
+        let newer = letters[1].replace("\"version\":2", "\"version\":3");
+        assert_eq!(open(&mut inbox, &newer).unwrap_err(), "a letter has version 3, not 2");
         assert!(open(&mut inbox, "[]").unwrap_err().starts_with("a letter can't be read"));
         assert!(open(&mut inbox, &letters[1]).is_ok());
     }

@@ -51,7 +51,8 @@ impl Platform {
         if let Some(digest) = self.techniques.get(technique) {
             software.insert("technique".to_owned(), digest.clone());
         }
-        Some(Origin { hardware: Some(hardware), software: Some(software), measured_unix_s: None })
+        let (hardware, software) = (Some(hardware), Some(software));
+        Some(Origin { hardware, software, ..Origin::default() })
     }
 
     /// The types of its devices.
