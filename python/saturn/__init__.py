@@ -1,8 +1,8 @@
 """Saturn plans and trains many large models on one pool of GPUs.
 
 Describe each model as a `Task`, then let `search` measure and `orchestrate` plan and train them.
-`start` does the same and returns at once, with a run to which tasks may be added; `attach` gives
-hold of a run of another process.
+`start` does the same and returns at once, with a run to which tasks may be added; `resume` goes on
+with a run that was stopped; `attach` gives hold of a run of another process.
 `report` and `should_stop` are what a script, `Task.script`, says and asks.
 `register` adds a technique of your own to the library; `export` writes a trained model of
 transformers for `from_pretrained`.
@@ -25,7 +25,7 @@ from saturn.library import deregister, register, retrieve
 from saturn.live import Run, StartedRun
 from saturn.reporting import report, should_stop
 from saturn.result import RunResult, TaskResult
-from saturn.run import attach, orchestrate, search, start
+from saturn.run import attach, orchestrate, resume, search, start
 from saturn.status import Status
 from saturn.strategy import Strategy
 from saturn.task import HParams, Task
@@ -57,6 +57,7 @@ __all__ = [
     "orchestrate",
     "register",
     "report",
+    "resume",
     "retrieve",
     "search",
     "should_stop",

@@ -9,9 +9,11 @@ __all__ = [
     "ask",
     "explain",
     "is_driven",
+    "judged",
     "outlook",
     "read_profile",
     "report",
+    "resume",
     "run",
     "status",
     "status_text",
@@ -38,6 +40,21 @@ def run(
 
     Releases the GIL and needs it for `write` alone. `interrupts` stop training; then the report
     says `interrupted`. Raises `saturn.errors.InvalidInput` and `saturn.errors.RunFailed`.
+    """
+
+def resume(
+    run_dir: str,
+    write: Callable[[str], None] | None = None,
+    *,
+    is_terminal: bool = False,
+    interrupts: Interrupts,
+    device_memory_bytes: int | None = None,
+    allow_other_hardware: bool = False,
+) -> str:
+    """Go on with a run that was stopped, drive it to its end and return its report as JSON.
+
+    `device_memory_bytes` is what each device may hold from here on: None for what it could before,
+    0 for all that it has. All else is as of `run`.
     """
 
 def outlook(request: str) -> str:
@@ -70,6 +87,12 @@ def explain(run_dir: str, task: str | None = None) -> str:
 
     Raises `saturn.errors.InvalidInput` where there is no such run or task, and
     `saturn.errors.RunFailed`.
+    """
+
+def judged(run_dir: str) -> str:
+    """What the run's stopper has said so far, in its order, as JSON.
+
+    Raises `saturn.errors.InvalidInput` where there is no run, `saturn.errors.RunFailed`.
     """
 
 def report(run_dir: str) -> str:

@@ -17,18 +17,22 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from saturn import library, native, request, run_directory, stopping
 from saturn.errors import InvalidInput, RunFailed, RunInterrupted, RunOver, TasksFailed
+from saturn.notebook import view
+from saturn.notebook.view import View
 from saturn.profiles import Profile
 from saturn.request import CheckedSettings, Packed, Wishes
 from saturn.result import RunResult, strategies_by_task
 from saturn.status import Status
 from saturn.task import Task
+from saturn.tuning.tuner import Tuner
+from saturn.tuning.watch import Watch
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
 
 if TYPE_CHECKING:
@@ -51,6 +55,8 @@ class Run:
         self._run_dir = run_dir
         #: Tasks that this object has handed to the run, by name.
         self._packed: dict[str, Packed] = {}
+        #: Their directories, within the run's.
+        self._directories: dict[str, str] = {}
 
     @property
     def run_dir(self) -> Path:
@@ -94,7 +100,9 @@ class Run:
             for directory in directories:
                 shutil.rmtree(self._run_dir / directory, ignore_errors=True)
             raise
-        self._packed |= {each.task.name: each for each in packed}
+        for each, directory in zip(packed, directories, strict=True):
+            self._packed[each.task.name] = each
+            self._directories[each.task.name] = directory
 
     def close(self) -> None:
         """Say that nothing more will come: the run ends when all its tasks have."""
@@ -234,11 +242,16 @@ class StartedRun(Run):
         self,
         run_dir: Path,
         packed: Sequence[Packed],
-        settings: CheckedSettings,
+        settings: CheckedSettings | None,
         reused: Profile,
+        directories: dict[str, str],
+        tuner: Tuner | None = None,
     ) -> None:
-        """Take what the run is made of; `_begin` begins it."""
+        """Take what the run is made of; `_begin` begins it. No settings: it is one that goes on."""
         super().__init__(run_dir)
+        self._directories = directories
+        #: What shows it, in a notebook.
+        self._view: View | None = None
         self._packed = {each.task.name: each for each in packed}
         self._settings = settings
         self._reused = reused
@@ -248,6 +261,7 @@ class StartedRun(Run):
         self._report = ""
         self._error: BaseException | None = None
         self._process = os.getpid()
+        self._watch = None if tuner is None else Watch(tuner, self)
 
     @property
     def is_over(self) -> bool:
@@ -265,8 +279,12 @@ class StartedRun(Run):
         """
         if not stopping.wait(self._over, self._interrupts.press, timeout):
             raise self._timed_out(timeout)
+        if self._view is not None:
+            self._view.wait()
         if self._error is not None:
             raise self._error
+        if self._watch is not None and self._watch.cause is not None:
+            raise self._watch.cause
         return self._conclude(self._report)
 
     def __enter__(self) -> StartedRun:
@@ -288,11 +306,20 @@ class StartedRun(Run):
                 self.close()
         self.wait()
 
-    def _begin(self, described: str, write: Any, *, is_terminal: bool) -> None:
-        """Begin to drive the run; returns once it takes commands, or raises why it is refused."""
+    def _begin(self, drive: Callable[[Any], str], write: Any) -> None:
+        """Begin to drive the run; returns once it takes commands, or raises why it is refused.
+
+        `drive` gets what takes what is told of the run: `write`, or in a notebook what shows it
+        there. Without it nothing is shown.
+        """
+        # Of a run that goes on nobody here knows where its tasks are: it is told of in lines.
+        display = view.display_of_kernel() if write is not None and self._directories else None
+        if display is not None:
+            self._view = View(self._run_dir, self._directories, write)
+            write = self._view.write
         threading.Thread(
             target=self._drive,
-            args=(described, write, is_terminal),
+            args=(lambda: drive(write),),
             name=f"saturn {self._run_dir.name}",
             daemon=True,
         ).start()
@@ -304,24 +331,35 @@ class StartedRun(Run):
             raise
         if self._error is not None:
             raise self._error
+        if self._view is not None:
+            self._view.begin(display)
         if not self.is_over:
             _unfinished.add(self)
 
-    def _drive(self, described: str, write: Any, is_terminal: bool) -> None:
+    def _drive(self, drive: Callable[[], str]) -> None:
+        if self._watch is not None:
+            self._watch.begin()
         try:
-            self._report = native.run(
-                described, write, is_terminal=is_terminal, interrupts=self._interrupts
-            )
+            self._report = drive()
         except BaseException as error:
             self._error = error
         finally:
+            if self._view is not None:
+                self._view.over()
+            if self._watch is not None:
+                self._watch.end()
             self._over.set()
 
     def _check(self, workload: Sequence[Task]) -> None:
-        request.check_techniques(workload, self._settings.entries)
+        if self._settings is None:
+            super()._check(workload)
+        else:
+            request.check_techniques(workload, self._settings.entries)
 
     def _described(self, packed: Packed, directory: str, wishes: Wishes) -> dict[str, Any]:
-        return packed.described(directory, self._reused, self._settings.entries, wishes)
+        entries = [] if self._settings is None else self._settings.entries
+        goal = {} if self._watch is None else self._watch.tuner.goal
+        return goal | packed.described(directory, self._reused, entries, wishes)
 
     def _stop_and_wait(self) -> None:
         if self._process == os.getpid() and not self.is_over:

@@ -39,6 +39,27 @@ def run(
     return report
 
 
+def resume(
+    run_dir: Path,
+    write: Callable[[str], None] | None,
+    *,
+    is_terminal: bool,
+    interrupts: Interrupts,
+    device_memory_bytes: int | None,
+    allow_other_hardware: bool,
+) -> str:
+    """Go on with a run that was stopped, to its end; returns its report as JSON."""
+    report: str = _core().resume(
+        str(run_dir),
+        write,
+        is_terminal=is_terminal,
+        interrupts=interrupts,
+        device_memory_bytes=device_memory_bytes,
+        allow_other_hardware=allow_other_hardware,
+    )
+    return report
+
+
 def outlook(request: str) -> str:
     """What is known of a request's tasks before they are run, as JSON."""
     found: str = _core().outlook(request)
@@ -72,6 +93,12 @@ def status_text(status: str, width: int) -> str:
 def explain(run_dir: Path, task: str | None) -> str:
     """Why a task, or the run, is where it is, as JSON: live, or from its journal."""
     found: str = _core().explain(str(run_dir), task)
+    return found
+
+
+def judged(run_dir: Path) -> str:
+    """What the run's stopper has said so far, in its order, as JSON."""
+    found: str = _core().judged(str(run_dir))
     return found
 
 

@@ -19,6 +19,7 @@ from saturn.allowed import check_allowed, described_allowed
 from saturn.errors import InvalidInput
 from saturn.evaluation import Evaluation
 from saturn.library import Entry
+from saturn.loggers import Logger, choosing
 from saturn.pickling import dump_task
 from saturn.preload import functions_of, preload_entries
 from saturn.profile_key import key_of, technique_digest
@@ -27,6 +28,7 @@ from saturn.result import trial_of
 from saturn.script import TECHNIQUE as SCRIPT
 from saturn.script_task import ScriptTask
 from saturn.sizes import parse_size, size_text
+from saturn.stoppers.given import Reports
 from saturn.task import Task
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
 
@@ -46,15 +48,15 @@ class Settings:
     """What a run is told besides its tasks, as `search` and `orchestrate` explain it."""
 
     mode: str
-    techniques: Iterable[str] | None
-    devices: int | None
-    device_memory: int | str | None
-    host_memory: int | str | None
-    name: str | None
-    runs_dir: PathLike
-    profile: PathLike | None
-    warmup_steps: int
-    timed_steps: int
+    techniques: Iterable[str] | None = None
+    devices: int | None = None
+    device_memory: int | str | None = None
+    host_memory: int | str | None = None
+    name: str | None = None
+    runs_dir: PathLike = "saturn_runs"
+    profile: PathLike | None = None
+    warmup_steps: int = 1
+    timed_steps: int = 3
     max_timed_steps: int | None = None
     trial_budget: float | str = "full"
     interval_s: float = 1000.0
@@ -64,6 +66,7 @@ class Settings:
     max_switches: int = 1
     seed: int = 0
     keep_open: bool = False
+    loggers: Iterable[str | Logger] | None = None
 
     def checked(self) -> CheckedSettings:
         """The settings as the runtime takes them; raises `TypeError` or `InvalidInput`."""
@@ -81,6 +84,7 @@ class Settings:
         device_memory_bytes = parse_size("device_memory", self.device_memory)
         host_memory_bytes = parse_size("host_memory", self.host_memory)
         entries = library.select(self.techniques)
+        loggers = choosing.checked(self.loggers)
         described = {
             "version": 1,
             "mode": self.mode,
@@ -116,7 +120,7 @@ class Settings:
         if host_memory_bytes is not None:
             described["host_memory_bytes"] = host_memory_bytes
         profile = None if self.profile == NO_PROFILE else self.profile
-        return CheckedSettings(entries, described, profile)
+        return CheckedSettings(entries, described, profile, loggers)
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,7 @@ class CheckedSettings:
     described: dict[str, Any]
     #: The file or the run that says what is known, where one does.
     profile: PathLike | None
+    loggers: list[Logger]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +183,10 @@ class Packed:
         }
         if task.evaluation.evaluate is not None:
             described["evaluation"] = {"every_steps": task.evaluation.every}
+        if task.parameters:
+            described["parameters"] = task.parameters
+        if task.evaluation.best is not None:
+            described["goal"] = dict(zip(("metric", "mode"), task.evaluation.best, strict=True))
         if isinstance(task, ScriptTask) and task.script_definition.resume is None:
             described["can_resume"] = False
         if wishes is not None:
@@ -253,6 +262,18 @@ def _functions(task: Task) -> list[Any]:
         getattr(task._step_loss, "make_trainer", None),
         *of_evaluation,
     ]
+
+
+def reports_of(task: Task) -> Reports:
+    """What a task will report, as far as that is known: a script says what it likes."""
+    evaluates = task.evaluation.evaluate is not None
+    is_script = isinstance(task, ScriptTask)
+    return Reports(
+        name=task.name,
+        only_loss=not (evaluates or is_script),
+        best=task.evaluation.best,
+        evaluates=evaluates,
+    )
 
 
 def checked_tasks(tasks: Iterable[Task], *, may_be_empty: bool = False) -> list[Task]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from saturn.errors import InvalidInput
+from saturn.evaluation import MAX, MIN
 from saturn.strategy import Strategy
 
 
@@ -28,7 +33,8 @@ class TaskResult:
     """One task's part. Times are seconds on the run's clock, which begins with the run."""
 
     name: str
-    #: `done` or `failed`; `waiting` or `running` in a run that was interrupted or only searched.
+    #: `done`, `failed`, `cancelled` or `stopped` (by the run's stopper); `waiting`, `running` or
+    #: `held` in a run that was interrupted or only searched.
     status: str
     #: Loss of the last step, the mean over its global batch.
     final_loss: float | None
@@ -43,9 +49,22 @@ class TaskResult:
     end_s: float | None
     #: Launches for training.
     attempts: int
-    #: Why it failed, and the worker's own traceback.
+    #: Why it failed, or was cancelled or stopped, and the worker's own traceback.
     error: str | None
     traceback: str
+    #: The values that tell it from other tasks.
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    #: What says how well it did: `loss`, or a metric of its evaluations; `min` or `max` is better.
+    metric: str = "loss"
+    mode: str = MIN
+
+    @property
+    def value(self) -> float | None:
+        """How well it did: its best evaluation where it says which is that, else the last."""
+        if self.metric == "loss":
+            return self.final_loss
+        found = self.evaluation if self.best is None else self.best
+        return None if found is None else found.metrics.get(self.metric)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +79,38 @@ class RunResult:
     current_practice_s: float | None
     run_dir: Path
     report_path: Path
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a task, the best first; those without a value come last.
+
+        Columns: `task`, `status`, how well it did (by the metric's name), `steps`, `technique`,
+        `gpus`, `train_s` (from its first launch to its last end, seconds), `attempts`, then its
+        parameters (`parameter_<name>` where a column has that name).
+        """
+        return [
+            _row(task) for task in sorted(self.tasks, key=lambda one: (_badness(one), one.name))
+        ]
+
+    def dataframe(self) -> Any:
+        """The `rows` as a `pandas.DataFrame`; raises `InvalidInput` where there is no pandas."""
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            raise InvalidInput(
+                "a dataframe needs the package pandas: pip install pandas; RunResult.rows() and "
+                "RunResult.csv() hold the same without it"
+            ) from None
+        return pandas.DataFrame(self.rows())
+
+    def csv(self) -> str:
+        """The `rows` as CSV, with a line of names; what is not known is empty."""
+        rows = self.rows()
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
 
     @classmethod
     def from_report(cls, report: Mapping[str, Any], run_dir: Path) -> RunResult:
@@ -137,7 +188,33 @@ def _task_result(task: Mapping[str, Any], strategies: list[Strategy]) -> TaskRes
         attempts=task["attempts"],
         error=task["error"],
         traceback=task["traceback"],
+        parameters=task.get("parameters", {}),
+        **(task.get("goal") or {}),
     )
+
+
+def _row(task: TaskResult) -> dict[str, Any]:
+    is_trained = task.start_s is not None and task.end_s is not None
+    row: dict[str, Any] = {
+        "task": task.name,
+        "status": task.status,
+        task.metric: task.value,
+        "steps": task.steps,
+        "technique": None if task.strategy is None else task.strategy.technique,
+        "gpus": None if task.strategy is None else task.strategy.gpus,
+        "train_s": task.end_s - task.start_s if is_trained else None,  # type: ignore[operator]
+        "attempts": task.attempts,
+    }
+    for name, value in task.parameters.items():
+        row[f"parameter_{name}" if name in row else name] = value
+    return row
+
+
+def _badness(task: TaskResult) -> float:
+    """So that the best is first, and what has no value last."""
+    if task.value is None or not math.isfinite(task.value):
+        return math.inf
+    return -task.value if task.mode == MAX else task.value
 
 
 def _selected(task: Mapping[str, Any], strategies: list[Strategy]) -> Strategy | None:

@@ -1,21 +1,27 @@
-"""`search`, `orchestrate`, `start` and `attach`: from tasks to a run, and to a run in progress."""
+"""`search`, `orchestrate`, `start`, `resume`, `attach`: from tasks to a run in progress."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from saturn import profiles, request, run_directory
+from saturn import native, profiles, request, run_directory
 from saturn.errors import InvalidInput, SaturnError
 from saturn.live import Run, StartedRun
+from saturn.loggers import Logger
 from saturn.profiles import Profile
 from saturn.request import PathLike, Settings, Wishes
 from saturn.result import RunResult
+from saturn.sizes import parse_size
+from saturn.stoppers.given import stoppers_of, with_metrics
 from saturn.supported import check_torch
 from saturn.task import Task
+from saturn.tuning import keeping
+from saturn.tuning.tuner import Stopping, Tuner
 
 
 def search(
@@ -71,7 +77,7 @@ def search(
         timed_steps=timed_steps,
         max_timed_steps=max_timed_steps,
     )
-    return _start(tasks, settings, log).wait()
+    return started(tasks, settings, log).wait()
 
 
 def orchestrate(
@@ -95,6 +101,8 @@ def orchestrate(
     timed_steps: int = 3,
     max_timed_steps: int | None = None,
     trial_budget: float | str = "worthwhile",
+    loggers: Iterable[str | Logger] | None = None,
+    stopper: Any = None,
 ) -> RunResult:
     """Plan the workload and train it; returns what was realised.
 
@@ -135,6 +143,12 @@ def orchestrate(
             perform alike once, and then what is expected to save more than it costs; a number of
             device-seconds is a limit on that; "full" measures every technique on every device
             count.
+        loggers: trackers that are told of every task besides TensorBoard's files: names ("wandb",
+            "mlflow", "trackio", or what other packages bring) and `saturn.loggers` objects.
+        stopper: which tasks go on, wait or end by what they report: one of `saturn.stoppers`, such
+            as `ASHA()`, its name, such as "asha", a function of a `saturn.stoppers.Progress` that
+            is true where the task should end, or a list of those. What it ends is `stopped`, at a
+            checkpoint; others use its devices at once (docs/tuning.md).
 
     It is `start` and then `Run.wait`: Ctrl-C, SIGTERM and SIGHUP stop the run at checkpoints, and
     other processes may ask for things meanwhile (`attach`, `saturn status`).
@@ -162,6 +176,8 @@ def orchestrate(
         timed_steps=timed_steps,
         max_timed_steps=max_timed_steps,
         trial_budget=trial_budget,
+        loggers=loggers,
+        stopper=stopper,
     ).wait()
 
 
@@ -187,6 +203,8 @@ def start(
     timed_steps: int = 3,
     max_timed_steps: int | None = None,
     trial_budget: float | str = "worthwhile",
+    loggers: Iterable[str | Logger] | None = None,
+    stopper: Any = None,
 ) -> StartedRun:
     """Begin to plan and train the workload; returns at once, with the run in progress.
 
@@ -219,8 +237,54 @@ def start(
         timed_steps=timed_steps,
         max_timed_steps=max_timed_steps,
         trial_budget=trial_budget,
+        loggers=loggers,
     )
-    return _start(tasks, settings, log)
+    return started(tasks, settings, log, tuner=lambda workload: _tuner(stopper, workload))
+
+
+def resume(
+    run: PathLike,
+    log: bool = True,
+    *,
+    device_memory: int | str | None = None,
+    allow_other_hardware: bool = False,
+    runs_dir: PathLike = "saturn_runs",
+) -> StartedRun:
+    """Go on with a run that was stopped or whose process died; returns at once.
+
+    It goes on with its stopper, which knows all that it has seen. A run that is complete is only
+    reported on.
+
+    Args:
+        run: its directory, or its name in `runs_dir`.
+        log: show what happens on standard error.
+        device_memory: what each device may hold from here on, as bytes or a size; "none" lifts the
+            limit; by default what it could before.
+        allow_other_hardware: go on although the machine is not what the run was on.
+        runs_dir: where runs are.
+
+    Raises `InvalidInput` where there is no such run or it can't go on so, `RunFailed`.
+    """
+    run_dir = found(run, runs_dir)
+    # In the runtime's words 0 is no limit.
+    memory = 0 if device_memory == "none" else parse_size("device_memory", device_memory)
+    check_torch()
+    tuner = keeping.read(run_dir)
+    if tuner is not None:
+        tuner.check()
+    going_on = StartedRun(run_dir, [], None, Profile([]), {}, tuner)
+    going_on._begin(
+        lambda write: native.resume(
+            run_dir,
+            write,
+            is_terminal=log and sys.stderr.isatty(),
+            interrupts=going_on._interrupts,
+            device_memory_bytes=memory,
+            allow_other_hardware=allow_other_hardware,
+        ),
+        _write if log else None,
+    )
+    return going_on
 
 
 def attach(run: PathLike, *, runs_dir: PathLike = "saturn_runs") -> Run:
@@ -232,16 +296,27 @@ def attach(run: PathLike, *, runs_dir: PathLike = "saturn_runs") -> Run:
 
     Raises `InvalidInput` where there is no run.
     """
+    return Run(found(run, runs_dir))
+
+
+def found(run: PathLike, runs_dir: PathLike) -> Path:
+    """The directory of a run; raises `InvalidInput` where there is none."""
     for path in (Path(run), Path(runs_dir) / run):
         if run_directory.has_begun(path):
-            return Run(path.resolve())
+            return path.resolve()
     raise InvalidInput(
         f"there is no run `{run}`: neither that directory nor one of that name in "
         f"{Path(runs_dir).absolute()} holds a journal.db"
     )
 
 
-def _start(tasks: Iterable[Task], settings: Settings, log: bool) -> StartedRun:
+def started(
+    tasks: Iterable[Task],
+    settings: Settings,
+    log: bool,
+    tuner: Callable[[Sequence[Task]], Tuner | None] = lambda workload: None,
+) -> StartedRun:
+    """A run of these tasks that has begun, with what `tuner` makes of them."""
     check_torch()
     workload = request.checked_tasks(tasks, may_be_empty=settings.keep_open)
     checked = settings.checked()
@@ -250,35 +325,55 @@ def _start(tasks: Iterable[Task], settings: Settings, log: bool) -> StartedRun:
         request.check_order(workload)
     # Everything that can be refused is refused before anything is on disk.
     request.check_techniques(workload, checked.entries)
+    steers = tuner(workload)
     packed = request.pack(workload)
     entries = request.with_scripts(checked.entries, workload, keep_open=settings.keep_open)
     checked = replace(checked, entries=entries)
     reused = Profile([]) if checked.profile is None else profiles.load(checked.profile)
     run_dir = run_directory.create(settings.runs_dir, settings.name, settings.mode)
     try:
+        run_directory.write_loggers(run_dir, checked.loggers)
         directories = run_directory.write_tasks(run_dir, workload, [each.pickle for each in packed])
         # A search only measures: when a task may train plays no part in it.
         wishes = None if is_search else Wishes()
+        goal = {}
+        if steers is not None:
+            keeping.write(run_dir, steers)
+            goal = steers.goal
         described = {
             **checked.described,
             "run_dir": str(run_dir),
             "preload": request.preload(packed),
             "techniques": run_directory.write_techniques(run_dir, checked.entries),
             "tasks": [
-                each.described(directory, reused, checked.entries, wishes)
+                goal | each.described(directory, reused, checked.entries, wishes)
                 for each, directory in zip(packed, directories, strict=True)
             ],
         }
-        run = StartedRun(run_dir, packed, checked, reused)
+        names = [each.task.name for each in packed]
+        placed = dict(zip(names, directories, strict=True))
+        run = StartedRun(run_dir, packed, checked, reused, placed, steers)
+        asked = json.dumps(described, allow_nan=False)
         run._begin(
-            json.dumps(described, allow_nan=False),
+            lambda write: native.run(
+                asked,
+                write,
+                is_terminal=log and sys.stderr.isatty(),
+                interrupts=run._interrupts,
+            ),
             _write if log else None,
-            is_terminal=log and sys.stderr.isatty(),
         )
     except (SaturnError, OSError):
         run_directory.remove_unbegun(run_dir)
         raise
     return run
+
+
+def _tuner(stopper: Any, workload: Sequence[Task]) -> Tuner | None:
+    if stopper is None:
+        return None
+    given = stoppers_of(stopper)
+    return Stopping(with_metrics(given, [request.reports_of(task) for task in workload]))
 
 
 def _write(text: str) -> None:

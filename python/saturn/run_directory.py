@@ -1,12 +1,14 @@
 """A fresh run directory: made, and filled with what the run's processes read.
 
-`tasks/<slug>/task.pkl` and `techniques/<name>.pkl` are the pickles; only their owner may look in.
-They are durable when they are handed on. What the runtime is asked goes into its journal, which it
-makes after them: a directory without a journal is no run, and nothing in it is ever loaded.
+`tasks/<slug>/task.pkl`, `techniques/<name>.pkl` and `loggers.pkl` are the pickles; only their owner
+may look in. They are durable when they are handed on. What the runtime is asked goes into its
+journal, which it makes after them: a directory without a journal is no run, and nothing in it is
+ever loaded.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -17,9 +19,14 @@ from typing import Any
 from saturn import durable
 from saturn.errors import InvalidInput, RunFailed
 from saturn.library import Entry
+from saturn.loggers import Logger
 from saturn.names import SAFE_RULE, is_path_safe, slug
 from saturn.pickling import dump
 from saturn.task import Task
+from saturn.tracked_config import config_of
+
+#: The run's loggers; where it has none, there is no such file.
+LOGGERS = "loggers.pkl"
 
 
 def create(runs_dir: str | os.PathLike[str], name: str | None, verb: str) -> Path:
@@ -60,10 +67,11 @@ def write_tasks(run_dir: Path, tasks: Sequence[Task], pickles: Sequence[bytes]) 
         f"tasks/{_fresh_directory(run_dir / 'tasks', task.name, index)}"
         for index, task in enumerate(tasks, first)
     ]
-    _write(
-        run_dir,
-        {f"{path}/task.pkl": data for path, data in zip(directories, pickles, strict=True)},
-    )
+    files = {f"{path}/task.pkl": data for path, data in zip(directories, pickles, strict=True)}
+    if (run_dir / LOGGERS).exists():
+        for path, task in zip(directories, tasks, strict=True):
+            files[f"{path}/config.json"] = json.dumps(config_of(task), allow_nan=True).encode()
+    _write(run_dir, files)
     return directories
 
 
@@ -77,6 +85,12 @@ def _fresh_directory(parent: Path, name: str, index: int) -> str:
             index += 1
         else:
             return path.name
+
+
+def write_loggers(run_dir: Path, loggers: Sequence[Logger]) -> None:
+    """Write what the run's trackers are, if it has some; to be called before `write_tasks`."""
+    if loggers:
+        _write(run_dir, {LOGGERS: dump(list(loggers), "loggers")})
 
 
 def write_techniques(run_dir: Path, entries: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -163,6 +163,7 @@ class ScriptTask(Task):
             techniques=[TECHNIQUE],
             **wishes,
         )
+        self.parameters = {}
         if name is None:
             self.name = f"{path.stem}-{self.name.removeprefix('task-')}"
         self.script_definition = ScriptDefinition(

@@ -21,6 +21,7 @@ from saturn.errors import InvalidInput
 from saturn.grid import grid
 from saturn.names import did_you_mean, is_path_safe
 from saturn.schema import check
+from saturn.stoppers.given import stoppers_of
 from saturn.task import Task
 
 #: `{name}` in arguments and names.
@@ -98,7 +99,21 @@ def _sweep(data: dict[str, Any], directory: Path) -> Sweep:
                 task.name = name
     else:
         tasks = [_script(data, directory, *one) for one in zip(names, combinations, strict=True)]
-    return Sweep(tasks, combinations, data.get("run", {}))
+    for task, parameters in zip(tasks, combinations, strict=True):
+        task.parameters = {name: _plain(value) for name, value in parameters.items()}
+    return Sweep(tasks, combinations, _run(data.get("run", {})))
+
+
+def _run(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of `saturn.orchestrate`; what is wrong with the stopper is told here."""
+    if "stopper" in options:
+        stoppers_of(options["stopper"])
+    return dict(options)
+
+
+def _plain(value: Any) -> Any:
+    """A value as a report can hold it."""
+    return value if isinstance(value, bool | int | float | str) else _text(value)
 
 
 def _combinations(data: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -178,6 +178,8 @@ class Task:
             other by default.
         best: a metric, and "min" or "max": the checkpoint with its best value is kept beside the
             last, as ("eval_loss", "min").
+        parameters: the values that tell it from other tasks, by name, for reports and tables; by
+            default the learning rate, and what `get_model` is called with.
 
     After `search`, `strategies` holds what was found; after `orchestrate`, `selected_strategy` is
     the one that trained last.
@@ -206,6 +208,7 @@ class Task:
         evaluate: Any = None,
         evaluate_every: int | None = None,
         best: tuple[str, str] | None = None,
+        parameters: Mapping[str, Any] | None = None,
     ) -> None:
         """Check and keep it; raises `TypeError` or `ValueError`."""
         _check_callable("get_model", get_model, "a function that returns the torch.nn.Module")
@@ -258,6 +261,7 @@ class Task:
         self.after = names_before(after)
         self.techniques = techniques
         self.knobs = knobs
+        self.parameters = _of_hparams(hparams) if parameters is None else parameters
         self.evaluation = evaluation.checked(evaluate, evaluate_every, best)
         #: Makes the task that comes with this one into a run, of the rest of its script.
         self._rest: Callable[[Task], Task] | None = None
@@ -283,6 +287,21 @@ class Task:
     @knobs.setter
     def knobs(self, values: Mapping[str, Mapping[str, Any]] | None) -> None:
         self._knobs = checked_knobs(values)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The values that tell it from other tasks: numbers, texts, true or false, by name."""
+        return self._parameters
+
+    @parameters.setter
+    def parameters(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            if not isinstance(name, str) or not _is_plain(value):
+                raise TypeError(
+                    f"parameters holds {name!r}: {value!r}; it must hold numbers, texts, true or "
+                    "false, by name"
+                )
+        self._parameters = dict(values)
 
     @classmethod
     def script(
@@ -457,6 +476,21 @@ class Task:
     def __repr__(self) -> str:
         """Name it."""
         return f"Task({self.name!r}, {self.hparams!r})"
+
+
+def _of_hparams(hparams: HParams) -> dict[str, Any]:
+    """What of them tells tasks apart: the learning rate, and what the model is built with."""
+    return {
+        "lr": hparams.lr,
+        **{name: value for name, value in hparams.kwargs.items() if _is_plain(value)},
+    }
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a report can hold it."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, bool | int | str)
 
 
 def _check_flag(field: str, value: bool) -> None:

@@ -14,11 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from saturn import sweep
+from saturn import native, sweep
 from saturn.errors import RunInterrupted, SaturnError
 from saturn.outlook import outlook
 from saturn.result import RunResult
-from saturn.run import orchestrate, search
+from saturn.run import orchestrate, resume, search
 from saturn.task import Task
 
 _OK, _BAD_INPUT = 0, 2
@@ -48,6 +48,13 @@ def run_sweep(asked: Mapping[str, Any]) -> int:
         _list(found, as_json=asked["start"]["json"])
         return _OK
     return _train(found.tasks, found.run, asked["start"])
+
+
+def table(asked: Mapping[str, Any]) -> int:
+    """Print the tasks of a run as CSV, the best first."""
+    run_dir = Path(asked["run_dir"])
+    sys.stdout.write(RunResult.from_report(json.loads(native.report(run_dir)), run_dir).csv())
+    return _OK
 
 
 def problem(asked: Mapping[str, Any]) -> int:
@@ -92,15 +99,31 @@ def _train(tasks: list[Task], of_file: Mapping[str, Any], start: Mapping[str, An
     return _OK
 
 
+def resume_run(asked: Mapping[str, Any]) -> int:
+    """Go on with a run that has a tuner."""
+    size = asked["device_memory_bytes"]
+    run = resume(
+        asked["run_dir"],
+        device_memory="none" if size == 0 else size,
+        allow_other_hardware=asked["allow_other_hardware"],
+    )
+    result = run.wait()
+    if asked["json"]:
+        print((result.run_dir / "report.json").read_text())
+    return _OK
+
+
 def _print_result(result: RunResult) -> None:
     print(json.dumps({"version": 1, **asdict(result)}, default=str))
 
 
 def _rank(result: RunResult) -> None:
-    """The tasks by their last loss, the best first."""
-    known = [(one.final_loss, one.name) for one in result.tasks if one.final_loss is not None]
-    for loss, name in sorted(known):
-        print(f"{loss:<12.6g}{name}")
+    """The tasks by how well they did, the best first."""
+    values = {task.name: task.value for task in result.tasks}
+    for row in result.rows():
+        value = values[row["task"]]
+        if value is not None:
+            print(f"{value:<12.6g}{row['task']}")
 
 
 def _list(found: sweep.Sweep, *, as_json: bool) -> None:
@@ -131,6 +154,8 @@ def _say(text: str) -> None:
 _VERBS: dict[str, Callable[[Mapping[str, Any]], int]] = {
     "run": run,
     "sweep": run_sweep,
+    "resume": resume_run,
+    "table": table,
     "problem": problem,
 }
 

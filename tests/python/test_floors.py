@@ -22,7 +22,7 @@ Floors = Sequence[Mapping[str, str]]
 FLOORS: Floors = (
     {
         "plain": "_core definition durable errors evaluation installed names reporting result "
-        "script sizes strategy supported"
+        "script series sizes stoppers/ strategy supported loggers/"
     },
     {"rank": "rank/"},
     {
@@ -46,9 +46,10 @@ FLOORS: Floors = (
     {"pipeline": "techniques.pipeline/"},  # whose stages may be split and sharded
     {
         "worker": "worker/ trainers.rest",
-        "face": ". allowed content exporting grid library live native outlook pickling preload "
-        "profile_key profiles request run run_directory schema script_key script_task sources "
-        "status stopping sweep task verbs wishes core/ trial_runner/",
+        "face": ". allowed content exporting grid library live native notebook/ optuna outlook "
+        "pickling preload profile_key profiles request run run_directory schema script_key "
+        "script_task sources status stopping sweep task tracked_config tuning/ verbs wishes core/ "
+        "trial_runner/",
     },
 )
 

@@ -6,6 +6,7 @@ The fake GPUs (`fake_gpu`) refuse what would make a real device's host wait.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import time
 from collections.abc import Callable
@@ -117,6 +118,11 @@ def test_no_step_waits(gpu_run: Runtime, case: Case) -> None:
     for of_rank in found:
         assert set(of_rank) == expected
     assert list(gpu_run.losses(case.kind)) == list(range(1, STEPS + 1))
+    # What is told of steps comes without a wait, too.
+    lines = (gpu_run.task_dir(case.kind) / "metrics.jsonl").read_text().splitlines()
+    told = json.loads(lines[-2])  # the last one has no time of its own
+    assert told["gradient_norm"] > 0 and told["lr"] > 0 and told["samples_per_s"] > 0
+    assert ("tokens_per_s" in told) == (case.kind in ("llama", "gpt2"))
 
 
 def reads_the_loss(outputs: Any, batch: Any) -> torch.Tensor:

@@ -364,3 +364,89 @@ def test_an_uncaught_interrupt_ends_a_script_with_its_code_and_no_traceback() ->
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_results_are_a_table_with_the_best_first(core: FakeCore) -> None:
+    tasks = [
+        make_task(name, hparams=HParams(lr=lr, batch_count=4, depth=2))
+        for name, lr in (("a", 0.1), ("b", 0.2), ("c", 0.3), ("d", 0.4))
+    ]
+    tasks[3].parameters = {"status": "x", "deep": True}
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        report = report_of(request)
+        found = [0.5, 0.75, None, 0.25]
+        for task, asked, value in zip(report["tasks"], request["tasks"], found, strict=True):
+            metrics = {"acc": value}
+            task["parameters"] = asked["parameters"]
+            task["goal"] = {"metric": "acc", "mode": "max"}
+            task["evaluation"] = {"last": {"step": 10, "metrics": metrics}, "best": None}
+        report["tasks"][1]["evaluation"]["best"] = {
+            "metric": "acc",
+            "step": 5,
+            "metrics": {"acc": 0.9},
+        }
+        return report
+
+    core.answer = answer
+    result = saturn.orchestrate(tasks, log=False)
+    rows = result.rows()
+    assert [(row["task"], row["acc"]) for row in rows] == [
+        ("b", 0.9),
+        ("a", 0.5),
+        ("d", 0.25),
+        ("c", None),
+    ]
+    assert rows[1] == {
+        "task": "a",
+        "status": "done",
+        "acc": 0.5,
+        "steps": 10,
+        "technique": "ddp",
+        "gpus": 1,
+        "train_s": 5.0,
+        "attempts": 1,
+        "lr": 0.1,
+        "depth": 2,
+    }
+    assert rows[2]["parameter_status"] == "x" and rows[2]["deep"] is True
+    lines = result.csv().splitlines()
+    assert lines[0].startswith("task,status,acc,steps,technique,gpus,train_s,attempts,lr,depth,")
+    assert lines[1] == "b,done,0.9,10,ddp,1,5.0,1,0.2,2,,"
+    frame = result.dataframe()
+    assert list(frame["task"]) == ["b", "a", "d", "c"] and frame["lr"][0] == 0.2
+    with pytest.raises(TypeError, match=r"parameters holds 'f': <.*; it must hold numbers, texts"):
+        tasks[0].parameters = {"f": print}
+
+
+def test_a_table_needs_pandas_only_as_a_dataframe(
+    core: FakeCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = saturn.orchestrate([make_task("a")], log=False)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(saturn.InvalidInput, match="a dataframe needs the package pandas: pip inst"):
+        result.dataframe()
+    assert result.rows()[0]["loss"] == 0.25
+
+
+def test_a_stopper_is_kept_with_the_run_and_a_wrong_one_is_refused_before_it(
+    core: FakeCore, tmp_path: Path
+) -> None:
+    from saturn.stoppers import ASHA
+    from saturn.tuning import keeping
+
+    for stopper, says in (
+        ("ahsa", "there is no stopper `ahsa`"),
+        (ASHA(metric="acc"), "task `a` nev"),
+    ):
+        with pytest.raises(saturn.InvalidInput, match=says):
+            saturn.orchestrate([make_task("a")], stopper=stopper, log=False)
+    assert not (tmp_path / "saturn_runs").exists()
+    task = make_task("a", evaluate=lambda model: {"acc": 1.0}, best=("acc", "max"))
+    result = saturn.orchestrate([task], stopper="asha", log=False)
+    kept = keeping.read(result.run_dir)
+    assert kept is not None and kept.metrics == {"acc"}
+    assert core.request["tasks"][0]["goal"] == {"metric": "acc", "mode": "max"}
+    (result.run_dir / keeping.FILE).write_bytes(b"torn")
+    with pytest.raises(saturn.InvalidInput, match=r"tuner\.pkl, can't be loaded here: "):
+        keeping.read(result.run_dir)

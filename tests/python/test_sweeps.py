@@ -69,6 +69,8 @@ def test_grids_lists_and_conditions(directory: Path) -> None:
         "--betas 0.9 0.99 --bf16",
     }
     assert {tuple(task.gpu_range or []) for task in found.tasks} == {(1, 2)}
+    assert found.tasks[0].parameters == {"size": "small", "lr": 0.1, "bf16": True}
+    assert found.tasks[-1].parameters["betas"] == "0.9_0.99"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +82,8 @@ def test_grids_lists_and_conditions(directory: Path) -> None:
         ('script = "train.py"\n[gird]', "there is no `gird`; did you mean `grid`?"),
         ('script = "train.py"\n[run]\ndevice = 1', "no `run.device`; did you mean `devices`?"),
         ('script = "train.py"\n[run]\ndevices = "2"', "`run.devices` is '2'; it must be a whole"),
+        ('script = "train.py"\n[run]\nstopper = "ahsa"', "no stopper `ahsa`; did you mean `asha`?"),
+        ('script = "train.py"\n[run.stopper]\nkind = "nan"\neta = 1', "`nan` has no `eta`; known"),
         ('script = "train.py"\nsteps = 0', "`steps` is 0; it must be at least 1"),
         ('script = "train.py"\n[grid]\nlr = []', "`lr` has no values"),
         ('script = "train.py"\nname = "{rl}"\n[grid]\nlr = 1', "parameter `rl`, of `name`; known"),

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
             Command::Sweep(args) => commands::sweep::run(&args),
             Command::Resume(args) => commands::resume::run(&args),
             Command::Report(args) => commands::report::run(&args),
+            Command::Trace(args) => commands::trace::run(&args),
             Command::Runs(args) => commands::runs::run(&args),
             Command::Status(args) => commands::status::run(&args),
             Command::Explain(args) => commands::explain::run(&args),

@@ -63,6 +63,7 @@ fn help() {
         "unpause",
         "priority",
         "take-back",
+        "trace",
         "close",
         "stop",
         "sweep",

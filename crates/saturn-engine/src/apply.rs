@@ -65,6 +65,7 @@ impl State {
                 self.with_task(*task, |task| task.is_paused = true);
             }
             Record::Unpaused { task } => self.with_task(*task, |task| task.is_paused = false),
+            Record::Judged { task, judgement } => self.apply_judged(*task, judgement),
             Record::Launched { .. } => self.apply_launch(record, now_s),
             Record::Started { attempt, step, setup_s } => {
                 self.apply_started(*attempt, *step, *setup_s, now_s);
@@ -126,7 +127,7 @@ impl State {
     }
 
     /// A change of a task on which plans rest.
-    fn with_task(&mut self, id: TaskId, change: impl FnOnce(&mut TaskState)) {
+    pub(crate) fn with_task(&mut self, id: TaskId, change: impl FnOnce(&mut TaskState)) {
         if let Some(task) = self.tasks.get_mut(id.0) {
             change(task);
             self.version += 1;
@@ -245,6 +246,7 @@ impl State {
             group,
             status: TaskStatus::Waiting,
             is_paused: false,
+            judged: None,
             added_s: now_s,
             steps: spec.steps,
             step: 0,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use saturn_core::{Strategy, StrategyKey, Trial};
+use saturn_core::{Knobs, Strategy, StrategyKey, Trial};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::TaskId;
@@ -89,6 +89,32 @@ pub struct TaskSpec {
     /// When its model is evaluated; `None`: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<EvaluationSpec>,
+    /// The values that tell it from other tasks, for people: learning rate, width and so on.
+    #[serde(default, skip_serializing_if = "Knobs::is_empty")]
+    pub parameters: Knobs,
+    /// What says how well it does, for people; `None`: its loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Goal>,
+}
+
+/// What says how well a task does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Goal {
+    /// `loss`, or a metric of its evaluations.
+    pub metric: String,
+    /// Whether less of it is better, or more.
+    pub mode: GoalMode,
+}
+
+/// Which values are better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GoalMode {
+    /// Less.
+    Min,
+    /// More.
+    Max,
 }
 
 /// When a task's model is evaluated: after its last step in any case.

@@ -7,6 +7,7 @@ use crate::engine::Engine;
 use crate::event::{Command, NewTask};
 use crate::ids::{DeviceId, NodeId, TaskId};
 use crate::record::{Purpose, Record, StopReason, TaskEnd};
+use crate::state::Stage;
 use crate::timers::Timer;
 
 /// Names that a refusal lists.
@@ -44,8 +45,16 @@ impl Engine {
             }
             Command::Unpause { task } => {
                 let task = self.open_task(&task)?;
-                if !self.state.task(task).is_paused {
-                    return Err(format!("`{}` is not paused", self.state.name(task)));
+                let state = self.state.task(task);
+                if !state.is_paused {
+                    let name = self.state.name(task);
+                    return Err(match state.held() {
+                        Some(why) => format!(
+                            "`{name}` is not paused: the stopper holds it ({why}), and takes it up \
+                             again where it does well enough"
+                        ),
+                        None => format!("`{name}` is not paused"),
+                    });
                 }
                 self.commit(Record::Unpaused { task }, now_s);
                 Ok(())
@@ -70,6 +79,14 @@ impl Engine {
                 Ok(())
             }
             Command::TakeBack { node, devices } => self.take_back_devices(&node, devices, now_s),
+            Command::Judge { judgements } => self.take_judgements(judgements, now_s),
+            Command::Note { task, text } => {
+                let known =
+                    |name| self.state.task_named(name).ok_or_else(|| self.unknown_task(name));
+                let task = task.as_deref().map(known).transpose()?;
+                self.commit(Record::Noted { task, text }, now_s);
+                Ok(())
+            }
             Command::Stop { at_once } => {
                 if self.state.interrupted != Some(true) {
                     self.stop_run(at_once, now_s);
@@ -119,7 +136,7 @@ impl Engine {
                 if let Some(task) = task
                     && matches!(
                         self.state.stage(task),
-                        crate::state::Stage::Failed | crate::state::Stage::Cancelled
+                        Stage::Failed | Stage::Cancelled | Stage::Stopped
                     )
                 {
                     return Err(format!("`{name}` will never be done: it has ended otherwise"));
@@ -154,7 +171,7 @@ impl Engine {
         Ok(task)
     }
 
-    fn unknown_task(&self, name: &str) -> String {
+    pub(crate) fn unknown_task(&self, name: &str) -> String {
         let names = self.state.tasks.iter().map(|task| format!("`{}`", task.spec.name));
         let mut listed: Vec<String> = names.take(MAX_LISTED).collect();
         let num_left = self.state.tasks.len() - listed.len();

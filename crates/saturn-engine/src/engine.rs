@@ -55,6 +55,8 @@ pub struct Engine {
     pub(crate) widest: Vec<(String, u32)>,
     /// Under which strategy a task was killed from outside the time before last.
     pub(crate) was_killed: BTreeMap<TaskId, StrategyKey>,
+    /// Tasks that have stopped and that the stopper may want ended.
+    pub(crate) to_end: BTreeSet<TaskId>,
     /// Devices whose next task waits for host memory.
     pub(crate) short_of_host_memory: BTreeSet<DeviceId>,
     decision: Decision,
@@ -90,6 +92,7 @@ impl Engine {
             may_be_hopeless: state.task_ids().collect(),
             widest: state.widest.clone(),
             was_killed: BTreeMap::new(),
+            to_end: state.open_tasks.clone(),
             short_of_host_memory: BTreeSet::new(),
             decision: Decision::default(),
             state,
@@ -244,6 +247,7 @@ impl Engine {
         if self.state.ended.is_some() {
             return;
         }
+        self.end_stopped(now_s);
         if self.state.interrupted.is_none() {
             self.launch_inspections(now_s);
             self.launch_trials(now_s);

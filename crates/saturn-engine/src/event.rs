@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::TaskSpec;
 use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::ids::{AttemptId, TaskId};
+use crate::judgement::NamedJudgement;
 use crate::record::Purpose;
 
 /// Why a rank failed, as far as it can tell.
@@ -221,6 +222,19 @@ pub enum Command {
         /// Which; all of the node's where none is named.
         #[serde(default)]
         devices: Vec<u32>,
+    },
+    /// Hold tasks, end them or have them go on, as the run's stopper judges.
+    Judge {
+        /// What it says, in the order in which it saw what it says that of.
+        judgements: Vec<NamedJudgement>,
+    },
+    /// Tell the people who watch.
+    Note {
+        /// The task that it is about; `None` where it is about the run.
+        #[serde(default)]
+        task: Option<String>,
+        /// The word.
+        text: String,
     },
     /// Stop the run: at checkpoints, or at once.
     Stop {

@@ -104,7 +104,7 @@ impl State {
     fn may_begin(&self, id: TaskId, now_s: f64) -> bool {
         let task = self.task(id);
         task.status == TaskStatus::Waiting
-            && !task.is_paused
+            && !task.is_to_rest()
             && task.not_before_s.max(task.spec.wishes.release_s) <= now_s
             && self.waits_for(id).next().is_none()
     }

@@ -27,6 +27,7 @@ mod evaluation;
 pub mod event;
 pub mod forecast;
 pub mod ids;
+pub mod judgement;
 pub mod launcher;
 pub mod migrate;
 pub mod observer;
@@ -65,8 +66,8 @@ mod trials;
 mod wanted;
 
 pub use config::{
-    Allowed, DeviceKind, EvaluationSpec, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef,
-    TrialBudget, Wishes,
+    Allowed, DeviceKind, EvaluationSpec, Goal, GoalMode, Level, Mode, Policy, RunConfig, TaskSpec,
+    TechniqueRef, TrialBudget, Wishes,
 };
 pub use engine::{Decision, Engine};
 pub use estimate::{Choice, Warm};
@@ -76,6 +77,7 @@ pub use event::{
 };
 pub use forecast::{Forecast, forecast};
 pub use ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
+pub use judgement::{Judged, Judgement, NamedJudgement, Ruling};
 pub use knowledge::Estimate;
 pub use launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
 pub use observer::Observer;

@@ -153,7 +153,7 @@ impl State {
     fn is_stale(&self, task: TaskId) -> bool {
         let state = self.task(task);
         self.open_places_of(task).any(|(_, place)| {
-            state.is_paused
+            state.is_to_rest()
                 || is_excluded(&state.excluded, &place.strategy)
                 || !self.can_hold(&place.gang)
         })

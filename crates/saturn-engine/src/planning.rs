@@ -232,6 +232,7 @@ impl Engine {
 
     /// A task has stopped: where it has no place to go on in, a plan is wanted.
     pub(crate) fn note_stopped(&mut self, task: TaskId) {
+        self.to_end.insert(task);
         if !self.state.has_ended(task) && !self.state.has_place(task) {
             self.planning.must_ask = true;
             self.idle.note_without_place(task);

@@ -97,7 +97,7 @@ pub(crate) fn stale(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
     let open = places.iter().filter(|place| !is_over(state, place));
     let is_stale = |place: &&Place| {
         let task = state.task(place.task);
-        task.is_paused
+        task.is_to_rest()
             || is_excluded(&task.excluded, &place.strategy)
             || !state.can_hold(&place.gang)
     };

@@ -16,6 +16,7 @@ use crate::config::{RunConfig, TaskSpec, Wishes};
 use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::event::RankFailure;
 use crate::ids::{AttemptId, NodeId, TaskId};
+use crate::judgement::Judgement;
 
 /// What an attempt is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +79,11 @@ pub enum TaskEnd {
         /// By whom, or because of what.
         reason: String,
     },
+    /// The stopper ended it, at a checkpoint.
+    Stopped {
+        /// Why.
+        reason: String,
+    },
 }
 
 /// Why a running attempt is asked to stop.
@@ -96,6 +102,8 @@ pub enum StopReason {
     Pause,
     /// Its devices are to be used no more.
     SetAside,
+    /// The stopper holds the task, or ends it.
+    Judged,
 }
 
 /// The place of a task, or of one segment of it, in a run's plan. Times are on the run's clock, as
@@ -299,6 +307,14 @@ pub enum Record {
     Unpaused {
         /// Which.
         task: TaskId,
+    },
+    /// The stopper judged a task.
+    Judged {
+        /// Which.
+        task: TaskId,
+        /// What it saw of the task, and what comes of that.
+        #[serde(flatten)]
+        judgement: Judgement,
     },
     /// A gang is about to be launched.
     Launched {

@@ -77,7 +77,7 @@ impl State {
         let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();
         let mut is_plannable = |task: TaskId| {
             let state = self.task(task);
-            if state.is_paused {
+            if state.is_to_rest() {
                 return false;
             }
             if self.attempt_of(task).is_some() {

@@ -15,6 +15,7 @@ use crate::estimate::{Lesson, Warm};
 use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::event::RankFailure;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
+use crate::judgement::Judged;
 use crate::knowledge::Estimate;
 use crate::order::Order;
 use crate::record::{Purpose, RunEnd, RunPlan, StopReason, TaskEnd};
@@ -41,6 +42,8 @@ pub struct TaskState {
     pub status: TaskStatus,
     /// It is to do nothing until it is taken up again. It may still be running: then it stops.
     pub is_paused: bool,
+    /// What the stopper said of it, where it is not to train. It may still be running: then it stops.
+    pub judged: Option<Judged>,
     /// When it came, seconds.
     pub added_s: f64,
     /// Steps in all; unknown until a trial has found the length of the loader.
@@ -220,12 +223,16 @@ pub enum Stage {
     Running,
     /// It is paused.
     Paused,
+    /// The stopper holds it.
+    Held,
     /// All its steps are trained.
     Done,
     /// It was given up.
     Failed,
     /// It is not wanted any more.
     Cancelled,
+    /// The stopper ended it.
+    Stopped,
 }
 
 impl Stage {
@@ -246,9 +253,11 @@ impl Stage {
             Self::Waiting => "waiting",
             Self::Running => "running",
             Self::Paused => "paused",
+            Self::Held => "held",
             Self::Done => "done",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
+            Self::Stopped => "stopped",
         }
     }
 }
@@ -370,7 +379,9 @@ impl State {
             TaskStatus::Ended(TaskEnd::Done { .. }) => Stage::Done,
             TaskStatus::Ended(TaskEnd::Failed { .. }) => Stage::Failed,
             TaskStatus::Ended(TaskEnd::Cancelled { .. }) => Stage::Cancelled,
+            TaskStatus::Ended(TaskEnd::Stopped { .. }) => Stage::Stopped,
             _ if state.is_paused => Stage::Paused,
+            _ if state.held().is_some() => Stage::Held,
             TaskStatus::Running(_) => Stage::Running,
             TaskStatus::Waiting if self.is_measured(task) => Stage::Waiting,
             TaskStatus::Waiting => self.group_of(task).stage(),

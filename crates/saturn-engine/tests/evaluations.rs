@@ -62,6 +62,8 @@ fn task(every_steps: Option<u64>) -> NewTask {
         wishes: Wishes::default(),
         evaluation: Some(EvaluationSpec { every_steps }),
         allowed: Allowed::default(),
+        parameters: saturn_core::Knobs::new(),
+        goal: None,
     };
     NewTask { spec, after: Vec::new() }
 }

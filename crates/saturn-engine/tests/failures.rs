@@ -32,6 +32,8 @@ fn run_of(ends: impl IntoIterator<Item = AttemptEnd>) -> State {
         measured: Vec::new(),
         wishes: Wishes::default(),
         evaluation: None,
+        parameters: saturn_core::Knobs::new(),
+        goal: None,
     };
     let (node, task) = (NodeId(0), TaskId(0));
     state.apply(&Record::NodeJoined { node, spec: Node::new("n", 1, "cpu") }, 0.0);

@@ -68,6 +68,8 @@ fn submit(name: &str, setup_s: f64) -> Event {
         wishes: Wishes::default(),
         evaluation: None,
         allowed: Allowed::default(),
+        parameters: saturn_core::Knobs::new(),
+        goal: None,
     };
     let tasks = vec![NewTask { spec, after: Vec::new() }];
     Event::Command { command: Command::Submit { tasks } }

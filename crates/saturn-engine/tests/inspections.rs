@@ -47,6 +47,8 @@ fn task(name: &str, key: &str) -> NewTask {
         measured: Vec::new(),
         wishes: Wishes::default(),
         evaluation: None,
+        parameters: saturn_core::Knobs::new(),
+        goal: None,
     };
     NewTask { spec, after: Vec::new() }
 }

@@ -59,6 +59,8 @@ fn task(name: &str, variation: f64) -> NewTask {
         wishes: Wishes::default(),
         evaluation: None,
         allowed: Allowed::default(),
+        parameters: saturn_core::Knobs::new(),
+        goal: None,
     };
     NewTask { spec, after: Vec::new() }
 }

@@ -10,9 +10,10 @@ use saturn_core::{
 };
 use saturn_engine::{
     Allowed, AttemptEnd, AttemptId, BestEvaluation, ChosenTrial, Command, DeviceKind, Engine,
-    Evaluation, EvaluationSpec, Event, FailureKind, Level, Mode, NodeId, Place, PlanSource, Policy,
-    Purpose, RankFailure, Record, RunConfig, RunEnd, RunPlan, StopReason, TaskEnd, TaskId,
-    TaskSpec, TechniqueRef, TrialBudget, Wishes, forecast, no_strategy,
+    Evaluation, EvaluationSpec, Event, FailureKind, Judgement, Level, Metrics, Mode, NodeId, Place,
+    PlanSource, Policy, Purpose, RankFailure, Record, Ruling, RunConfig, RunEnd, RunPlan,
+    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, TrialBudget, Wishes, forecast,
+    no_strategy,
 };
 
 fn config(trial_budget: TrialBudget) -> RunConfig {
@@ -74,6 +75,8 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         measured: Vec::new(),
         wishes,
         evaluation: every.map(|every| EvaluationSpec { every_steps: NonZeroU64::new(every / 2) }),
+        parameters: saturn_core::Knobs::new(),
+        goal: None,
     })
 }
 
@@ -244,6 +247,15 @@ fn record() -> impl Strategy<Value = Record> {
             end,
             step,
             step_s: None,
+        }),
+        (task(), 0..50u64, 0..3usize).prop_map(|(task, step, ruling)| Record::Judged {
+            task,
+            judgement: Judgement {
+                step,
+                values: Metrics::new(),
+                ruling: [Ruling::GoOn, Ruling::Hold, Ruling::Stop].get(ruling).copied(),
+                reason: "a".into(),
+            },
         }),
         task().prop_map(|task| Record::Excluded { task, key: way(1).key(), reason: String::new() }),
         task().prop_map(|task| Record::TaskEnded { task, end: TaskEnd::Done { loss: None } }),

@@ -61,6 +61,8 @@ fn submit(name: &str, can_resume: bool, is_measured: bool) -> Event {
         measured: if is_measured { vec![trial(1), trial(2)] } else { Vec::new() },
         wishes: Wishes::default(),
         evaluation: None,
+        parameters: Knobs::new(),
+        goal: None,
     };
     let tasks = vec![NewTask { spec, after: Vec::new() }];
     Event::Command { command: Command::Submit { tasks } }

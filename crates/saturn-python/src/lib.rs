@@ -5,10 +5,12 @@ mod errors;
 mod live;
 mod watch;
 
+use std::path::PathBuf;
+
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
 use saturn_core::Profile;
-use saturn_runtime::{RunRequest, Watcher};
+use saturn_runtime::{DeviceMemory, ResumeOptions, RunRequest, Watcher};
 use saturn_view::Console;
 
 use crate::errors::to_python;
@@ -29,21 +31,58 @@ fn run(
     interrupts: &Bound<'_, Interrupts>,
 ) -> PyResult<String> {
     let request = RunRequest::from_json(request).map_err(|error| to_python(py, &error))?;
-    let console = match write {
+    let interrupts = interrupts.get().clone();
+    let outcome = py.detach(|| {
+        let mut is_interrupted = || interrupts.take();
+        let watcher = Watcher::new(console(write, is_terminal), &mut is_interrupted);
+        saturn_runtime::start(request, watcher)
+    });
+    Ok(outcome.map_err(|error| to_python(py, &error))?.report.to_json())
+}
+
+/// Goes on with a run that was stopped or whose driver died, and drives it to its end; its report as
+/// JSON.
+///
+/// `device_memory_bytes` is what each device may hold from here on: `None` for what it could before, 0
+/// for all that it has. The others are as of `run`.
+#[pyfunction]
+#[pyo3(signature = (
+    run_dir, write=None, *, is_terminal=false, interrupts,
+    device_memory_bytes=None, allow_other_hardware=false,
+))]
+fn resume(
+    py: Python<'_>,
+    run_dir: PathBuf,
+    write: Option<Py<PyAny>>,
+    is_terminal: bool,
+    interrupts: &Bound<'_, Interrupts>,
+    device_memory_bytes: Option<u64>,
+    allow_other_hardware: bool,
+) -> PyResult<String> {
+    let device_memory = match device_memory_bytes {
+        None => DeviceMemory::AsBefore,
+        Some(0) => DeviceMemory::Unlimited,
+        Some(bytes) => DeviceMemory::Bytes(bytes),
+    };
+    let options = ResumeOptions { device_memory, allow_other_hardware, ..ResumeOptions::default() };
+    let interrupts = interrupts.get().clone();
+    let outcome = py.detach(|| {
+        let mut is_interrupted = || interrupts.take();
+        let watcher = Watcher::new(console(write, is_terminal), &mut is_interrupted);
+        saturn_runtime::resume(&run_dir, options, watcher)
+    });
+    Ok(outcome.map_err(|error| to_python(py, &error))?.report.to_json())
+}
+
+/// What shows a run to whom `write` takes lines for; nothing without.
+fn console(write: Option<Py<PyAny>>, is_terminal: bool) -> Console {
+    match write {
         Some(write) => {
             let sink = python_sink(write);
             Console::new(is_terminal, Some(sink), |name| std::env::var(name).ok())
         }
         None => Console::new(false, Some(Box::new(|_| {})), |_| None),
-    };
-    let interrupts = interrupts.get().clone();
-    let outcome = py
-        .detach(|| {
-            let mut is_interrupted = || interrupts.take();
-            saturn_runtime::start(request, Watcher::new(console, &mut is_interrupted))
-        })
-        .map_err(|error| to_python(py, &error))?;
-    Ok(outcome.report.to_json())
+    }
 }
 
 /// What is known of a request's tasks before they are run, as JSON: a planning problem, and the tasks that
@@ -67,6 +106,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<Interrupts>()?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
+    module.add_function(wrap_pyfunction!(resume, module)?)?;
     module.add_function(wrap_pyfunction!(outlook, module)?)?;
     module.add_function(wrap_pyfunction!(read_profile, module)?)?;
     module.add_function(wrap_pyfunction!(live::is_driven, module)?)?;
@@ -74,5 +114,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live::status, module)?)?;
     module.add_function(wrap_pyfunction!(live::status_text, module)?)?;
     module.add_function(wrap_pyfunction!(live::explain, module)?)?;
+    module.add_function(wrap_pyfunction!(live::judged, module)?)?;
     module.add_function(wrap_pyfunction!(live::report, module)?)
 }

@@ -49,6 +49,13 @@ pub(crate) fn explain(py: Python<'_>, run_dir: &str, task: Option<&str>) -> PyRe
     to_json(py, &known(py, explanation)?)
 }
 
+/// What the run's stopper has said so far, in its order, as JSON.
+#[pyfunction]
+pub(crate) fn judged(py: Python<'_>, run_dir: &str) -> PyResult<String> {
+    let judged = py.detach(|| saturn_runtime::judged(Path::new(run_dir)));
+    to_json(py, &known(py, judged)?)
+}
+
 /// Writes the report of a run anew from its journal; the report as JSON.
 #[pyfunction]
 pub(crate) fn report(py: Python<'_>, run_dir: &str) -> PyResult<String> {

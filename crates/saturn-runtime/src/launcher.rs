@@ -17,7 +17,7 @@ mod protocol;
 mod ranks;
 mod strays;
 
-pub(crate) use parent::set_up_python;
+pub(crate) use parent::{python_command, set_up_python};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;

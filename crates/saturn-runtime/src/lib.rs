@@ -40,12 +40,13 @@ mod run;
 mod run_dir;
 mod solve;
 mod store;
+mod trackers;
 
 pub use disk::{Disk, Operation};
 pub use doctor::{Finding, Mark, examine};
 pub use error::{RuntimeError, io_words, with_causes};
 pub use outlook::{Outlook, outlook};
-pub use reports::{Reported, explain, read, report, status};
+pub use reports::{Reported, explain, judged, read, report, status, trace, write_trace};
 pub use request::RunRequest;
 pub use run::{DeviceMemory, Outcome, ResumeOptions, Watcher, resume, start};
 pub use solve::{PlanError, Solved, Stopwatch, solve_file};

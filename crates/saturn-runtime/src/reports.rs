@@ -8,7 +8,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use saturn_core::{Profile, Trial};
-use saturn_engine::{Record, State, TaskId};
+use saturn_engine::{NamedJudgement, Record, State, TaskId};
 use saturn_view::{Explanation, History, Report, Status};
 use serde_json::Value;
 
@@ -57,6 +57,22 @@ pub fn report(run_dir: &Path) -> Result<Reported, RuntimeError> {
     Ok(Reported { report: written.report, warnings })
 }
 
+/// A run's trace for Perfetto, from what is on disk; the run may be in progress elsewhere.
+pub fn trace(run_dir: &Path) -> Result<String, RuntimeError> {
+    let records = Contents::read(&journal_of(run_dir))?.records;
+    // Before the run it may have been given as `.`.
+    let path = run_dir.canonicalize().map_err(RuntimeError::file("find", run_dir))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    saturn_view::trace(&records, &name).ok_or_else(|| no_beginning(run_dir))
+}
+
+/// Writes a run's trace into its directory; returns its path.
+pub fn write_trace(run_dir: &Path, disk: &Disk) -> Result<PathBuf, RuntimeError> {
+    let path = run_dir.join("trace.json");
+    disk.replace(&path, trace(run_dir)?.as_bytes())?;
+    Ok(path)
+}
+
 /// Asks the process that drives the run; where none answers, the journal does.
 fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, RuntimeError> {
     let reply = match control::ask(run_dir, &Request::Query(query.clone())) {
@@ -75,16 +91,37 @@ fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, RuntimeError> {
     }
 }
 
+/// What a run's stopper has said so far, in its order, from the journal.
+pub fn judged(run_dir: &Path) -> Result<Vec<NamedJudgement>, RuntimeError> {
+    let mut names: Vec<String> = Vec::new();
+    let mut judged = Vec::new();
+    for (record, _) in Contents::read(&journal_of(run_dir))?.records {
+        match record {
+            Record::TaskAdded { spec, .. } => names.push(spec.name),
+            Record::Judged { task, judgement } => {
+                let Some(task) = names.get(task.0).cloned() else { continue };
+                judged.push(NamedJudgement { task, judgement });
+            }
+            _ => {}
+        }
+    }
+    Ok(judged)
+}
+
 /// A run from its journal, which stays untouched.
 pub fn read(run_dir: &Path) -> Result<(State, History), RuntimeError> {
     replayed(run_dir, Contents::read(&journal_of(run_dir))?.records)
 }
 
 fn replayed(run_dir: &Path, records: Vec<(Record, f64)>) -> Result<(State, History), RuntimeError> {
-    saturn_view::replay(records).ok_or_else(|| RuntimeError::Damaged {
+    saturn_view::replay(records).ok_or_else(|| no_beginning(run_dir))
+}
+
+fn no_beginning(run_dir: &Path) -> RuntimeError {
+    RuntimeError::Damaged {
         path: journal_of(run_dir),
         reason: "it does not begin with the run's beginning".to_owned(),
-    })
+    }
 }
 
 /// Answers a question about a run.
@@ -126,7 +163,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Writes `report.json`, `report.html` and `profile.json` into a run directory.
+    /// Writes `report.json`, `report.html`, `profile.json` and `trace.json` into a run directory.
     pub(crate) fn of(
         run: &Path,
         state: &State,
@@ -156,6 +193,7 @@ impl Written {
         write("report.json", report.to_json());
         let page = write("report.html", saturn_view::render_html(&report));
         let profile = write("profile.json", profile(state, platform).to_json());
+        failures.extend(write_trace(run, disk).err());
         Self { report, page, profile, failures }
     }
 

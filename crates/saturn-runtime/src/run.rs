@@ -24,6 +24,7 @@ use crate::reports::{self, Written};
 use crate::request::{LaunchSettings, Parts, RunRequest};
 use crate::run_dir::{RunDir, journal_of};
 use crate::store::{Platform, Shelf};
+use crate::trackers::{self, Trackers};
 
 /// Who watches a run, and how they ask it to stop.
 pub struct Watcher<'a> {
@@ -114,7 +115,8 @@ pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, Runti
     }
     let journal = Journal::create(&run.journal(), &settings, &records, disk.clone())?;
     let fresh = State::new(engine.state().config.clone());
-    let Watcher { console, observers, is_interrupted } = watcher;
+    let Watcher { console, mut observers, is_interrupted } = watcher;
+    let trackers = Tracked::start(&run, &settings, &mut observers);
     let followers = Followers::of(&fresh, History::default(), console, observers, shelf.clone());
     for line in recalled.unwrap_or_default() {
         followers.note(&line, 0.0);
@@ -122,8 +124,19 @@ pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, Runti
     followers.records(records, 0.0);
     let platform = settings.platform.clone();
     let earlier = Vec::new();
-    let opened =
-        Opened { run, engine, journal, settings, platform, shelf, pool, disk, actions, earlier };
+    let opened = Opened {
+        run,
+        engine,
+        journal,
+        settings,
+        platform,
+        shelf,
+        pool,
+        disk,
+        actions,
+        earlier,
+        trackers,
+    };
     drive(opened, followers, is_interrupted, None)
 }
 
@@ -159,7 +172,7 @@ pub fn resume(
     let engine = Engine::restore(contents.records.iter().map(|(record, at_s)| (record, *at_s)))
         .ok_or_else(damaged)?;
     let (_, history) = saturn_view::replay(contents.records).ok_or_else(damaged)?;
-    let Watcher { console, observers, is_interrupted } = watcher;
+    let Watcher { console, mut observers, is_interrupted } = watcher;
     if engine.state().ended == Some(RunEnd::Complete) {
         let followers = Followers::of(engine.state(), history, console, observers, None);
         let platform = settings.platform.as_ref();
@@ -190,13 +203,25 @@ pub fn resume(
     let lines = before.map(|shelf| shelf.catch_up(engine.state()));
     let earlier = earlier_attempts(engine.state(), &history);
     let now_s = engine.state().now_s;
+    let trackers = Tracked::start(&run, &settings, &mut observers);
     let followers = Followers::of(engine.state(), history, console, observers, shelf.clone());
     for line in lines.unwrap_or_default() {
         followers.note(&line, now_s);
     }
     let actions = VecDeque::new();
-    let opened =
-        Opened { run, engine, journal, settings, platform, shelf, pool, disk, actions, earlier };
+    let opened = Opened {
+        run,
+        engine,
+        journal,
+        settings,
+        platform,
+        shelf,
+        pool,
+        disk,
+        actions,
+        earlier,
+        trackers,
+    };
     drive(opened, followers, is_interrupted, Some(first))
 }
 
@@ -213,6 +238,33 @@ struct Opened {
     disk: Disk,
     actions: VecDeque<saturn_engine::Action>,
     earlier: Vec<Earlier>,
+    trackers: Tracked,
+}
+
+/// The trackers of a run, or what to say of them; neither where it has none.
+#[derive(Default)]
+struct Tracked {
+    trackers: Option<Trackers>,
+    failure: Option<String>,
+}
+
+impl Tracked {
+    fn start(
+        run: &RunDir,
+        settings: &LaunchSettings,
+        observers: &mut Vec<Box<dyn Observer>>,
+    ) -> Self {
+        match trackers::start(run.path(), settings) {
+            None => Self::default(),
+            Some(Ok((trackers, teller))) => {
+                observers.push(teller);
+                Self { trackers: Some(trackers), failure: None }
+            }
+            Some(Err(error)) => {
+                Self { trackers: None, failure: Some(trackers::not_started(&error)) }
+            }
+        }
+    }
 }
 
 /// The attempts of earlier drivers that have ended, in their order.
@@ -235,9 +287,26 @@ fn drive(
     is_interrupted: &mut dyn FnMut() -> bool,
     first: Option<Event>,
 ) -> Result<Outcome, RuntimeError> {
-    let Opened { run, engine, journal, settings, platform, shelf, pool, disk, actions, earlier } =
-        opened;
+    let Opened {
+        run,
+        engine,
+        journal,
+        settings,
+        platform,
+        shelf,
+        pool,
+        disk,
+        actions,
+        earlier,
+        trackers: Tracked { mut trackers, failure },
+    } = opened;
     let now_s = engine.state().now_s;
+    if let Some(trackers) = &mut trackers {
+        trackers.tell(followers.notes());
+    }
+    if let Some(failure) = failure {
+        followers.note(&failure, now_s);
+    }
     for warning in pool.warnings() {
         followers.note(warning, now_s);
     }
@@ -282,6 +351,9 @@ fn drive(
     let left_behind = launcher.end();
     // Its write-ahead log goes with it: from here on the run is its files.
     drop(journal);
+    if let Some(slow) = trackers.and_then(Trackers::wait) {
+        followers.notes().note(&slow);
+    }
     finish(run.path(), end, followers, platform.as_ref(), &disk, left_behind)
 }
 

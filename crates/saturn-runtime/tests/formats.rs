@@ -11,9 +11,9 @@ use saturn_core::{
 };
 use saturn_engine::{
     Allowed, AttemptEnd, AttemptId, BestEvaluation, ChosenTrial, DeviceKind, Evaluation,
-    FailureKind, Level, Mode, NodeId, Place, PlanSource, Policy, Purpose, RankFailure, Record,
-    RunConfig, RunEnd, RunPlan, StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes,
-    no_strategy,
+    FailureKind, Judgement, Level, Mode, NodeId, Place, PlanSource, Policy, Purpose, RankFailure,
+    Record, Ruling, RunConfig, RunEnd, RunPlan, StopReason, TaskEnd, TaskId, TaskSpec,
+    TechniqueRef, Wishes, no_strategy,
 };
 
 const TASK: TaskId = TaskId(3);
@@ -71,6 +71,8 @@ fn spec() -> TaskSpec {
         measured: Vec::new(),
         wishes: wishes(),
         evaluation: None,
+        parameters: saturn_core::Knobs::new(),
+        goal: None,
     }
 }
 
@@ -158,6 +160,15 @@ fn records() -> Vec<Record> {
         Record::Wished { task: TASK, wishes: wishes() },
         Record::Paused { task: TASK },
         Record::Unpaused { task: TASK },
+        Record::Judged {
+            task: TASK,
+            judgement: Judgement {
+                step: 9,
+                values: [(text("loss"), Some(0.5)), (text("accuracy"), None)].into(),
+                ruling: Some(Ruling::Hold),
+                reason: text("4 of 9"),
+            },
+        },
         Record::Launched {
             attempt: ATTEMPT,
             task: TASK,
@@ -219,6 +230,7 @@ fn records() -> Vec<Record> {
         task_ended(TaskEnd::Done { loss: Some(0.5) }),
         task_ended(TaskEnd::Failed { error: text("odd"), traceback: text("Traceback") }),
         task_ended(TaskEnd::Cancelled { reason: text("not wanted") }),
+        task_ended(TaskEnd::Stopped { reason: text("4 of 9") }),
         Record::Noted { task: Some(TASK), text: text("a word") },
         Record::Interrupted { at_once: true },
         Record::RunEnded { end: RunEnd::Complete },
@@ -239,6 +251,7 @@ fn kind(record: &Record) -> &'static str {
         Record::Wished { .. } => "wished",
         Record::Paused { .. } => "paused",
         Record::Unpaused { .. } => "unpaused",
+        Record::Judged { .. } => "judged",
         Record::Launched { .. } => "launched",
         Record::Started { .. } => "started",
         Record::Checkpointed { .. } => "checkpointed",
@@ -275,6 +288,6 @@ fn the_format_of_every_kind_of_record_is_as_it_was() {
         *seen.entry(kind(&record)).or_default() += 1;
         lines.push(line);
     }
-    assert_eq!(seen.len(), 32, "a record of each kind belongs here");
+    assert_eq!(seen.len(), 33, "a record of each kind belongs here");
     insta::assert_snapshot!(lines.join("\n"));
 }

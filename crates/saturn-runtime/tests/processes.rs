@@ -22,6 +22,7 @@ fn a_run_trains_everything_and_leaves_nothing_behind() {
     assert!((0..3).all(|task| run.saved_step(&format!("t{task}")) == 60));
     assert!(run.path().join("report.html").exists());
     assert!(run.path().join("profile.json").exists());
+    assert!(run.path().join("trace.json").exists());
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Watch {
                 && state
                     .waits_for(place.task)
                     .any(|before| last.get(&before).is_none_or(|last| *last > index));
-            if task.is_paused || is_excluded || is_early || !state.can_hold(&place.gang) {
+            if task.is_to_rest() || is_excluded || is_early || !state.can_hold(&place.gang) {
                 return broken("what is planned can be followed", format!("{place:?} is open"));
             }
         }

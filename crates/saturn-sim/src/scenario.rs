@@ -7,7 +7,9 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::Node;
-use saturn_engine::{AttemptId, Command, Policy, TrialBudget};
+use saturn_engine::{
+    AttemptId, Command, Judgement, Metrics, NamedJudgement, Policy, Ruling, TrialBudget,
+};
 
 use crate::faults::{Fault, Odds};
 use crate::planner::Planner;
@@ -68,6 +70,7 @@ pub fn scenario(seed: u64) -> Simulation {
     draw_arrivals(&mut rng, &mut simulation, tasks);
     draw_commands(&mut rng, &mut simulation, &names);
     draw_nodes(&mut rng, &mut simulation, &nodes);
+    draw_judgements(&mut rng, &mut simulation, &names);
     simulation.plan_deed(CALM_S, Deed::Calm(nodes));
     simulation
 }
@@ -180,6 +183,31 @@ fn draw_commands(rng: &mut Xoshiro256PlusPlus, simulation: &mut Simulation, name
             _ => Deed::Interrupt(rng.random_range(1..=3)),
         };
         simulation.plan_deed(at_s, deed);
+    }
+}
+
+/// A stopper that holds tasks, and has some of them go on and ends the others while there is trouble.
+fn draw_judgements(rng: &mut Xoshiro256PlusPlus, simulation: &mut Simulation, names: &[String]) {
+    if rng.random_bool(0.6) {
+        return;
+    }
+    let judged = |task: &String, step: u64, ruling: Ruling| {
+        let judgement = Judgement {
+            step,
+            values: Metrics::from([("loss".to_owned(), Some(0.5))]),
+            ruling: Some(ruling),
+            reason: "it does badly".to_owned(),
+        };
+        NamedJudgement { task: task.clone(), judgement }
+    };
+    for task in names {
+        let at_s = rng.random_range(0.0..CALM_S / 2.0);
+        let then_s = at_s + rng.random_range(0.0..CALM_S / 2.0);
+        let then = if rng.random() { Ruling::GoOn } else { Ruling::Stop };
+        for (at_s, step, ruling) in [(at_s, 1, Ruling::Hold), (then_s, 2, then)] {
+            let judgements = vec![judged(task, step, ruling)];
+            simulation.plan_deed(at_s, Deed::Ask(Command::Judge { judgements }));
+        }
     }
 }
 

@@ -260,7 +260,11 @@ impl Simulation {
             Command::Pause { .. } => Fault::TaskPaused,
             Command::Wish { .. } => Fault::Wished,
             Command::TakeBack { .. } => Fault::TakenBack,
-            Command::Unpause { .. } | Command::Close | Command::Stop { .. } => {
+            Command::Unpause { .. }
+            | Command::Close
+            | Command::Judge { .. }
+            | Command::Note { .. }
+            | Command::Stop { .. } => {
                 return self.deliver(Event::Command { command });
             }
         });

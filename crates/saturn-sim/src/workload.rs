@@ -139,6 +139,8 @@ pub fn task(index: usize, group: &str, steps: u64) -> TaskSpec {
         measured: Vec::new(),
         wishes: Wishes::default(),
         evaluation: None,
+        parameters: saturn_core::Knobs::new(),
+        goal: None,
     }
 }
 

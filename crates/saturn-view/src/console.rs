@@ -249,6 +249,8 @@ mod tests {
             measured: Vec::new(),
             wishes: Wishes::default(),
             evaluation: None,
+            parameters: saturn_core::Knobs::new(),
+            goal: None,
         }
     }
 

@@ -346,6 +346,7 @@ impl History {
             | Record::Inspected { .. }
             | Record::Closed
             | Record::Wished { .. }
+            | Record::Judged { .. }
             | Record::Checkpointed { .. }
             | Record::Evaluated { .. }
             | Record::TrialsChosen { .. }

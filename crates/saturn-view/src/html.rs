@@ -9,6 +9,7 @@ mod gantt;
 mod losses;
 mod overview;
 mod page;
+mod parameters;
 mod plan;
 mod schedule;
 mod tables;

@@ -5,6 +5,7 @@
 //! - [`status`] is where a run and each of its tasks stand, as data; [`status_text`] the same as text.
 //! - [`explain`] says why a task, or the run, is as it is.
 //! - [`Report`] is a run as data (`report.json`) and as a page (`report.html`).
+//! - [`trace`] is a run for Perfetto (`trace.json`): what each device did when.
 //! - [`plan_text`] is a plan of a planning problem for a terminal, [`plan_html`] the same as a page.
 //!
 //! All but the thin console are pure functions: no files, no clock, no network, so each view is
@@ -27,6 +28,7 @@ mod status;
 mod status_text;
 mod summary;
 pub mod text;
+mod trace;
 mod transcript;
 pub mod units;
 pub mod words;
@@ -45,4 +47,5 @@ pub use report::{LossPoint, Report, TaskMetrics, read_metrics};
 pub use status::{DevicesOn, PoolStatus, RunningTrial, SetAside, Status, TaskStatus, status};
 pub use status_text::status_text;
 pub use summary::{Results, summary};
+pub use trace::trace;
 pub use transcript::Transcript;

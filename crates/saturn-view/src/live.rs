@@ -102,12 +102,14 @@ pub(crate) fn task_words(counts: &TaskCounts) -> String {
     let stages = [
         (counts.failed, Stage::Failed),
         (counts.cancelled, Stage::Cancelled),
+        (counts.stopped, Stage::Stopped),
         (counts.running, Stage::Running),
         (counts.waiting, Stage::Waiting),
         (counts.measuring, Stage::Measuring),
         (counts.inspecting, Stage::Inspecting),
         (counts.unmeasured, Stage::Unmeasured),
         (counts.paused, Stage::Paused),
+        (counts.held, Stage::Held),
     ];
     let mut parts = vec![format!("{} of {} done", counts.done, count(counts.all, "task"))];
     let stages = stages.iter().filter(|(number, _)| *number > 0);

@@ -26,12 +26,18 @@ pub struct TaskCounts {
     pub running: usize,
     /// Paused.
     pub paused: usize,
+    /// Held by the stopper.
+    #[serde(default)]
+    pub held: usize,
     /// Trained to the end.
     pub done: usize,
     /// Given up.
     pub failed: usize,
     /// Not wanted any more.
     pub cancelled: usize,
+    /// Ended by the stopper.
+    #[serde(default)]
+    pub stopped: usize,
 }
 
 impl TaskCounts {
@@ -49,6 +55,8 @@ impl TaskCounts {
                 Stage::Done => &mut counts.done,
                 Stage::Failed => &mut counts.failed,
                 Stage::Cancelled => &mut counts.cancelled,
+                Stage::Held => &mut counts.held,
+                Stage::Stopped => &mut counts.stopped,
             } += 1;
         }
         counts
@@ -57,7 +65,7 @@ impl TaskCounts {
     /// Tasks that have not ended.
     pub fn open(&self) -> usize {
         let unmeasured = self.unmeasured + self.inspecting + self.measuring;
-        unmeasured + self.waiting + self.running + self.paused
+        unmeasured + self.waiting + self.running + self.paused + self.held
     }
 }
 

@@ -9,7 +9,7 @@ mod metrics;
 use std::collections::BTreeSet;
 
 use saturn_core::{Gang, Inspection, Knobs, PlanStatus, TrialOutcome, WHOLE};
-use saturn_engine::{BestEvaluation, DeviceKind, Evaluation, Mode, PlanSource, Wishes};
+use saturn_engine::{BestEvaluation, DeviceKind, Evaluation, Goal, Mode, PlanSource, Wishes};
 use serde::{Deserialize, Serialize};
 
 pub use metrics::{LossPoint, MAX_POINTS, TaskMetrics, read_metrics};
@@ -45,12 +45,16 @@ pub enum TaskReportStatus {
     Running,
     /// Paused.
     Paused,
+    /// Held by the stopper.
+    Held,
     /// Trained to the end.
     Done,
     /// Given up.
     Failed,
     /// Not wanted any more.
     Cancelled,
+    /// Ended by the stopper.
+    Stopped,
 }
 
 /// A device of the pool.
@@ -82,6 +86,9 @@ pub struct Totals {
     pub failed: usize,
     /// Of these, not wanted any more.
     pub cancelled: usize,
+    /// Of these, ended by the stopper.
+    #[serde(default)]
+    pub stopped: usize,
     /// Index of the plan that the run is judged by: the first with a place for every task that ever
     /// got one. What follows speaks of the time from its adoption on.
     pub reference_plan: Option<usize>,
@@ -215,6 +222,12 @@ pub struct TaskReport {
     pub traceback: String,
     /// Checkpoints, logs and metrics, within the run directory.
     pub dir: String,
+    /// The values that tell it from other tasks.
+    #[serde(default, skip_serializing_if = "Knobs::is_empty")]
+    pub parameters: Knobs,
+    /// What says how well it does; absent: its loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Goal>,
     /// Loss by step, thinned.
     pub losses: Vec<LossPoint>,
     /// What its evaluations found; null where it has none.

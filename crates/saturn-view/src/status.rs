@@ -75,7 +75,8 @@ pub struct RunningTrial {
 pub struct TaskStatus {
     /// Its name.
     pub name: String,
-    /// `unmeasured`, `inspecting`, `measuring`, `waiting`, `running`, `paused`, `done`, `failed` or `cancelled`.
+    /// `unmeasured`, `inspecting`, `measuring`, `waiting`, `running`, `paused`, `held`, `done`, `failed`,
+    /// `cancelled` or `stopped`.
     pub stage: String,
     /// Finished steps.
     pub step: u64,
@@ -123,8 +124,11 @@ pub struct TaskStatus {
     pub release_s: f64,
     /// Names of tasks that must be done before it starts.
     pub after: Vec<String>,
-    /// Why it failed or was cancelled: one line.
+    /// Why it failed, or was cancelled or stopped: one line.
     pub error: Option<String>,
+    /// Its directory within the run directory.
+    #[serde(default)]
+    pub dir: String,
 }
 
 /// Where a run stands. All times are seconds on its clock.
@@ -227,9 +231,12 @@ fn task(
         after: wishes.after.iter().map(|before| state.name(*before).to_owned()).collect(),
         error: match &task.status {
             EngineStatus::Ended(TaskEnd::Failed { error, .. }) => Some(error.clone()),
-            EngineStatus::Ended(TaskEnd::Cancelled { reason }) => Some(reason.clone()),
+            EngineStatus::Ended(TaskEnd::Cancelled { reason } | TaskEnd::Stopped { reason }) => {
+                Some(reason.clone())
+            }
             _ => None,
         },
+        dir: task.spec.dir.clone(),
     }
 }
 

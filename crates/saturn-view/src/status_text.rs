@@ -136,7 +136,7 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
             (0, _) => paint.task(index, cell),
             (1, "done") => paint.good(cell),
             (1, "failed") => paint.bad(cell),
-            (1, "paused" | "cancelled") => paint.warn(cell),
+            (1, "paused" | "held" | "cancelled" | "stopped") => paint.warn(cell),
             _ => cell.to_owned(),
         }
     });
@@ -146,15 +146,17 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
 
 /// Where a task stands in the order of the lines.
 fn rank(task: &TaskStatus) -> usize {
-    const ORDER: [Stage; 9] = [
+    const ORDER: [Stage; 11] = [
         Stage::Running,
         Stage::Waiting,
         Stage::Measuring,
         Stage::Inspecting,
         Stage::Unmeasured,
         Stage::Paused,
+        Stage::Held,
         Stage::Failed,
         Stage::Cancelled,
+        Stage::Stopped,
         Stage::Done,
     ];
     ORDER.iter().position(|stage| stage.code() == task.stage).unwrap_or(ORDER.len())
@@ -162,7 +164,7 @@ fn rank(task: &TaskStatus) -> usize {
 
 /// `running 60 %`.
 fn state_words(task: &TaskStatus) -> String {
-    let is_open = matches!(task.stage.as_str(), "running" | "waiting" | "paused");
+    let is_open = matches!(task.stage.as_str(), "running" | "waiting" | "paused" | "held");
     match task.steps {
         Some(steps) if is_open && (task.step > 0 || task.stage == "running") => {
             let share = task.step as f64 / steps.max(1) as f64;

@@ -122,6 +122,9 @@ impl Transcript {
                 let text = format!("{}  is taken up again", self.name(state, *task));
                 vec![self.line(now_s, "unpause", &text)]
             }
+            Record::Judged { task, judgement } => {
+                self.judged(state, *task, judgement, now_s).into_iter().collect()
+            }
             Record::Inspected { group, inspection } => {
                 self.inspected(state, group, inspection, now_s)
             }

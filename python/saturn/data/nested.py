@@ -15,6 +15,9 @@ import torch
 
 from saturn.rank.exceptions import TaskError
 
+#: What tokens come as.
+_WHOLE = (torch.int64, torch.int32)
+
 
 def num_samples(batch: Any) -> int | None:
     """Samples in a batch: the first dimension of its first array; None where it holds none."""
@@ -31,6 +34,19 @@ def num_elements(batch: Any) -> int:
     if isinstance(batch, tuple | list):
         return sum(num_elements(inner) for inner in batch)
     return 0
+
+
+def num_tokens(batch: Any) -> int | None:
+    """Tokens in a batch, padding too; None where none are found.
+
+    They are what `input_ids` holds, or the first array where that is a table of whole numbers.
+    """
+    first = batch.get("input_ids") if isinstance(batch, Mapping) else None
+    if first is None:
+        first = next((array for _, array in arrays(batch)), None)
+    if not isinstance(first, torch.Tensor) or first.ndim != 2 or first.dtype not in _WHOLE:
+        return None
+    return first.numel()
 
 
 def take(batch: Any, start: int, stop: int) -> Any:

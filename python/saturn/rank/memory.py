@@ -50,6 +50,18 @@ class PeakMemory:
         return max(0, _status_bytes("VmHWM") - _file_bytes() - self._at_start)
 
 
+def held_bytes(device_kind: str) -> int:
+    """On a GPU the most that torch has held so far; on a CPU slot what this process holds now.
+
+    Pages of files don't count. No device is waited for.
+    """
+    if device_kind != "cpu":
+        return max(
+            (int(torch.accelerator.max_memory_allocated(d)) for d in _devices_in_use()), default=0
+        )
+    return max(0, _status_bytes("VmRSS") - _file_bytes())
+
+
 def available_host_bytes() -> int:
     """What the host could still give to processes; 0 where it doesn't say."""
     try:

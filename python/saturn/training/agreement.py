@@ -8,6 +8,7 @@ given to the device as well (see `Agreement.result`).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,10 +24,20 @@ _LOOK_AGAIN_S = 0.005
 
 
 @dataclass(frozen=True)
+class StepFacts:
+    """What is known of a step before its results are there, without asking a device."""
+
+    lr: float | None  # of the optimizer's first group; None where only the device knows
+    samples: int  # of all its global batches
+    tokens: int | None  # in these, as far as this rank's slices tell; None where there are none
+
+
+@dataclass(frozen=True)
 class StepResult:
     """What the ranks agree on after a step: the same on every rank."""
 
     loss: float  # mean over the step's global batches
+    gradient_norm: float  # before clipping; NaN where nobody has computed it
     stop: bool  # some rank was asked to stop
     save: bool  # rank 0 wants a checkpoint
 
@@ -37,16 +48,23 @@ class Agreement:
     def __init__(
         self, rows: Callable[[], list[list[float]]], arrived: torch.Event | None = None
     ) -> None:
-        """`rows` gives ranks' (weighed loss, weight, stop, save), once `arrived` has happened."""
+        """`rows` gives ranks' (weighed loss, weight, stop, save, norm), once `arrived` happened."""
         self._rows, self._arrived = rows, arrived
+        self.facts: StepFacts | None = None
 
     def result(self) -> StepResult:
         """Wait for it, if need be."""
         if self._arrived is not None:
             self._arrived.synchronize()
         # In the order of ranks, whichever way they came together: the same sum to the last bit.
-        value, count, stops, saves = map(sum, zip(*self._rows(), strict=True))
-        return StepResult(loss=value / count, stop=stops > 0, save=saves > 0)
+        rows = self._rows()
+        value, count, stops, saves, _ = map(sum, zip(*rows, strict=True))
+        return StepResult(
+            loss=value / count,
+            gradient_norm=rows[0][-1],  # equal on every rank
+            stop=stops > 0,
+            save=saves > 0,
+        )
 
     def result_within(self, seconds: float) -> StepResult | None:
         """What has arrived, or does so soon; None where it doesn't, as where a peer is gone."""
@@ -65,26 +83,35 @@ def agree(
     count: float | None = None,
     stop: bool,
     save: bool,
+    gradient_norm: Tensor | None = None,
 ) -> Agreement:
     """Bring together the (loss, weight) of this rank's slices, and two flags, with all others'.
 
     Every rank calls it, in the same place of a step. None: another rank reports that slice's loss.
     The loss is the sum of what is weighed over that of all ranks' `count`, which is the sum of the
-    weights where none is given.
+    weights where none is given. `gradient_norm` is every rank's own, and travels along.
     """
     counted = [(loss, weight) for loss, weight in losses if loss is not None and weight]
     rest = [sum(weight for _, weight in counted) if count is None else count, stop, save]
+    if gradient_norm is None:
+        norm = math.nan
+    elif gradient_norm.device.type == "cpu":
+        norm, gradient_norm = float(gradient_norm), None
+    else:
+        norm = math.nan  # until the device has said it
     if gang.device.type == "cpu":
         # Loss and flags travel together: one collective a step.
         value = sum(float(loss) * weight for loss, weight in counted)
         together = gang.sum([value, *rest])
-        return Agreement(lambda: [together])
+        return Agreement(lambda: [[*together, norm]])
     device = gang.device
-    row = torch.tensor([0.0, *rest], dtype=torch.float64).pin_memory()
+    row = torch.tensor([0.0, *rest, norm], dtype=torch.float64).pin_memory()
     row = row.to(device, non_blocking=True)
     for loss, weight in counted:
         # Two operations: a fused one would round once, and differ from what other devices say.
         row[0] += loss.to(device, torch.float64, non_blocking=True) * weight
+    if gradient_norm is not None:
+        row[-1] = gradient_norm
     rows = row[None]
     if gang.world_size > 1:
         gang.open()

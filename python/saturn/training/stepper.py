@@ -31,7 +31,7 @@ from saturn.rank.failure import describe, task_function
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import Knobs, Technique
 from saturn.training.accumulation import Accumulation
-from saturn.training.agreement import Agreement, agree
+from saturn.training.agreement import Agreement, StepFacts, agree
 from saturn.training.batch_norm import GlobalBatchNorm
 from saturn.training.draws import Draws
 from saturn.training.loss_scale import Buffers, LossScale, Verdict
@@ -63,6 +63,13 @@ class Staged:
     shares: Callable[[], Shares]
     #: Where training stands once the step is done.
     after: Position
+    #: In the step's global batches, as far as this rank's slices tell; None where there are none.
+    num_tokens: int | None
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in the step's global batches."""
+        return sum(piece.num_global for piece in self.pieces)
 
 
 class Stepper:
@@ -131,6 +138,8 @@ class Stepper:
             else Draws(step_loss, gang.device, definition.epoch_batches or 1)
         )
         self._deliveries = Deliveries(gang.device)
+        #: Of the step at work, before clipping; None while nobody has computed it.
+        self._norm: Tensor | None = None
 
     @property
     def steps_behind(self) -> int:
@@ -173,11 +182,17 @@ class Stepper:
             )
             for piece in slices
         ]
-        return Staged(pieces, shares, slices[-1].after)
+        return Staged(pieces, shares, slices[-1].after, _tokens_in(slices))
 
     def step(self, staged: Staged, *, stop: bool, save: bool) -> Agreement:
         """Train on the slices of one step; every rank calls it."""
         pieces, shares = staged.pieces, staged.shares()
+        facts = StepFacts(
+            lr=_number_at_hand(self.optimizer.param_groups[0].get("lr")),
+            samples=staged.num_samples,
+            tokens=staged.num_tokens,
+        )
+        self._norm = None
         self._objective.items = shares.items
         with self._drawing(pieces):
             losses, is_taken = self._gradients(pieces, shares.shares)
@@ -189,7 +204,14 @@ class Stepper:
             self.lr_schedule.step()
         # A slice that several ranks share is counted by the one that reports its loss.
         weighed = list(zip(losses, shares.weights, strict=True))
-        agreement = agree(self._gang, weighed, count=shares.count, stop=stop, save=save)
+        agreement = agree(
+            *(self._gang, weighed),
+            count=shares.count,
+            stop=stop,
+            save=save,
+            gradient_norm=self._norm,
+        )
+        agreement.facts, self._norm = facts, None
         self._gang.device_memory.stepped(is_repeatable=self._is_repeatable)
         return agreement
 
@@ -276,7 +298,7 @@ class Stepper:
         parameters = list(self.parallel.module.parameters())
         if scale is not None:
             scale.scale_back(parameters)
-        norm = self.parallel.gradient_norm()
+        self._norm = norm = self.parallel.gradient_norm()
         verdict = Verdict.TAKE if scale is None else scale.judge(float(norm))
         if limit is not None and verdict is Verdict.TAKE:
             torch.nn.utils.clip_grads_with_norm_(parameters, limit, norm)
@@ -295,6 +317,26 @@ def build_model(definition: TaskDefinition) -> nn.Module:
     if not module.training:  # as pretrained models come; parts set to eval on purpose stay so
         module.train()
     return module
+
+
+def _tokens_in(slices: Sequence[Slice]) -> int | None:
+    """Tokens in the global batches of which these are slices, in proportion to their samples."""
+    counted = [(nested.num_tokens(one.batch), one) for one in slices if one.num_samples]
+    if not counted:
+        return None
+    tokens = 0.0
+    for number, one in counted:
+        if number is None:
+            return None
+        tokens += number / one.num_samples * one.num_global
+    return round(tokens)
+
+
+def _number_at_hand(value: Any) -> float | None:
+    """A setting of the optimizer; None where a device would have to be asked for it."""
+    if isinstance(value, Tensor):
+        return float(value) if value.device.type == "cpu" else None
+    return float(value) if isinstance(value, int | float) else None
 
 
 def build_data(

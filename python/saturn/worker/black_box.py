@@ -23,6 +23,7 @@ from saturn.strategy import Strategy, wrap_parameters
 from saturn.techniques.black_box import BaseTechnique, bound_function
 from saturn.techniques.interface import NotApplicable
 from saturn.worker.black_box_task import BlackBoxTask
+from saturn.worker.event_file import EventFile
 from saturn.worker.export import export
 from saturn.worker.load_technique import load_class
 from saturn.worker.metrics import Metrics
@@ -58,6 +59,9 @@ def _train(
     task = _task(spec, definition, spec.knobs or {}, spec.checkpoints_dir, reporter)
     limit = task.train_until(spec.steps)
     steps = task.accumulation.steps
+    events = EventFile(spec.task_dir, spec.attempt, reporter.note)
+    events.begin(steps(task.start), spec.strategy_text, spec.gpus)
+    events.close()
     reporter.send({"type": "started", "step": steps(task.start), "setup_s": seconds_alive()})
     if limit > 0:
         try:
@@ -86,9 +90,7 @@ def _train(
             "model is not kept (call task.save(model.state_dict()) at the end)"
         )
     if task.loss is not None:
-        metrics = Metrics(spec.task_dir)
-        metrics.add(steps(reached), task.loss)
-        metrics.close()
+        _add_loss(spec, reporter, steps(reached), task.loss)
     if saved > 0 and definition.save_dir is not None:
         export(spec, definition, definition.save_dir, steps(saved), reporter)
     reporter.send({"type": "finished", "step": steps(reached), "loss": task.loss})
@@ -228,6 +230,13 @@ def _time_execute(
     return (batch_s if batch_s > 0 else longer_s / count), began
 
 
+def _add_loss(spec: Spec, reporter: Reporter, step: int, loss: float) -> None:
+    """Opened anew each time: the function may report from a process that it has started."""
+    metrics = Metrics(spec.task_dir, EventFile(spec.task_dir, spec.attempt, reporter.note))
+    metrics.add(step, loss)
+    metrics.close()
+
+
 def _task(
     spec: Spec,
     definition: TaskDefinition,
@@ -242,9 +251,7 @@ def _task(
 
     def report(message: dict[str, Any]) -> None:
         if message["type"] == "progress" and message["loss"] is not None:
-            metrics = Metrics(spec.task_dir)
-            metrics.add(message["step"], message["loss"])
-            metrics.close()
+            _add_loss(spec, reporter, message["step"], message["loss"])
         reporter.send(message)
 
     return BlackBoxTask(

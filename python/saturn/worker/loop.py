@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from saturn.checkpoint import best
@@ -24,8 +23,9 @@ from saturn.checkpoint.checkpoints import Checkpoints
 from saturn.data.slices import Position, Slice
 from saturn.definition import TaskDefinition
 from saturn.rank.gang import Gang
+from saturn.rank.memory import held_bytes
 from saturn.techniques.interface import Technique
-from saturn.training.agreement import Agreement, StepResult
+from saturn.training.agreement import Agreement, StepFacts, StepResult
 from saturn.training.evaluation import Evaluator
 from saturn.training.optimizer_groups import OptimizerGroups
 from saturn.training.step_loss import Listener
@@ -33,6 +33,7 @@ from saturn.training.stepper import Staged, Stepper
 from saturn.worker import slicing as slicings
 from saturn.worker.build import Builds
 from saturn.worker.evaluations import Evaluations, evaluator_of
+from saturn.worker.event_file import EventFile
 from saturn.worker.export import export
 from saturn.worker.intervals import Interval
 from saturn.worker.laps import Laps
@@ -42,6 +43,8 @@ from saturn.worker.spec import Spec
 
 #: Least seconds between two progress reports.
 _PROGRESS_EVERY_S = 0.25
+#: Least seconds between two looks at what is held of memory.
+_WEIGHED_EVERY_S = 1.0
 #: Steps over which recent seconds a step are averaged.
 _RECENT_STEPS = 32
 #: How long a rank that fails waits for what the steps before have told.
@@ -159,7 +162,7 @@ class _Attempt:
         if gang.rank == 0:
             step_loss = definition.step_loss
             listener = None if step_loss is None else step_loss.listener(reporter.note)
-            self._observer = _Observer(spec.task_dir, reporter, listener)
+            self._observer = _Observer(spec, reporter, listener)
         self._saved_at = time.monotonic()
         self._interval = Interval(spec.checkpoint_every_s, spec.failure_every_s)
 
@@ -305,10 +308,14 @@ class _Attempt:
 
     def _read(self, taken_s: Callable[[], float] | None = None) -> None:
         step, agreement = self._unread.popleft()
-        self._note(step, agreement.result(), taken_s)
+        self._note(step, agreement.result(), agreement.facts, taken_s)
 
     def _note(
-        self, step: int, result: StepResult, taken_s: Callable[[], float] | None = None
+        self,
+        step: int,
+        result: StepResult,
+        facts: StepFacts | None,
+        taken_s: Callable[[], float] | None = None,
     ) -> None:
         self._loss = result.loss
         if result.stop and self._stops_at is None:
@@ -316,7 +323,11 @@ class _Attempt:
         if result.save and self._saves_at is None:
             self._saves_at = step + self._behind
         if self._observer is not None:
-            self._observer.stepped(step, self._loss, None if taken_s is None else taken_s())
+            self._observer.stepped(
+                *(step, self._loss, None if taken_s is None else taken_s()),
+                facts=facts,
+                gradient_norm=result.gradient_norm,
+            )
 
     def _say_last_words(self) -> None:
         """Tell the losses that are known: the failure that ends this is raised all the same."""
@@ -324,7 +335,7 @@ class _Attempt:
             for step, agreement in self._unread:
                 if (result := agreement.result_within(_LAST_WORDS_S)) is None:
                     return
-                self._note(step, result)
+                self._note(step, result, agreement.facts)
 
     def _save(self, *, background: bool) -> None:
         with self._gang.device_memory.host(), self._reporter.alive_throughout():
@@ -355,12 +366,15 @@ class _Attempt:
 
 
 class _Observer:
-    """What rank 0 tells about training: messages to the runtime, and `metrics.jsonl`."""
+    """What rank 0 tells about training: messages to the runtime, and files of metrics."""
 
-    def __init__(self, task_dir: Path, reporter: Reporter, listener: Listener | None) -> None:
+    def __init__(self, spec: Spec, reporter: Reporter, listener: Listener | None) -> None:
+        self._spec = spec
         self._reporter = reporter
         self._listener = listener
-        self._metrics = Metrics(task_dir)
+        self._events = EventFile(spec.task_dir, spec.attempt, reporter.note)
+        self._metrics = Metrics(spec.task_dir, self._events)
+        self._weighed_s = -math.inf
         self._recent_s: deque[float] = deque(maxlen=_RECENT_STEPS)
         self._first = True
         self._told = 0.0
@@ -368,6 +382,7 @@ class _Observer:
         self._told_metrics = False
 
     def started(self, step: int, laps: Laps) -> None:
+        self._events.begin(step, self._spec.strategy_text, self._spec.gpus)
         if self._listener is not None:
             self._listener.began(step)
         self._reporter.send(
@@ -376,14 +391,31 @@ class _Observer:
 
     def took(self, losses: list[float]) -> None:
         """Steps from the first on were taken in a trial."""
+        self._events.begin(0, self._spec.strategy_text, self._spec.gpus)
         if self._listener is not None:
             self._listener.began(0)
         for step, loss in enumerate(losses, start=1):
             self.stepped(step, loss, None)
         self._first = False
 
-    def stepped(self, step: int, loss: float, step_s: float | None) -> None:
-        self._metrics.add(step, loss)
+    def stepped(
+        self,
+        step: int,
+        loss: float,
+        step_s: float | None,
+        *,
+        facts: StepFacts | None = None,
+        gradient_norm: float | None = None,
+    ) -> None:
+        more = {"gradient_norm": gradient_norm, **self._memory()}
+        if facts is not None:
+            more["lr"] = facts.lr
+            # The first step of an attempt warms up: its speed says little.
+            if step_s and not self._first:
+                more["samples_per_s"] = _rounded(facts.samples / step_s)
+                if facts.tokens is not None:
+                    more["tokens_per_s"] = _rounded(facts.tokens / step_s)
+        self._metrics.add(step, loss, more)
         if self._listener is not None:
             self._listener.stepped(step, loss)
         if self._metrics.failure is not None and not self._told_metrics:
@@ -411,6 +443,14 @@ class _Observer:
                     "step_s": sum(recent) / len(recent) if recent else None,
                 }
             )
+
+    def _memory(self) -> dict[str, float | None]:
+        """What is held now, where that has not been said for a while."""
+        now = time.monotonic()
+        if now - self._weighed_s < _WEIGHED_EVERY_S:
+            return {}
+        self._weighed_s = now
+        return {"memory_bytes": held_bytes(self._spec.device_kind)}
 
     def evaluated(
         self, message: dict[str, Any] | None, metrics: Mapping[str, float] | None = None
@@ -446,3 +486,8 @@ class _Observer:
         if self._listener is not None:
             self._listener.ended()
         self._reporter.send(message)
+
+
+def _rounded(value: float) -> float:
+    """To four digits: more of a speed says nothing."""
+    return float(f"{value:.4g}")

@@ -1,5 +1,7 @@
 """`metrics.jsonl`: a line for each step and each evaluation, appended as training goes.
 
+The same goes to TensorBoard's event file (`event_file`), where there is one.
+
 A step that is trained again after a crash occurs twice; the later line counts. A crash may leave
 half a line, which stays as a line of its own: readers pass over it. What can't be written, as on a
 full disk, is kept and written once it can: training never ends for a metric.
@@ -16,20 +18,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from saturn.series import values_of
+from saturn.worker.event_file import EventFile
+
 
 class Metrics:
     """The metrics file of a task, appended to."""
 
-    def __init__(self, task_dir: Path) -> None:
+    def __init__(self, task_dir: Path, events: EventFile | None = None) -> None:
+        self._events = events
         self._path = task_dir / "metrics.jsonl"
         self._descriptor: int | None = None  # None until it could be opened
         self._unwritten = b""
         #: Why there are lines that couldn't be written yet; None where there are none.
         self.failure: OSError | None = None
 
-    def add(self, step: int, loss: float) -> None:
-        """Add the loss of step `step`, counted from 1; null where it is no finite number."""
-        self._add({"step": step, "loss": _finite(loss)})
+    def add(self, step: int, loss: float, more: Mapping[str, float | None] | None = None) -> None:
+        """Add the loss of step `step`, counted from 1; null where it is no finite number.
+
+        `more` is what else is known of the step, by name; what isn't known is left out.
+        """
+        known = {name: value for name, value in (more or {}).items() if _is_known(value)}
+        self._add({"step": step, "loss": _finite(loss), **known})
 
     def add_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add the metrics of the evaluation after `step` steps."""
@@ -37,6 +47,8 @@ class Metrics:
         self._add({"step": step, "evaluation": finite})
 
     def _add(self, content: dict[str, Any]) -> None:
+        if self._events is not None and (values := values_of(content)):
+            self._events.add(content["step"], values)
         self._unwritten += (json.dumps({**content, "t": time.time()}) + "\n").encode()
         # At once: a killed rank loses no metric of a step that it had reported.
         self._write()
@@ -48,6 +60,8 @@ class Metrics:
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
+        if self._events is not None:
+            self._events.close()
 
     def _write(self) -> None:
         try:
@@ -67,6 +81,10 @@ class Metrics:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _is_known(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def _is_torn(path: Path) -> bool:

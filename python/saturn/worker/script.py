@@ -16,6 +16,7 @@ from typing import Any
 
 from saturn.rank.failure import Earlier, Failure, describe
 from saturn.script import REPORT, ScriptDefinition
+from saturn.worker.event_file import EventFile
 from saturn.worker.metrics import Metrics
 from saturn.worker.report import Reporter
 from saturn.worker.script_checkpoint import ScriptCheckpoint, forget, last_of
@@ -82,7 +83,7 @@ class _Launch:
     def train(self, steps: int) -> None:
         """Follow it to its last step, or to a stop."""
         self._steps = steps
-        self._metrics = Metrics(self._spec.task_dir)
+        self._metrics = self._fresh_metrics(self._saved)
         is_started = False
         for report in self._follow():
             if not is_started:
@@ -121,7 +122,7 @@ class _Launch:
         if steps == 0:
             return
         self._steps, self._heard_s = steps, time.time()
-        self._metrics = Metrics(self._spec.task_dir)
+        self._metrics = self._fresh_metrics(0)
         for report in seen:
             self._add_metric(report)
         if self._last.checkpoint is not None:
@@ -234,10 +235,16 @@ class _Launch:
     def _capped(self, report: Report) -> int:
         return report.step if self._steps is None else min(report.step, self._steps)
 
+    def _fresh_metrics(self, step: int) -> Metrics:
+        spec = self._spec
+        events = EventFile(spec.task_dir, spec.attempt, self._reporter.note)
+        events.begin(step, spec.strategy_text, spec.gpus)
+        return Metrics(spec.task_dir, events)
+
     def _add_metric(self, report: Report) -> None:
         assert self._metrics is not None  # it trains
         if report.loss is not None:
-            self._metrics.add(report.step, report.loss)
+            self._metrics.add(report.step, report.loss, {"memory_bytes": report.memory_bytes})
         if report.metrics:
             self._metrics.add_evaluation(report.step, report.metrics)
 

@@ -63,6 +63,14 @@ class Spec:
         return any(manifest.found(self.checkpoints_dir))
 
     @property
+    def strategy_text(self) -> str:
+        """How it trains, for people."""
+        knobs = ", ".join(f"{name}={value}" for name, value in (self.knobs or {}).items())
+        named = ", ".join(map(str, self.devices))
+        where = f"device{'s' if self.gpus > 1 else ''} {named}"
+        return f"{self.technique.name} on {where}" + (f" ({knobs})" if knobs else "")
+
+    @property
     def attempt_dir(self) -> Path:
         """Scratch space of this attempt; its logs are there too."""
         return self.task_dir / "attempts" / str(self.attempt)

@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Resume(ResumeArgs),
     /// Write a run's report anew, also while it is in progress.
     Report(ReportArgs),
+    /// Write a run's trace for Perfetto: what each device did when.
+    Trace(TraceArgs),
     /// List runs: which are in progress, how far they are, how to go on.
     Runs(RunsArgs),
     /// Show where a run and its tasks stand, and when each is expected to end.
@@ -157,11 +159,29 @@ pub(crate) struct ResumeArgs {
 #[command(after_help = more(&[
     ("saturn report my-run", "write its page, and say where it is"),
     ("saturn report my-run --json", "the same as data"),
+    ("saturn report my-run --csv", "its tasks, the best first"),
 ], "0 written, 2 no such run, 5 the machine failed"))]
 pub(crate) struct ReportArgs {
     /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,
     /// Print the report as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print a line a task as CSV, the best first: how well it did, its parameters, how it trained.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
+}
+
+/// `saturn trace`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = more(&[
+    ("saturn trace my-run", "write trace.json, and say where it is: open it in ui.perfetto.dev"),
+    ("saturn trace my-run --json", "print it"),
+], "0 written, 2 no such run, 5 the machine failed"))]
+pub(crate) struct TraceArgs {
+    /// Run directory, or a run's name in `saturn_runs`.
+    pub(crate) run: PathBuf,
+    /// Print the trace, and write nothing.
     #[arg(long)]
     pub(crate) json: bool,
 }

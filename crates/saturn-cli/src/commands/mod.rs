@@ -18,6 +18,7 @@ pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod sweep;
 pub(crate) mod take_back;
+pub(crate) mod trace;
 pub(crate) mod unpause;
 
 use saturn_runtime::RuntimeError;

@@ -1,5 +1,7 @@
 //! `saturn resume`.
 
+use std::path::Path;
+
 use saturn_engine::RunEnd;
 use saturn_runtime::{DeviceMemory, ResumeOptions, RuntimeError, Watcher};
 use saturn_view::Console;
@@ -9,12 +11,20 @@ use crate::args::ResumeArgs;
 use crate::exit::{Exit, print_data};
 use crate::find;
 use crate::interrupt::Interrupt;
+use crate::python;
+
+/// Of a run with a stopper, or with tasks that are suggested: what does that.
+const TUNER: &str = "tuner.pkl";
 
 pub(crate) fn run(args: &ResumeArgs) -> Exit {
     let run = match find::run(&args.run) {
         Ok(run) => run,
         Err(exit) => return exit,
     };
+    if run.path.join(TUNER).is_file() {
+        // That is Python.
+        return python::become_verb("resume", &asked(args, &run.path));
+    }
     let options = ResumeOptions {
         device_memory: args.device_memory.map_or(DeviceMemory::AsBefore, |size| size.0),
         allow_other_hardware: args.allow_other_hardware,
@@ -35,6 +45,20 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
         RunEnd::Complete if outcome.num_failed > 0 => Exit::TaskFailed,
         RunEnd::Complete => Exit::Ok,
     }
+}
+
+/// What Python is told.
+fn asked(args: &ResumeArgs, run_dir: &Path) -> serde_json::Value {
+    let device_memory_bytes = args.device_memory.map(|size| match size.0 {
+        DeviceMemory::Bytes(bytes) => bytes,
+        _ => 0,
+    });
+    serde_json::json!({
+        "run_dir": run_dir,
+        "device_memory_bytes": device_memory_bytes,
+        "allow_other_hardware": args.allow_other_hardware,
+        "json": args.json,
+    })
 }
 
 /// Says why a run was not resumed, and what to do where that is known.

@@ -48,6 +48,7 @@ struct Tasks {
     done: usize,
     failed: usize,
     cancelled: usize,
+    stopped: usize,
 }
 
 pub(crate) fn run(args: &RunsArgs) -> Exit {
@@ -127,14 +128,19 @@ impl Tasks {
             done: number(Stage::Done),
             failed: number(Stage::Failed),
             cancelled: number(Stage::Cancelled),
+            stopped: number(Stage::Stopped),
         }
     }
 
     fn text(&self) -> String {
         let mut text = format!("{} of {} done", self.done, self.all);
-        for (number, word) in [(self.failed, "failed"), (self.cancelled, "cancelled")] {
+        for (number, stage) in [
+            (self.failed, Stage::Failed),
+            (self.cancelled, Stage::Cancelled),
+            (self.stopped, Stage::Stopped),
+        ] {
             if number > 0 {
-                let _ = write!(text, ", {number} {word}");
+                let _ = write!(text, ", {number} {}", stage.word());
             }
         }
         text
@@ -154,7 +160,8 @@ impl Listed {
         json!({
             "name": self.name, "state": self.standing.word(), "pid": pid, "error": error,
             "begun_unix_s": self.begun_unix_s, "tasks": self.tasks.all, "done": self.tasks.done,
-            "failed": self.tasks.failed, "cancelled": self.tasks.cancelled, "next": self.next,
+            "failed": self.tasks.failed, "cancelled": self.tasks.cancelled,
+            "stopped": self.tasks.stopped, "next": self.next,
         })
     }
 }

@@ -156,7 +156,7 @@ fn read_lines(stdout: ChildStdout, parent: u64, inputs: &Sending) {
 
 /// The user's interpreter, set up as every worker process needs it. Workers form process groups of
 /// their own, so that Ctrl-C in a terminal reaches the driver alone.
-fn python_command(settings: &LaunchSettings) -> Command {
+pub(crate) fn python_command(settings: &LaunchSettings) -> Command {
     let mut command = Command::new(&settings.python);
     command.current_dir(&settings.cwd).process_group(0);
     let python_path: Vec<&str> =

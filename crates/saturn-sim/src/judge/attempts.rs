@@ -2,8 +2,8 @@
 
 use saturn_core::{Gang, Inspection, Strategy};
 use saturn_engine::{
-    Action, AttemptEnd, AttemptId, FailureKind, Level, Purpose, RankReport, Record, StopReason,
-    TaskEnd, TaskId, TechniqueRef, devices,
+    Action, AttemptEnd, AttemptId, FailureKind, Level, Purpose, RankReport, Record, Ruling,
+    StopReason, TaskEnd, TaskId, TechniqueRef, devices,
 };
 
 use crate::truth::PEAK_MEMORY_BYTES;
@@ -182,6 +182,9 @@ impl Books {
         let task = &self.tasks[id.0];
         if task.is_paused {
             return Some("it is paused".to_owned());
+        }
+        if task.ruling != Ruling::GoOn {
+            return Some("the stopper holds it".to_owned());
         }
         if self.now_s < task.release_s.max(task.not_before_s) {
             return Some("it is too early".to_owned());

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{Gang, Strategy, StrategyKey};
 use saturn_engine::{
-    AttemptEnd, AttemptId, DeviceId, FailureKind, Place, Purpose, RankReport, RunConfig, RunEnd,
-    TaskEnd, TaskId, devices,
+    AttemptEnd, AttemptId, DeviceId, FailureKind, Place, Purpose, RankReport, Ruling, RunConfig,
+    RunEnd, TaskEnd, TaskId, devices,
 };
 
 use super::duties::Duty;
@@ -21,6 +21,8 @@ pub(super) struct TaskBook {
     pub(super) can_resume: bool,
     pub(super) end: Option<TaskEnd>,
     pub(super) is_paused: bool,
+    /// What its stopper said last.
+    pub(super) ruling: Ruling,
     pub(super) release_s: f64,
     pub(super) after: Vec<TaskId>,
     pub(super) not_before_s: f64,
@@ -31,6 +33,15 @@ pub(super) struct TaskBook {
     pub(super) on_disk: u64,
     /// Failures that count since its last new checkpoint, at most.
     pub(super) failures: u32,
+}
+
+impl TaskBook {
+    /// Its stopper says something; that it is to end is its last word.
+    pub(super) fn judged(&mut self, ruling: Ruling) {
+        if self.ruling != Ruling::Stop {
+            self.ruling = ruling;
+        }
+    }
 }
 
 /// An attempt.

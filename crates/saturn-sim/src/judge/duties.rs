@@ -1,7 +1,8 @@
 //! What a decision owes: to what was told, and to what it has stored itself.
 
 use saturn_engine::{
-    Action, AttemptId, Command, Event, FailureKind, Purpose, RankReport, Record, TaskEnd, TaskId,
+    Action, AttemptId, Command, Event, FailureKind, NamedJudgement, Purpose, RankReport, Record,
+    Ruling, TaskEnd, TaskId,
 };
 
 use super::books::Books;
@@ -183,6 +184,15 @@ impl Books {
         self.duties.retain(|duty| {
             !matches!(duty, Duty::Cancel(..) | Duty::Pause(_) | Duty::Unpause(_) | Duty::Add(_))
         });
+    }
+
+    pub(super) fn is_asked_to_stop(&self, name: &str) -> bool {
+        let is_stop =
+            |one: &NamedJudgement| one.task == name && one.judgement.ruling == Some(Ruling::Stop);
+        self.asked.iter().any(|one| match one {
+            Command::Judge { judgements } => judgements.iter().any(is_stop),
+            _ => false,
+        })
     }
 
     pub(super) fn is_asked_to_cancel(&self, name: &str) -> bool {

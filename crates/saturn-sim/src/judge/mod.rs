@@ -134,6 +134,12 @@ impl Books {
                     self.wrong("failed has a cause", what);
                 }
             }
+            TaskEnd::Stopped { reason } => {
+                if reason.is_empty() || !self.is_asked_to_stop(&self.tasks[id.0].name) {
+                    let what = format!("{}: {reason}", self.tasks[id.0].name);
+                    self.wrong("stopped by the stopper", what);
+                }
+            }
             TaskEnd::Cancelled { reason } => {
                 let asked = self.is_asked_to_cancel(&self.tasks[id.0].name);
                 let is_in_vain = self.tasks[id.0].after.iter().any(|before| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use saturn_core::{StrategyKey, TrialOutcome};
-use saturn_engine::{Command, DeviceId, Purpose, RankReport, Record, TaskId, TaskSpec};
+use saturn_engine::{Command, DeviceId, Purpose, RankReport, Record, Ruling, TaskId, TaskSpec};
 
 use super::books::{Books, TaskBook};
 use super::duties::Duty;
@@ -16,6 +16,12 @@ impl Books {
                 if let Some(task) = self.tasks.get_mut(task.0) {
                     task.release_s = wishes.release_s;
                     task.after.clone_from(&wishes.after);
+                }
+            }
+            Record::Judged { task, judgement } => {
+                let book = self.tasks.get_mut(task.0);
+                if let (Some(book), Some(ruling)) = (book, judgement.ruling) {
+                    book.judged(ruling);
                 }
             }
             Record::Paused { task } => self.set_paused(*task, true),
@@ -126,6 +132,7 @@ impl Books {
             can_resume: spec.can_resume,
             end: None,
             is_paused: false,
+            ruling: Ruling::GoOn,
             release_s: spec.wishes.release_s,
             after: spec.wishes.after.clone(),
             not_before_s: 0.0,

@@ -59,6 +59,9 @@ fn told(
         (_, Some((StopReason::Trial, _))) => {
             (Code::MovedTrial, "a trial needed its devices that may save more".to_owned())
         }
+        (_, Some((StopReason::Judged, _))) => {
+            (Code::MovedHold, "the stopper held it, and had it go on later".to_owned())
+        }
         (_, Some((StopReason::Pause, _))) => (Code::MovedPause, "it was paused".to_owned()),
         (_, Some((StopReason::Interrupt, _))) => {
             (Code::MovedStop, "the run was stopped".to_owned())

@@ -1,7 +1,7 @@
 //! Where the run as a whole stands: what goes on, why this plan, what the last re-plan promised,
 //! and what is not used.
 
-use saturn_engine::{DeviceId, Mode, NodeId, PlanSource, Purpose, RunEnd, RunPlan, Stage, State};
+use saturn_engine::{DeviceId, Mode, NodeId, PlanSource, Purpose, RunEnd, RunPlan, State};
 
 use super::moves::promised;
 use super::{Code, Reason};
@@ -68,8 +68,12 @@ fn stands(state: &State, expected: &Expected) -> Reason {
     if counts.open() == counts.paused {
         return Reason::new(Code::RunAllPaused, format!("All that is left is paused: {tasks}."));
     }
+    if counts.open() == counts.paused + counts.held {
+        let text = format!("All that is left waits for the stopper's word: {tasks}.");
+        return Reason::new(Code::RunAllHeld, text);
+    }
     let open = || state.task_ids().filter(|task| !state.has_ended(*task));
-    let can_run = |task| state.fits_pool(task) || state.stage(task) == Stage::Paused;
+    let can_run = |task| state.fits_pool(task) || state.task(task).is_to_rest();
     let to_measure = trials.open + state.num_to_inspect();
     if to_measure == 0 && !open().any(can_run) || state.num_devices() == 0 {
         let text =

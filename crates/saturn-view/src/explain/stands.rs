@@ -72,10 +72,20 @@ fn ended(state: &State, history: &History, task: TaskId, end: &TaskEnd) -> Reaso
             };
             Reason::new(code, format!("{name} failed at {at}{why}: {error}"))
         }
+        TaskEnd::Stopped { reason } => {
+            let reason = first_line(reason);
+            let steps = at_step(state.task(task).step);
+            Reason::new(Code::Stopped, format!("{name} was stopped at {at}{steps}: {reason}."))
+        }
         TaskEnd::Cancelled { reason } => {
             let lost: Vec<String> = state
                 .waits_for(task)
-                .filter(|before| matches!(state.stage(*before), Stage::Failed | Stage::Cancelled))
+                .filter(|before| {
+                    matches!(
+                        state.stage(*before),
+                        Stage::Failed | Stage::Cancelled | Stage::Stopped
+                    )
+                })
                 .map(|before| state.name(before).to_owned())
                 .collect();
             let code = if lost.is_empty() { Code::Cancelled } else { Code::CancelledPredecessor };
@@ -103,6 +113,7 @@ fn running(state: &State, expected: &Expected, attempt: &Attempt, now_s: f64) ->
             StopReason::Interrupt => "the run is being stopped",
             StopReason::Switch => "the plan switches it now",
             StopReason::Pause => "it was paused",
+            StopReason::Judged => "the stopper holds it, or ends it",
             StopReason::Trial => "a trial that may save more needs its devices",
             StopReason::SetAside => "its devices are to be used no more",
         };
@@ -148,6 +159,12 @@ fn waiting(
         let text = format!("{name} is paused{since}{at}, until it is taken up again.");
         reasons.push(Reason::new(Code::Paused, text));
     }
+    if let Some(why) = task_state.held() {
+        let at = at_step(task_state.step);
+        let why = first_line(why);
+        let text = format!("{name} is held by the stopper{at}: {why}.");
+        reasons.push(Reason::new(Code::Held, text));
+    }
     if state.ended.is_some() || state.interrupted.is_some() {
         let at = at_step(task_state.step);
         let what = if state.ended.is_some() {
@@ -175,7 +192,7 @@ fn waiting(
         ));
         return reasons;
     }
-    if task_state.is_paused {
+    if task_state.is_to_rest() {
         return reasons;
     }
     match next_places(state).get(&task).copied() {

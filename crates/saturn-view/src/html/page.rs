@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use saturn_core::names::escape_terminal;
 
-use super::{evaluations, losses, overview, schedule, tables, trials};
+use super::{evaluations, losses, overview, parameters, schedule, tables, trials};
 use crate::report::{Report, RunStatus};
 use crate::units::count;
 use crate::words::pool;
@@ -158,6 +158,7 @@ pub fn render_html(report: &Report) -> String {
         (section("Schedule", &schedule::planned_and_realised(report)))
         (section("Loss", &losses::chart(report)))
         (section("Evaluation", &evaluations::table(report)))
+        (section("Parameters", &parameters::chart(report)))
         (section("Tasks", &tables::tasks(report)))
         (section("Plans", &tables::plans(report)))
         (section("Devices that are not used", &tables::unused_devices(report)))

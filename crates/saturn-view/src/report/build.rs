@@ -105,6 +105,7 @@ fn totals(state: &State, history: &History) -> Totals {
         done: counts.done,
         failed: counts.failed,
         cancelled: counts.cancelled,
+        stopped: counts.stopped,
         reference_plan: history.reference_plan(),
         makespan_s,
         planned_makespan_s: reference.map(|plan| plan.makespan_s),
@@ -155,7 +156,9 @@ fn task(state: &State, history: &History, id: TaskId, metrics: TaskMetrics) -> T
         TaskStatus::Ended(TaskEnd::Failed { error, traceback }) => {
             (Some(error.clone()), traceback.clone())
         }
-        TaskStatus::Ended(TaskEnd::Cancelled { reason }) => (Some(reason.clone()), String::new()),
+        TaskStatus::Ended(TaskEnd::Cancelled { reason } | TaskEnd::Stopped { reason }) => {
+            (Some(reason.clone()), String::new())
+        }
         _ => (None, String::new()),
     };
     TaskReport {
@@ -179,6 +182,8 @@ fn task(state: &State, history: &History, id: TaskId, metrics: TaskMetrics) -> T
         error,
         traceback,
         dir: task.spec.dir.clone(),
+        parameters: task.spec.parameters.clone(),
+        goal: task.spec.goal.clone(),
         losses,
         evaluation: task.spec.evaluation.map(|_| EvaluationReport {
             last: task.evaluation.clone(),
@@ -200,6 +205,8 @@ fn status(stage: Stage) -> TaskReportStatus {
         Stage::Done => TaskReportStatus::Done,
         Stage::Failed => TaskReportStatus::Failed,
         Stage::Cancelled => TaskReportStatus::Cancelled,
+        Stage::Held => TaskReportStatus::Held,
+        Stage::Stopped => TaskReportStatus::Stopped,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Gang, Placement};
-use saturn_engine::{NodeId, State, TaskId, TaskStatus};
+use saturn_engine::{Judgement, NodeId, Ruling, State, TaskId, TaskStatus};
 
 use super::Transcript;
 use super::arrivals::wishes;
@@ -48,6 +48,24 @@ impl Transcript {
         };
         let text = format!("{}  {how}", self.name(state, task));
         self.line(now_s, &self.paint.warn("pause"), &text)
+    }
+
+    /// What the stopper's word changes; of a task that it ends, its end tells.
+    pub(super) fn judged(
+        &self,
+        state: &State,
+        task: TaskId,
+        judgement: &Judgement,
+        now_s: f64,
+    ) -> Option<String> {
+        let word = match judgement.ruling {
+            Some(Ruling::Hold) => self.paint.warn("hold"),
+            Some(Ruling::GoOn) => self.paint.good("go on"),
+            Some(Ruling::Stop) | None => return None,
+        };
+        let why = first_line(&judgement.reason);
+        let text = format!("{}  at step {}: {why}", self.name(state, task), judgement.step);
+        Some(self.line(now_s, &word, &text))
     }
 }
 

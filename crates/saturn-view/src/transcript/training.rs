@@ -240,6 +240,12 @@ impl Transcript {
                 lines.extend(self.traceback(state, task, traceback));
                 lines
             }
+            TaskEnd::Stopped { reason } => {
+                let at = count_steps(state.task(task).step);
+                let text =
+                    format!("{name}  after {at}: {}{}", first_line(reason), found(state, task));
+                vec![self.line(now_s, &self.paint.warn("stop"), &text)]
+            }
             TaskEnd::Cancelled { reason } => {
                 let text = format!("{name}  {}", first_line(reason));
                 vec![self.line(now_s, &self.paint.warn("cancel"), &text)]
@@ -254,6 +260,7 @@ fn why_stopped(ended: &PastAttempt) -> &'static str {
         Some((StopReason::Replan, _)) => ", to go on as the new plan says",
         Some((StopReason::Interrupt, _)) => "",
         Some((StopReason::Pause, _)) => ", paused",
+        Some((StopReason::Judged, _)) => "",
         Some((StopReason::Trial, _)) => ", to leave its devices to a trial",
         Some((StopReason::SetAside, _)) => ", to go on on other devices",
         Some((StopReason::Switch, _)) | None => ", to be switched as planned",

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use saturn_core::{Gang, Node};
 use saturn_engine::{
-    AttemptEnd, FailureKind, Mode, NodeId, PlanSource, Purpose, RankFailure, Record, RunEnd,
-    StopReason, TaskEnd, TaskId, TaskSpec, Wishes, no_strategy,
+    AttemptEnd, FailureKind, Judgement, Metrics, Mode, NodeId, PlanSource, Purpose, RankFailure,
+    Record, Ruling, RunEnd, StopReason, TaskEnd, TaskId, TaskSpec, Wishes, no_strategy,
 };
 use saturn_view::{Code, Explanation, Paint, explain};
 
@@ -18,6 +18,13 @@ fn at(script: &Script, task: TaskId, now_s: f64) -> Explanation {
 
 fn of_run(script: &Script, now_s: f64) -> Explanation {
     explain(&script.state, &script.history, None, now_s)
+}
+
+/// The stopper holds a task.
+fn held(task: TaskId) -> Record {
+    let (ruling, reason) = (Some(Ruling::Hold), "place 3 of 4 at step 300".to_owned());
+    let judgement = Judgement { step: 310, values: Metrics::new(), ruling, reason };
+    Record::Judged { task, judgement }
 }
 
 /// A task that comes late to [`training`], alike to `gpt`.
@@ -133,6 +140,13 @@ fn stages() -> Vec<(Code, Explanation)> {
     script.tell(20.0, Record::Paused { task: VIT });
     ended(&mut script, VIT, AttemptEnd::Stopped, 320, 20.5);
     add(Code::Paused, &script, VIT, 22.0);
+    let mut judged = training();
+    judged.tell(20.0, held(VIT));
+    ended(&mut judged, VIT, AttemptEnd::Stopped, 320, 20.5);
+    add(Code::Held, &judged, VIT, 22.0);
+    let end = TaskEnd::Stopped { reason: "it stayed at step 300".to_owned() };
+    judged.tell(23.0, Record::TaskEnded { task: VIT, end });
+    add(Code::Stopped, &judged, VIT, 24.0);
     script.tell(23.0, Record::Unpaused { task: VIT });
     script.tell(24.0, Record::Interrupted { at_once: false });
     script.tell(24.0, Record::RunEnded { end: RunEnd::Interrupted });
@@ -217,6 +231,9 @@ fn runs() -> Vec<(Code, Explanation)> {
     let task = script.add(2.0, scripted::task("a", 1, "a"));
     script.tell(2.0, Record::Paused { task });
     add(Code::RunAllPaused, &script, 3.0);
+    script.tell(4.0, Record::Unpaused { task });
+    script.tell(4.0, held(task));
+    add(Code::RunAllHeld, &script, 5.0);
     let mut script = five(false);
     script.ask_to_stop();
     add(Code::RunStops, &script, 30.1);
@@ -232,6 +249,7 @@ fn moves() -> Vec<(Code, Explanation)> {
     let cases = [
         (Code::MovedSwitch, moved(None, AttemptEnd::Stopped)),
         (Code::MovedSetAside, stopped(StopReason::SetAside)),
+        (Code::MovedHold, stopped(StopReason::Judged)),
         (Code::MovedPause, stopped(StopReason::Pause)),
         (Code::MovedTrial, stopped(StopReason::Trial)),
         (Code::MovedStop, stopped(StopReason::Interrupt)),

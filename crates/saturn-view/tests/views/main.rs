@@ -18,3 +18,5 @@ mod report;
 mod scripted;
 #[cfg(test)]
 mod status;
+#[cfg(test)]
+mod trace;

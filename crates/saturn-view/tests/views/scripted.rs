@@ -40,6 +40,8 @@ pub(crate) fn task(name: &str, steps: u64, key: &str) -> TaskSpec {
         measured: Vec::new(),
         wishes: Wishes::default(),
         evaluation: None,
+        parameters: saturn_core::Knobs::new(),
+        goal: None,
     }
 }
 

@@ -1,0 +1,170 @@
+//! The process that hands what training tells to a run's trackers (`saturn.worker.track`), where the
+//! run has some: where its directory holds `loggers.pkl`.
+//!
+//! It is told of moves and ends here, by a thread of its own, and reads the numbers by itself. So
+//! nothing waits for it while a run goes on, and its end is news for people and nothing else. At the
+//! end of a run it has a while to hand over the rest.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use saturn_engine::{AttemptId, Observer, Purpose, Record, State, TaskEnd};
+use saturn_view::words;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::clock::{deadline, is_past, pause};
+use crate::error::{RuntimeError, with_causes};
+use crate::followers::Notes;
+use crate::launcher::python_command;
+use crate::request::LaunchSettings;
+
+/// Settings and state of a run's trackers, pickled.
+const LOGGERS: &str = "loggers.pkl";
+/// How long the end of a run waits for trackers.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The process, while it runs.
+#[derive(Debug)]
+pub(crate) struct Trackers {
+    child: Child,
+}
+
+/// Whoever tells the process what happens.
+#[derive(Debug)]
+struct Teller {
+    lines: Sender<Value>,
+}
+
+/// What the process tells.
+#[derive(Deserialize)]
+struct Told {
+    note: String,
+}
+
+/// Starts the process, and gives who is to be told of the run's records; `None` where the run has no
+/// trackers.
+pub(crate) fn start(
+    run_dir: &Path,
+    settings: &LaunchSettings,
+) -> Option<Result<(Trackers, Box<dyn Observer>), RuntimeError>> {
+    run_dir.join(LOGGERS).exists().then(|| {
+        let log_path = run_dir.join("loggers.log");
+        let log = OpenOptions::new().create(true).append(true).open(&log_path);
+        let log = log.map_err(RuntimeError::file("open", &log_path))?;
+        let mut command = python_command(settings);
+        command.args(["-m", "saturn.worker.track"]).arg(run_dir);
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn();
+        let mut child = spawned
+            .map_err(|source| RuntimeError::Python { python: settings.python.clone(), source })?;
+        let (lines, to_write) = channel();
+        if let Some(stdin) = child.stdin.take() {
+            std::thread::spawn(move || write_lines(stdin, &to_write));
+        }
+        let teller: Box<dyn Observer> = Box::new(Teller { lines });
+        Ok((Trackers { child }, teller))
+    })
+}
+
+impl Trackers {
+    /// Has people told what the process tells.
+    pub(crate) fn tell(&mut self, notes: Notes) {
+        let Some(stdout) = self.child.stdout.take() else { return };
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // A line that isn't ours: something that a tracker printed.
+                if let Ok(Told { note }) = serde_json::from_str(&line) {
+                    notes.note(&note);
+                }
+            }
+        });
+    }
+
+    /// Waits until all is handed over, for so long; the run's end has been told. What to say of
+    /// trackers that take longer.
+    pub(crate) fn wait(mut self) -> Option<String> {
+        let until = deadline(PATIENCE);
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if is_past(until) {
+                return Some(format!(
+                    "the trackers have not taken everything within {} s and are ended; \
+                     metrics.jsonl of each task has it",
+                    PATIENCE.as_secs()
+                ));
+            }
+            pause(Duration::from_millis(20));
+        }
+        let status = self.child.wait().ok().filter(|status| !status.success())?;
+        Some(format!("the process of the trackers ended with {status}; loggers.log has more"))
+    }
+}
+
+impl Drop for Trackers {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What to tell people of trackers that could not be started.
+pub(crate) fn not_started(error: &RuntimeError) -> String {
+    format!("nothing is tracked: {}", with_causes(error))
+}
+
+fn write_lines(mut stdin: ChildStdin, lines: &Receiver<Value>) {
+    for line in lines {
+        if writeln!(stdin, "{line}").and_then(|()| stdin.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+impl Teller {
+    fn trains(&self, state: &State, id: AttemptId, step: u64) {
+        let Some(attempt) = state.attempts.get(&id).filter(|one| one.purpose == Purpose::Train)
+        else {
+            return;
+        };
+        let spec = &state.task(attempt.task).spec;
+        let strategy = &attempt.strategy;
+        let place = words::on_devices(&state.cluster, &attempt.gang);
+        self.send(json!({
+            "type": "trains", "task": spec.name, "dir": spec.dir, "step": step,
+            "strategy": format!("{} on {place}", strategy.technique), "gpus": strategy.gpus,
+        }));
+    }
+
+    fn send(&self, line: Value) {
+        // The process may have ended.
+        let _ = self.lines.send(line);
+    }
+}
+
+impl Observer for Teller {
+    fn record(&mut self, state: &State, record: &Record, _now_s: f64) {
+        match record {
+            Record::Started { attempt, step, .. } => self.trains(state, *attempt, *step),
+            // It has trained from the beginning, and says so only now.
+            Record::WentOn { attempt, .. } => self.trains(state, *attempt, 0),
+            Record::TaskEnded { task, end } => {
+                let status = match end {
+                    TaskEnd::Done { .. } => "done",
+                    TaskEnd::Failed { .. } => "failed",
+                    TaskEnd::Cancelled { .. } => "cancelled",
+                };
+                self.send(json!({"type": "ended", "task": state.name(*task), "status": status}));
+            }
+            Record::RunEnded { .. } => self.send(json!({"type": "over"})),
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, _state: &State, _now_s: f64) {}
+
+    fn note(&mut self, _text: &str, _now_s: f64) {}
+}

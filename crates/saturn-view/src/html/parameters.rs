@@ -1,0 +1,327 @@
+//! What the tasks of a search were trained with, and how well they did by that.
+//!
+//! Parallel coordinates: an axis for each parameter that differs, the value that counts on the last, a
+//! line for each task. The better a task did, the more its line stands out from the page: lightness
+//! alone tells it, so that everybody sees it. A parameter's *importance* is the share of the tasks' ranks that it explains by
+//! itself: ε², the share between groups of equal values (of many numbers, four groups of like size)
+//! less what chance would give. It says nothing of parameters that matter only together.
+
+use std::collections::BTreeSet;
+
+use maud::{Markup, html};
+use saturn_engine::GoalMode;
+use serde_json::Value;
+
+use super::{not_shown, px};
+use crate::report::{Report, TaskReport};
+use crate::units::{number, percent};
+
+const WIDTH: f64 = 1120.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 90.0;
+const TOP: f64 = 34.0;
+const BOTTOM: f64 = 20.0;
+/// Numbers further apart than this are drawn on a logarithmic scale.
+const LOG_RATIO: f64 = 12.0;
+/// The most lines, the best tasks first, and the most axes.
+const MAX_LINES: usize = 300;
+const MAX_AXES: usize = 8;
+/// Fewer tasks than this say nothing of what matters.
+const LEAST_TASKS: usize = 4;
+/// Numbers of more different values than this are put into so many groups.
+const NUM_GROUPS: usize = 4;
+
+/// A task that did so well, and how it is shown.
+struct Run<'a> {
+    index: usize,
+    task: &'a TaskReport,
+    value: f64,
+}
+
+/// The chart and the importances; empty where no two tasks differ in a parameter.
+pub(super) fn chart(report: &Report) -> Markup {
+    let runs = ranked(report);
+    let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.task.parameters.keys()).collect();
+    let mut axes: Vec<(Axis, Option<f64>)> = names
+        .into_iter()
+        .filter_map(|name| Axis::of(name, &runs))
+        .map(|axis| (importance(&axis, &runs), axis))
+        .map(|(importance, axis)| (axis, importance))
+        .collect();
+    if axes.is_empty() || runs.len() < 2 {
+        return Markup::default();
+    }
+    axes.sort_by(|(_, one), (_, other)| other.unwrap_or(0.0).total_cmp(&one.unwrap_or(0.0)));
+    let num_left_out = axes.len().saturating_sub(MAX_AXES);
+    axes.truncate(MAX_AXES);
+    let metric = goal(runs[0].task).0;
+    let values = Axis::of_values(metric, &runs);
+    let view = format!("0 0 {WIDTH} {HEIGHT}");
+    let drawn: Vec<&Run> = runs.iter().take(MAX_LINES).collect();
+    html! {
+        p.note {
+            "A line a task, from its parameters to its " (metric) "; the more it stands out, the better. "
+            "Parameters that explain most of how well tasks did come first."
+        }
+        div.scroll {
+            svg.parallel viewBox=(view) role="img" aria-label=(format!("Parameters of each task, and its {metric}")) {
+                // The best last: on top of the others.
+                @for (rank, run) in drawn.iter().enumerate().rev() {
+                    g data-task=(run.index) {
+                        title { (run.task.name) ", " (metric) " " (number(run.value)) }
+                        polyline points=(points(&axes, &values, run))
+                            style=(format!("stroke:{}", colour(rank, drawn.len()))) {}
+                    }
+                }
+                @for (place, (axis, _)) in axes.iter().enumerate() {
+                    (axis.drawn(x(place, axes.len())))
+                }
+                (values.drawn(x(axes.len(), axes.len())))
+            }
+        }
+        @if axes.iter().any(|(_, importance)| importance.is_some()) {
+            h3 { "Importance" span.note { "of how well tasks did, the share that a parameter explains by itself" } }
+            table.importance {
+                @for (axis, importance) in &axes {
+                    @if let Some(importance) = importance {
+                        tr {
+                            td { (axis.name) }
+                            td { div.share { i.main style=(format!("width:{:.1}%", importance * 100.0)) {} } }
+                            td.n { (percent(*importance)) }
+                        }
+                    }
+                }
+            }
+        }
+        (not_shown(num_left_out, "parameter"))
+        (not_shown(runs.len() - drawn.len(), "task"))
+    }
+}
+
+/// The metric that says how well a task did, and whether less of it is better.
+fn goal(task: &TaskReport) -> (&str, GoalMode) {
+    task.goal.as_ref().map_or(("loss", GoalMode::Min), |goal| (goal.metric.as_str(), goal.mode))
+}
+
+/// How well a task did.
+fn value(task: &TaskReport) -> Option<f64> {
+    let (metric, _) = goal(task);
+    if metric == "loss" {
+        return task.final_loss;
+    }
+    let evaluation = task.evaluation.as_ref()?;
+    let best = evaluation.best.as_ref().map(|best| &best.evaluation);
+    best.or(evaluation.last.as_ref())?.metrics.get(metric).copied().flatten()
+}
+
+/// The tasks that have a value, the best first. All by the metric of the first of them.
+fn ranked(report: &Report) -> Vec<Run<'_>> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (index, task) in report.tasks.iter().enumerate() {
+        let is_like = runs.first().is_none_or(|first| goal(first.task) == goal(task));
+        if let Some(value) = value(task).filter(|value| value.is_finite() && is_like) {
+            runs.push(Run { index, task, value });
+        }
+    }
+    runs.sort_by(|one, other| match goal(one.task).1 {
+        GoalMode::Min => one.value.total_cmp(&other.value),
+        GoalMode::Max => other.value.total_cmp(&one.value),
+    });
+    runs
+}
+
+/// Where values lie.
+enum Scale {
+    /// Numbers, or their logarithms, between these.
+    Numbers { is_log: bool, low: f64, high: f64 },
+    /// Anything else, evenly from below.
+    Choices(Vec<String>),
+}
+
+/// A parameter, or the value that counts.
+struct Axis {
+    name: String,
+    scale: Scale,
+}
+
+impl Axis {
+    /// The axis of a parameter; `None` where all tasks have the same.
+    fn of(name: &str, runs: &[Run]) -> Option<Self> {
+        let found: Vec<Option<&Value>> =
+            runs.iter().map(|run| run.task.parameters.get(name)).collect();
+        let numbers: Option<Vec<f64>> =
+            found.iter().map(|value| value.as_ref()?.as_f64()).collect();
+        let scale = if let Some(numbers) = numbers {
+            numeric(&numbers)
+        } else {
+            let texts: BTreeSet<String> = found.into_iter().map(text).collect();
+            Scale::Choices(texts.into_iter().collect())
+        };
+        let differs = match &scale {
+            Scale::Numbers { low, high, .. } => low < high,
+            Scale::Choices(texts) => texts.len() > 1,
+        };
+        differs.then(|| Self { name: name.to_owned(), scale })
+    }
+
+    /// The axis of what counts.
+    fn of_values(metric: &str, runs: &[Run]) -> Self {
+        let values: Vec<f64> = runs.iter().map(|run| run.value).collect();
+        Self { name: metric.to_owned(), scale: numeric(&values) }
+    }
+
+    /// How far up a value is, 0 to 1.
+    fn share(&self, value: Option<&Value>) -> f64 {
+        match &self.scale {
+            Scale::Numbers { .. } => {
+                self.share_of_number(value.and_then(Value::as_f64).unwrap_or(f64::NAN))
+            }
+            Scale::Choices(texts) => {
+                let place = texts.binary_search(&text(value)).unwrap_or(0);
+                place as f64 / (texts.len() - 1).max(1) as f64
+            }
+        }
+    }
+
+    fn share_of_number(&self, number: f64) -> f64 {
+        let Scale::Numbers { is_log, low, high } = self.scale else { return 0.5 };
+        let number = if is_log { number.ln() } else { number };
+        let share = (number - low) / (high - low);
+        if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.5 }
+    }
+
+    /// The line at `x` with its name and the values at its ends, or all of its choices.
+    fn drawn(&self, x: f64) -> Markup {
+        let labels: Vec<(f64, String)> = match &self.scale {
+            Scale::Numbers { is_log, low, high } => {
+                let shown = |end: f64| number(if *is_log { end.exp() } else { end });
+                vec![(0.0, shown(*low)), (1.0, shown(*high))]
+            }
+            Scale::Choices(texts) => {
+                let last = (texts.len() - 1).max(1) as f64;
+                let every = texts.len().div_ceil(12);
+                let placed = texts.iter().enumerate().step_by(every);
+                placed.map(|(place, text)| (place as f64 / last, text.clone())).collect()
+            }
+        };
+        html! {
+            line.row x1=(px(x)) x2=(px(x)) y1=(px(y(0.0))) y2=(px(y(1.0))) {}
+            text.name x=(px(x)) y=(px(TOP - 20.0)) { (self.name) }
+            @for (share, label) in labels {
+                text.tick x=(px(x + 6.0)) y=(px(y(share) + 4.0)) { (label) }
+            }
+        }
+    }
+}
+
+fn numeric(numbers: &[f64]) -> Scale {
+    let low = numbers.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let is_log = low > 0.0 && high / low > LOG_RATIO;
+    let (low, high) = if is_log { (low.ln(), high.ln()) } else { (low, high) };
+    Scale::Numbers { is_log, low, high }
+}
+
+fn text(value: Option<&Value>) -> String {
+    match value {
+        None => "–".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+fn x(place: usize, num_parameters: usize) -> f64 {
+    LEFT + place as f64 / num_parameters.max(1) as f64 * (WIDTH - LEFT - RIGHT)
+}
+
+fn y(share: f64) -> f64 {
+    TOP + (1.0 - share) * (HEIGHT - TOP - BOTTOM)
+}
+
+fn points(axes: &[(Axis, Option<f64>)], values: &Axis, run: &Run) -> String {
+    let shares = axes.iter().map(|(axis, _)| axis.share(run.task.parameters.get(&axis.name)));
+    let shares = shares.chain([values.share_of_number(run.value)]);
+    let points = shares.enumerate().map(|(place, share)| {
+        let x = x(place, axes.len());
+        format!("{},{}", px(x), px(y(share)))
+    });
+    points.collect::<Vec<_>>().join(" ")
+}
+
+/// Of the task of this rank, of so many.
+fn colour(rank: usize, number: usize) -> String {
+    let share = rank as f64 / (number - 1).max(1) as f64;
+    format!("color-mix(in oklab,var(--best) {:.0}%,var(--worst))", (1.0 - share) * 100.0)
+}
+
+/// Of the tasks' ranks, the share that a parameter explains: ε², 0 to 1. `None` where there are too few
+/// tasks, or as many values as tasks.
+fn importance(axis: &Axis, runs: &[Run]) -> Option<f64> {
+    if runs.len() < LEAST_TASKS {
+        return None;
+    }
+    let shares: Vec<f64> =
+        runs.iter().map(|run| axis.share(run.task.parameters.get(&axis.name))).collect();
+    let groups = grouped(&shares);
+    let num_groups = groups.iter().copied().max()? + 1;
+    if num_groups < 2 || num_groups >= runs.len() {
+        return None;
+    }
+    let ranks: Vec<f64> = (0..runs.len()).map(|rank| rank as f64).collect();
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+    let overall = mean(&ranks);
+    let total: f64 = ranks.iter().map(|rank| (rank - overall).powi(2)).sum();
+    let within: f64 = (0..num_groups)
+        .map(|group| {
+            let of: Vec<f64> = ranks
+                .iter()
+                .zip(&groups)
+                .filter(|(_, one)| **one == group)
+                .map(|(rank, _)| *rank)
+                .collect();
+            let middle = mean(&of);
+            of.iter().map(|rank| (rank - middle).powi(2)).sum::<f64>()
+        })
+        .sum();
+    let by_chance = (num_groups - 1) as f64 * within / (runs.len() - num_groups) as f64;
+    Some(((total - within - by_chance) / total).clamp(0.0, 1.0))
+}
+
+/// The group of each value: equal values are together.
+fn grouped(shares: &[f64]) -> Vec<usize> {
+    let mut different: Vec<f64> = shares.to_vec();
+    different.sort_by(f64::total_cmp);
+    different.dedup_by(|one, other| one.total_cmp(other).is_eq());
+    let per_group = different.len().div_ceil(NUM_GROUPS).max(1);
+    let is_many = different.len() > NUM_GROUPS;
+    shares
+        .iter()
+        .map(|share| {
+            let place = different.partition_point(|one| one < share);
+            if is_many { place / per_group } else { place }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_values_are_one_group_and_many_are_four() {
+        assert_eq!(grouped(&[0.5, 0.0, 0.5, 1.0]), [1, 0, 1, 2]);
+        let many: Vec<f64> = (0..8).map(|one| f64::from(one) / 7.0).collect();
+        assert_eq!(grouped(&many), [0, 0, 1, 1, 2, 2, 3, 3]);
+    }
+
+    #[test]
+    fn wide_ranges_are_logarithmic() {
+        let axis = |numbers: &[f64]| Axis { name: "lr".to_owned(), scale: numeric(numbers) };
+        let wide = axis(&[1e-4, 1e-2]);
+        assert!((wide.share_of_number(1e-3) - 0.5).abs() < 1e-9);
+        let narrow = axis(&[1.0, 3.0]);
+        assert!((narrow.share_of_number(2.0) - 0.5).abs() < 1e-9);
+        assert!((axis(&[2.0, 2.0]).share_of_number(2.0) - 0.5).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,275 @@
+//! A run as a trace (`trace.json`) for Perfetto or `chrome://tracing`: a row for each device, and on
+//! it what held the device.
+//!
+//! An attempt is one slice from launch to end; in it lie its set-up, blocks of steps, and what training
+//! stood still for: saves and evaluations. Arrows lead from where a task was to where it went on. Rows
+//! of the run itself hold solves and looks at models; saves that went on beside training are
+//! asynchronous slices.
+//!
+//! Invariants: slices of a row lie one in another or one after the other, whatever the records say;
+//! every begin has its end. Times are those of the run's clock, in microseconds.
+
+mod events;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use saturn_engine::{AttemptEnd, AttemptId, NodeId, Purpose, Record, State};
+use serde_json::{Value, json};
+
+use crate::history::{History, PastAttempt, PoolEvent};
+use crate::words;
+use events::{Events, Row};
+
+/// The rows of the run itself.
+const SOLVES: Row = Row { process: 1, thread: 1 };
+const FIRST_LOOKS: Row = Row { process: 1, thread: 2 };
+
+/// Something that training stood still for.
+struct Pause {
+    from_s: f64,
+    to_s: f64,
+    what: &'static str,
+    step: u64,
+}
+
+/// A save that went on beside training.
+struct Beside {
+    attempt: AttemptId,
+    from_s: f64,
+    to_s: f64,
+    step: u64,
+}
+
+/// What a trace needs and a [`History`] forgets.
+#[derive(Default)]
+struct Marks {
+    pauses: BTreeMap<AttemptId, Vec<Pause>>,
+    beside: Vec<Beside>,
+    went_on: BTreeSet<AttemptId>,
+    /// Words about the whole run, each with its time.
+    words: Vec<(f64, String)>,
+}
+
+/// The trace of the run called `name`, from the records of its journal with their times; `None` where
+/// the first does not begin a run.
+pub fn trace(records: &[(Record, f64)], name: &str) -> Option<String> {
+    let Some((Record::Began { config }, _)) = records.first() else { return None };
+    let mut state = State::new(config.clone());
+    let mut history = History::default();
+    let mut marks = Marks::default();
+    for (record, now_s) in records {
+        state.apply(record, *now_s);
+        history.record(&state, record, *now_s);
+        marks.record(record, *now_s);
+    }
+    let mut events = Events::default();
+    name_rows(&mut events, &state, &history, name);
+    for (id, attempt) in &history.attempts {
+        if attempt.purpose != Purpose::Inspection {
+            held(&mut events, &state, &marks, *id, attempt);
+        }
+    }
+    looks(&mut events, &state, &history);
+    plans(&mut events, &history);
+    moves(&mut events, &state, &history);
+    for beside in &marks.beside {
+        let task = history.attempts.get(&beside.attempt).map_or("?", |one| state.name(one.task));
+        let name = format!("save of {task} after step {}", beside.step);
+        events.beside(SOLVES.process, "save", &name, (beside.from_s, beside.to_s));
+    }
+    for change in &history.pool {
+        let Some(what) = pool_words(&change.what, change.at_s) else { continue };
+        let node = state.cluster.nodes.get(change.node.0).map_or("?", |node| node.name.as_str());
+        events.word(&format!("{node}: {what}"), change.at_s, &json!({}));
+    }
+    for (at_s, text) in &marks.words {
+        events.word(text, *at_s, &json!({}));
+    }
+    Some(events.to_json(name))
+}
+
+impl Marks {
+    fn record(&mut self, record: &Record, now_s: f64) {
+        match record {
+            Record::Checkpointed { attempt, step, save_s, blocked_s } => {
+                let from_s = now_s - save_s;
+                let to_s = from_s + blocked_s.min(*save_s);
+                self.pause(*attempt, Pause { from_s, to_s, what: "save", step: *step });
+                if blocked_s < save_s {
+                    let beside = Beside { attempt: *attempt, from_s, to_s: now_s, step: *step };
+                    self.beside.push(beside);
+                }
+            }
+            Record::Evaluated { attempt, evaluation, evaluation_s: Some(taken_s), .. } => {
+                let (from_s, step) = (now_s - taken_s, evaluation.step);
+                self.pause(*attempt, Pause { from_s, to_s: now_s, what: "evaluation", step });
+            }
+            Record::WentOn { attempt, .. } => {
+                self.went_on.insert(*attempt);
+            }
+            Record::Resumed { .. } => self.words.push((now_s, "the run is resumed".to_owned())),
+            Record::Interrupted { .. } => {
+                self.words.push((now_s, "the run is asked to stop".to_owned()));
+            }
+            _ => {}
+        }
+    }
+
+    fn pause(&mut self, attempt: AttemptId, pause: Pause) {
+        self.pauses.entry(attempt).or_default().push(pause);
+    }
+}
+
+/// What happened to the pool, but for the nodes that the run began with.
+fn pool_words(what: &PoolEvent, at_s: f64) -> Option<String> {
+    let devices = |ids: &[u32]| {
+        let noun = if ids.len() == 1 { "device" } else { "devices" };
+        format!("{noun} {}", words::id_ranges(ids))
+    };
+    Some(match what {
+        PoolEvent::Joined(_) if at_s <= 0.0 => return None,
+        PoolEvent::Joined(_) => "joined".to_owned(),
+        PoolEvent::Left(why) => format!("gone: {why}"),
+        PoolEvent::SetAside(ids, why) => format!("{} set aside: {why}", devices(ids)),
+        PoolEvent::TakenBack(ids, why) => format!("{} taken back: {why}", devices(ids)),
+    })
+}
+
+/// The row of a device.
+fn row(node: usize, device: u32) -> Row {
+    Row { process: 2 + node as u64, thread: 1 + u64::from(device) }
+}
+
+fn rows(attempt: &PastAttempt) -> impl Iterator<Item = Row> + '_ {
+    saturn_engine::devices(&attempt.gang).map(|device| row(device.node.0, device.device))
+}
+
+fn name_rows(events: &mut Events, state: &State, history: &History, name: &str) {
+    events.process(SOLVES.process, &format!("run {name}"));
+    events.thread(SOLVES, "solves");
+    for (node, spec) in state.cluster.nodes.iter().enumerate() {
+        events.process(row(node, 0).process, &format!("{} ({})", spec.name, spec.gpu_type));
+        for device in 0..history.most_devices(NodeId(node)).max(spec.gpus) {
+            events.thread(row(node, device), &format!("device {device}"));
+        }
+    }
+}
+
+/// An attempt on its devices, and what it did meanwhile.
+fn held(events: &mut Events, state: &State, marks: &Marks, id: AttemptId, attempt: &PastAttempt) {
+    let end_s = attempt.ended.as_ref().map_or(state.now_s, |ended| ended.at_s);
+    let whole = (attempt.launched_s, end_s);
+    let task = state.name(attempt.task);
+    let strategy = words::strategy(&attempt.strategy);
+    let name = match attempt.purpose {
+        Purpose::Trial => format!("trial of {task}: {strategy}"),
+        _ => format!("{task}: {strategy}"),
+    };
+    let (how, error) = match attempt.ended.as_ref().map(|ended| &ended.end) {
+        None => ("runs", ""),
+        Some(AttemptEnd::Finished) => ("finished", ""),
+        Some(AttemptEnd::Stopped) => ("stopped", ""),
+        Some(AttemptEnd::Killed) => ("killed", ""),
+        Some(AttemptEnd::Lost) => ("lost", ""),
+        Some(AttemptEnd::Abandoned) => ("abandoned", ""),
+        Some(AttemptEnd::Failed { failure }) => ("failed", failure.error.as_str()),
+    };
+    let mut more = json!({
+        "task": task, "attempt": id.0, "technique": attempt.strategy.technique,
+        "gpus": attempt.strategy.gpus, "knobs": attempt.strategy.knobs, "end": how,
+    });
+    if !error.is_empty() {
+        more["error"] = error.into();
+    }
+    let parts = parts(marks, id, attempt, whole);
+    for row in rows(attempt) {
+        events.slice(row, &name, whole, &more);
+        for (name, times) in &parts {
+            events.slice(row, name, *times, &json!({}));
+        }
+    }
+}
+
+/// The parts of an attempt, one after the other within it.
+fn parts(
+    marks: &Marks,
+    id: AttemptId,
+    attempt: &PastAttempt,
+    (from_s, end_s): (f64, f64),
+) -> Vec<(String, (f64, f64))> {
+    let Some((first, started_s)) = attempt.started else { return Vec::new() };
+    let mut at_s = started_s.clamp(from_s, end_s);
+    let is_trial_first = marks.went_on.contains(&id);
+    let before = if is_trial_first { "trial" } else { "set-up" };
+    let mut parts = vec![(before.to_owned(), (from_s, at_s))];
+    let mut done = first;
+    for pause in marks.pauses.get(&id).into_iter().flatten() {
+        let pause_from_s = pause.from_s.clamp(at_s, end_s);
+        let pause_to_s = pause.to_s.clamp(pause_from_s, end_s);
+        if pause.step > done {
+            parts.push((format!("steps {}–{}", done + 1, pause.step), (at_s, pause_from_s)));
+            done = pause.step;
+        }
+        let name = format!("{} after step {}", pause.what, pause.step);
+        parts.push((name, (pause_from_s, pause_to_s)));
+        at_s = pause_to_s;
+    }
+    let rest = match &attempt.ended {
+        None => format!("steps from {} on", done + 1),
+        Some(ended) if ended.step > done => format!("steps {}–{}", done + 1, ended.step),
+        // What was trained since is lost.
+        Some(_) => format!("after step {done}"),
+    };
+    parts.push((rest, (at_s, end_s)));
+    parts
+}
+
+/// Looks at models hold no device: rows of their own, as many as there were at once.
+fn looks(events: &mut Events, state: &State, history: &History) {
+    let mut ends_s: Vec<f64> = Vec::new();
+    for attempt in history.attempts.values().filter(|one| one.purpose == Purpose::Inspection) {
+        let end_s = attempt.ended.as_ref().map_or(state.now_s, |ended| ended.at_s);
+        let free = ends_s.iter().position(|end_s| *end_s <= attempt.launched_s);
+        let lane = free.unwrap_or_else(|| {
+            ends_s.push(0.0);
+            ends_s.len() - 1
+        });
+        ends_s[lane] = end_s;
+        let row = Row { thread: FIRST_LOOKS.thread + lane as u64, ..FIRST_LOOKS };
+        events.thread(row, "looks at models");
+        let name = format!("look at {}", state.name(attempt.task));
+        events.slice(row, &name, (attempt.launched_s, end_s), &json!({}));
+    }
+}
+
+fn plans(events: &mut Events, history: &History) {
+    let mut before_s = 0.0_f64;
+    for (number, plan) in history.plans.iter().enumerate() {
+        let from_s = (plan.at_s - plan.solve_s).clamp(before_s.min(plan.at_s), plan.at_s);
+        before_s = plan.at_s;
+        let mut more = json!({
+            "makespan_s": plan.makespan_s, "lower_bound_s": plan.lower_bound_s,
+            "tasks": plan.num_tasks(),
+        });
+        if let Some(instead_of_s) = plan.instead_of_s {
+            more["instead_of_s"] = Value::from(instead_of_s);
+        }
+        let name = if number == 0 { "plan".to_owned() } else { format!("re-plan {number}") };
+        events.slice(SOLVES, &name, (from_s, plan.at_s), &more);
+        events.word(&name, plan.at_s, &more);
+    }
+}
+
+/// Arrows from where a task was to where it went on.
+fn moves(events: &mut Events, state: &State, history: &History) {
+    for task in state.task_ids() {
+        for one in history.moves(task) {
+            let Some(left) = one.from.ended.as_ref() else { continue };
+            let (Some(from), Some(to)) = (rows(one.from).next(), rows(one.to).next()) else {
+                continue;
+            };
+            let from = (from, one.from.launched_s, left.at_s);
+            events.arrow(&format!("move of {}", state.name(task)), from, (to, one.to.launched_s));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+"""What shows a run in a notebook: an output of the cell, made anew every second.
+
+A thread of its own makes it, so a cell that ends (`saturn.start`) leaves it following the run.
+Whatever fails in it ends the view and nothing else: what is told from there on goes to the cell as
+lines.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from saturn import native
+from saturn.notebook.page import Curve, render
+
+#: How often it is made anew, and how long the end of a cell waits for the last one.
+_EVERY_S, _END_S = 1.0, 5.0
+#: Most points that are kept of a curve: every other goes where there are more.
+_MOST_POINTS = 400
+
+
+def display_of_kernel() -> Any:
+    """IPython's `display`, where this is the kernel of a notebook; None elsewhere."""
+    try:
+        from IPython import get_ipython
+        from IPython.display import display
+    except ImportError:
+        return None
+    shell = get_ipython()
+    return display if getattr(shell, "kernel", None) is not None else None
+
+
+class View:
+    """One run in one cell."""
+
+    def __init__(
+        self, run_dir: Path, directories: Mapping[str, str], write: Callable[[str], None]
+    ) -> None:
+        """`directories` are those of tasks by name, within the run's; others may come.
+
+        `write` takes lines where there is no view any more.
+        """
+        self._run_dir, self._directories, self._write = run_dir, directories, write
+        self._said = ""
+        self._handle: Any = None
+        self._curves: dict[str, _Losses] = {}
+        self._ended = threading.Event()
+        self._has_failed = False
+        # With the cell's own context: what a thread shows goes to the cell that began it.
+        self._context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=self._context.run, args=(self._follow,), name="saturn notebook", daemon=True
+        )
+
+    def write(self, text: str) -> None:
+        """Take what is told of the run."""
+        if self._has_failed:
+            self._write(text)
+        else:
+            self._said += text
+
+    def begin(self, display: Any) -> None:
+        """Show it in the cell at work."""
+        self._handle = display(_Page(self._page()), display_id=True)
+        self._thread.start()
+
+    def over(self) -> None:
+        """Nothing more happens: what is shown next stays."""
+        self._ended.set()
+
+    def wait(self) -> None:
+        """Wait until the end is shown, but not for a browser that doesn't answer."""
+        if self._thread.is_alive():
+            self._thread.join(_END_S)
+
+    def _follow(self) -> None:
+        try:
+            while not self._ended.wait(_EVERY_S):
+                self._handle.update(_Page(self._page()))
+            self._handle.update(_Page(self._page()))
+        except Exception as error:
+            self._has_failed = True
+            self._write(f"{self._said}\nsaturn: the table can't be shown: {error}\n")
+
+    def _page(self) -> str:
+        try:
+            status = json.loads(native.status(self._run_dir))
+        except Exception:
+            status = None  # the run has not begun, or is just ending
+        for name, directory in list(self._directories.items()):
+            if name not in self._curves:
+                self._curves[name] = _Losses(self._run_dir / directory / "metrics.jsonl")
+        curves: dict[str, Curve] = {name: each.read() for name, each in self._curves.items()}
+        return render(status, curves, self._said)
+
+
+class _Page:
+    """HTML as IPython asks for it, with words for where none is shown."""
+
+    def __init__(self, html: str) -> None:
+        self._html = html
+
+    def _repr_html_(self) -> str:
+        return self._html
+
+    def __repr__(self) -> str:
+        return "a run of Saturn (its table is HTML)"
+
+
+class _Losses:
+    """The losses in a `metrics.jsonl`, read as it grows and thinned."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+        self._stride = 1
+        self._points: list[tuple[int, float]] = []
+
+    def read(self) -> Curve:
+        """Those that are there now; of a step that was trained again, the later one."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                data = file.read()
+        except OSError:
+            return self._points
+        whole = data[: data.rfind(b"\n") + 1]
+        self._position += len(whole)
+        for text in whole.splitlines():
+            try:
+                line = json.loads(text)
+                step, loss = line["step"], line["loss"]
+            except (ValueError, KeyError, TypeError):
+                continue
+            while self._points and self._points[-1][0] >= step:
+                self._points.pop()
+            if loss is not None and (step % self._stride == 0 or not self._points):
+                self._points.append((step, loss))
+            if len(self._points) > _MOST_POINTS:
+                self._stride *= 2
+                self._points = [p for p in self._points if p[0] % self._stride == 0]
+        return self._points

@@ -1,0 +1,124 @@
+"""Asynchronous successive halving.
+
+Notation, as in Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning" (MLSys):
+rungs k = 0, 1, … at r·η^k steps; of the n tasks that have come to a rung, the best ⌊n/η⌋ go on to
+the next. Which these are changes as tasks come: a task that is not among them is held at a
+checkpoint, gives its devices back, and goes on if it is among them later.
+
+Where all have come to rest, and none was trained to its end (n is no power of η), the best task of
+the highest rung goes on: a search ends with a trained model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from saturn.stoppers.progress import ENDED, HELD, Progress
+from saturn.stoppers.stopper import GO_ON, HOLD, STOP, Ruling, Stopper, Tasks, check_whole
+
+#: Where `min_steps` is not given, the first of so many rungs is at 1/η^3 of a task's steps.
+_RUNGS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ASHA(Stopper):
+    """Asynchronous successive halving (Li et al. 2020): the best of each rung go on.
+
+    Args:
+        metric: as of any stopper.
+        mode: likewise.
+        min_steps: steps of the first rung; by default 1/eta^3 of each task's own, so that tasks of
+            different lengths are compared at the same share of their training.
+        eta: one task in so many goes on to the next rung, which is at so many times the steps.
+    """
+
+    min_steps: int | None = None
+    eta: int = 3
+
+    def __post_init__(self) -> None:
+        """Check it; raises `TypeError` or `ValueError`."""
+        super().__post_init__()
+        check_whole("ASHA", "eta", self.eta, 2)
+        if self.min_steps is not None:
+            check_whole("ASHA", "min_steps", self.min_steps, 1)
+
+    def rungs(self, task: Progress) -> list[int]:
+        """The steps of a task's rungs, as far as they are below its last step, ascending."""
+        if self.min_steps is None:
+            if task.steps is None:
+                return []
+            divisors = [self.eta**power for power in range(_RUNGS, 0, -1)]
+            rungs = {math.ceil(task.steps / divisor) for divisor in divisors}
+            return sorted(rung for rung in rungs if rung < task.steps)
+        rungs_at, rung = [], self.min_steps
+        while rung < (task.steps or task.step + 1):
+            rungs_at.append(rung)
+            rung *= self.eta
+        return rungs_at
+
+    def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
+        """Where the task has come to a rung, who goes on from that."""
+        steps = task.curve(self.goal).steps
+        before = steps[-2] if len(steps) > 1 else 0
+        reached = [k for k, rung in enumerate(self.rungs(task)) if before < rung <= steps[-1]]
+        for rung in reached:
+            best, order = self._ranked(rung, tasks)
+            is_last = rung == reached[-1]
+            for name in best:
+                # It may be held at a higher rung already, where values are sparse.
+                if tasks[name].stage == HELD and self._rung(tasks[name]) == rung:
+                    reason = (
+                        f"{_place(name, order)} at {_at(self, tasks[name], rung)} is good enough"
+                    )
+                    yield Ruling(name, GO_ON, reason)
+            if is_last and task.name not in best and task.stage != ENDED:
+                place = f"{_place(task.name, order)} at {_at(self, task, rung)}"
+                reason = f"{place}, of which {_best(len(best))} on"
+                yield Ruling(task.name, HOLD, reason)
+
+    def at_rest(self, tasks: Tasks) -> Iterable[Ruling]:
+        """Where something was trained to its end, all others end; else the best goes on."""
+        held = [task for task in tasks.values() if task.stage == HELD]
+        if any(task.end == "done" for task in tasks.values()):
+            for task in held:
+                yield Ruling(task.name, STOP, f"it stayed at {_at(self, task, self._rung(task))}")
+        elif held:
+            first = min(held, key=lambda one: (-self._rung(one), self._badness(one)))
+            yield Ruling(first.name, GO_ON, "it is the best, and nothing else is left to train")
+
+    def _rung(self, task: Progress) -> int:
+        """The highest rung to which a task has come; -1 where it has come to none."""
+        steps = task.curve(self.goal).steps
+        last = steps[-1] if steps else 0
+        return sum(rung <= last for rung in self.rungs(task)) - 1
+
+    def _badness(self, task: Progress) -> tuple[float, str]:
+        rung = self._rung(task)
+        value = task.curve(self.goal).at(self.rungs(task)[rung]) if rung >= 0 else None
+        return self.badness(math.nan if value is None else value), task.name
+
+    def _ranked(self, rung: int, tasks: Tasks) -> tuple[set[str], list[str]]:
+        """Who goes on from a rung, and all that have come to it, the best first."""
+        found = []
+        for task in tasks.values():
+            rungs = self.rungs(task)
+            value = task.curve(self.goal).at(rungs[rung]) if rung < len(rungs) else None
+            if value is not None:
+                found.append((self.badness(value), task.name))
+        order = [name for _, name in sorted(found)]
+        return set(order[: len(order) // self.eta]), order
+
+
+def _place(name: str, order: list[str]) -> str:
+    return f"place {order.index(name) + 1} of {len(order)}"
+
+
+def _best(number: int) -> str:
+    return {0: "none goes", 1: "the best goes"}.get(number, f"the best {number} go")
+
+
+def _at(asha: ASHA, task: Progress, rung: int) -> str:
+    rungs = asha.rungs(task)
+    return f"step {rungs[rung]}" if 0 <= rung < len(rungs) else f"step {task.step}"

@@ -1,0 +1,175 @@
+"""Stoppers that end tasks by a rule of one sentence; each says it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from saturn.stoppers.progress import ENDED, LOSS, Progress
+from saturn.stoppers.stopper import STOP, Ruling, Stopper, Tasks, check_number, check_whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Median(Stopper):
+    """Ends a task whose best value is worse than the median of the others' means up to its step.
+
+    (Golovin et al. 2017, "Google Vizier: A Service for Black-Box Optimization".)
+
+    Args:
+        metric: as of any stopper.
+        mode: likewise.
+        min_tasks: others that must have come as far.
+        min_steps: no task is ended before.
+    """
+
+    min_tasks: int = 3
+    min_steps: int = 1
+
+    def __post_init__(self) -> None:
+        """Check it; raises `TypeError` or `ValueError`."""
+        super().__post_init__()
+        check_whole("Median", "min_tasks", self.min_tasks, 1)
+        check_whole("Median", "min_steps", self.min_steps, 1)
+
+    def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
+        """Compare it with the others as far as they have come as far."""
+        step = task.curve(self.goal).steps[-1]
+        if step < self.min_steps:
+            return
+        means = []
+        for other in tasks.values():
+            curve = other.curve(self.goal)
+            if other is not task and curve.steps and curve.steps[-1] >= step:
+                badness = [self.badness(value) for value in curve.until(step)]
+                if badness:
+                    means.append(statistics.fmean(badness))
+        if len(means) < self.min_tasks:
+            return
+        best = min(self.badness(value) for value in task.curve(self.goal).values)
+        median = statistics.median(means)
+        if best > median:
+            shown = -median if self.mode == "max" else median
+            reason = f"its best {self.metric} is worse than the median of others, {shown:.6g}"
+            yield Ruling(task.name, STOP, f"{reason} at step {step}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plateau(Stopper):
+    """Ends a task that has not got better for so many steps.
+
+    Args:
+        metric: as of any stopper.
+        mode: likewise.
+        steps: for how many steps it may get no better.
+        min_delta: what counts as better: by more than this.
+    """
+
+    steps: int = field(default=0)
+    min_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check it; raises `TypeError` or `ValueError`."""
+        super().__post_init__()
+        check_whole("Plateau", "steps", self.steps, 1)
+        check_number("Plateau", "min_delta", self.min_delta, 0.0)
+
+    def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
+        """Whether it got better within the last steps."""
+        curve = task.curve(self.goal)
+        best, best_step = math.inf, curve.steps[0]
+        for step, value in zip(curve.steps, curve.values, strict=True):
+            if self.badness(value) < best - self.min_delta:
+                best, best_step = self.badness(value), step
+        if curve.steps[-1] - best_step >= self.steps:
+            reason = f"its {self.metric} has not got better since step {best_step}"
+            yield Ruling(task.name, STOP, reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target(Stopper):
+    """Ends a task whose metric is as good as wanted.
+
+    Args:
+        metric: as of any stopper.
+        mode: likewise.
+        value: what is wanted.
+        stop_all: the first task to be so good ends all: that is what the run was for.
+    """
+
+    value: float = math.nan
+    stop_all: bool = False
+
+    def __post_init__(self) -> None:
+        """Check it; raises `TypeError` or `ValueError`."""
+        super().__post_init__()
+        check_number("Target", "value", self.value)
+
+    def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
+        """Whether it is there."""
+        last = task.curve(self.goal).values[-1]
+        if self.badness(last) > self.badness(self.value):
+            return
+        yield Ruling(task.name, STOP, f"its {self.metric} is {last:.6g}, as good as wanted")
+        if self.stop_all:
+            reason = f"the {self.metric} of `{task.name}` is {last:.6g}, as good as wanted"
+            for other in tasks.values():
+                if other is not task and other.stage != ENDED:
+                    yield Ruling(other.name, STOP, reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaN(Stopper):
+    """Ends a task whose loss, or the metric that is given, is no finite number."""
+
+    metric: str | None = LOSS
+
+    def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
+        """Whether it is one."""
+        curve = task.curve(self.goal)
+        if not math.isfinite(curve.values[-1]):
+            reason = f"its {self.metric} is no finite number at step {curve.steps[-1]}"
+            yield Ruling(task.name, STOP, reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeLimit(Stopper):
+    """Ends all that is left once the run has trained for so long.
+
+    Args:
+        seconds: on the run's clock, which stands still while no process drives the run.
+    """
+
+    seconds: float = math.nan
+
+    goes_by_metric: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Check it; raises `TypeError` or `ValueError`."""
+        super().__post_init__()
+        check_number("TimeLimit", "seconds", self.seconds, 0.0)
+
+    def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
+        """Whether it is time."""
+        if now_s >= self.seconds:
+            for task in tasks.values():
+                if task.stage != ENDED:
+                    reason = f"the run's time is over, after {self.seconds:g} s"
+                    yield Ruling(task.name, STOP, reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function(Stopper):
+    """Ends a task where a function of its `Progress` says so: true, or the reason."""
+
+    function: Callable[[Progress], Any] = field(default=bool)
+
+    def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
+        """Ask it."""
+        answer = self.function(task)
+        if answer:
+            name = getattr(self.function, "__name__", type(self.function).__name__)
+            reason = answer if isinstance(answer, str) else f"{name} says so"
+            yield Ruling(task.name, STOP, reason)

@@ -1,0 +1,53 @@
+"""A run's tuner in its run directory, from where `saturn resume` takes it.
+
+It is a pickle, as the tasks are: resume only runs that you or people you trust have made.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from pathlib import Path
+
+from saturn import durable
+from saturn.errors import InvalidInput
+from saturn.pickling import dump
+from saturn.tuning.tuner import Tuner
+
+#: Where it is; the program `saturn` looks for the same.
+FILE = "tuner.pkl"
+
+
+def write(run_dir: Path, tuner: Tuner) -> None:
+    """Put it there, in place of what was there; raises `NotPicklable`, `OSError`."""
+    content = {
+        "python_path": [path or str(Path.cwd()) for path in sys.path],
+        "tuner": dump(tuner, "the stopper" if not tuner.suggests else "the study"),
+    }
+    fresh = run_dir / f"{FILE}.new"
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        pickle.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(run_dir / FILE)
+    durable.sync(run_dir)
+
+
+def read(run_dir: Path) -> Tuner | None:
+    """The run's tuner; None where it has none. Raises `InvalidInput` where it can't be loaded."""
+    try:
+        data = (run_dir / FILE).read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        content = pickle.loads(data)
+        sys.path += [path for path in content["python_path"] if path not in sys.path]
+        tuner: Tuner = pickle.loads(content["tuner"])
+    except Exception as error:
+        raise InvalidInput(
+            f"what holds and ends the tasks of the run, {run_dir / FILE}, can't be loaded here: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return tuner

@@ -1,0 +1,219 @@
+"""The thread that shows a run's tuner what tasks report, and hands what it says to the run.
+
+In each round it reads what tasks have reported, and now and then asks where the run stands. All
+that a tuner says in a round reaches the run in one command, with the values that it rests on: the
+journal has both or neither. What the run refuses because it stops or has ended is no failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from saturn import native, run_directory
+from saturn.errors import InvalidInput
+from saturn.stoppers.progress import ENDED, HELD, LOSS, TRAINING, WAITING, Progress
+from saturn.stoppers.stopper import GO_ON, STOP, Ruling
+from saturn.tuning.reports import Look, TaskReports
+from saturn.tuning.tuner import Tuner, plain
+
+if TYPE_CHECKING:
+    from saturn.live import Run
+
+#: Between two rounds, seconds.
+_ROUND_S = 0.1
+#: Between two looks at where the run stands, seconds; more where a look takes long.
+_LOOK_S = 0.2
+_LOOKS_PER_TIME = 20.0
+
+_STAGES = {"running": TRAINING, "held": HELD}
+_ENDS = ("done", "failed", "cancelled", "stopped")
+
+
+class Watch:
+    """A tuner at its run, from the run's beginning to its end."""
+
+    def __init__(self, tuner: Tuner, run: Run) -> None:
+        """Begin: everything that is known of the run is shown to the tuner first."""
+        self.tuner = tuner
+        self._run = run
+        self._tasks: dict[str, Progress] = {}
+        self._reports: dict[str, TaskReports] = {}
+        self._is_closed = False
+        self._now_s = 0.0
+        self._next_look = 0.0
+        #: Tasks that the tuner has ended, whether they have stopped yet or not.
+        self._stopped: set[str] = set()
+        #: Tasks that trained when it was last looked; whose reports are to be read.
+        self._live: set[str] = set()
+        self._to_read: set[str] = set()
+        #: For each task those that it comes after.
+        self._after: dict[str, list[str]] = {}
+        self._noted: set[str] = set()
+        self._is_over = threading.Event()
+        #: What the tuner raised, where the run has stopped for that.
+        self.cause: Exception | None = None
+        self._thread = threading.Thread(
+            target=self._watch, name=f"saturn tuner {run.run_dir.name}", daemon=True
+        )
+
+    def begin(self) -> None:
+        """Watch from a thread of its own."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """The run is over: returns once the tuner knows all that it realised."""
+        self._is_over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        while not native.is_driven(self._run.run_dir):
+            if self._is_over.wait(_ROUND_S):
+                break
+        if not run_directory.has_begun(self._run.run_dir):
+            return  # it was refused
+        try:
+            self._recall()
+            self.tuner.began(self._run, self._tasks)
+            while not self._is_over.wait(_ROUND_S):
+                self._round()
+            self._look()
+            self._to_read = set(self._tasks)
+            self._read()
+            self.tuner.over(self._tasks)
+        except Exception as error:
+            self._give_up(error)
+
+    def _recall(self) -> None:
+        """What an earlier process has seen."""
+        self._look()
+        for one in json.loads(native.judged(self._run.run_dir)):
+            values = {
+                name: math.nan if value is None else value
+                for name, value in one.get("values", {}).items()
+            }
+            self._tasks[one["task"]].add(one["step"], values)
+            self._reports[one["task"]].was_seen(one["step"], values)
+
+    def _round(self) -> None:
+        self._send(self._read())
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._look()
+        took_s = time.monotonic() - now
+        self._next_look = now + max(_LOOK_S, _LOOKS_PER_TIME * took_s)
+        rulings = list(self.tuner.at(self._now_s, self._tasks))
+        if self._is_at_rest() and not rulings:
+            rulings += self.tuner.at_rest(self._tasks)
+        self._send([self._judgement(one) for one in rulings])
+
+    def _is_at_rest(self) -> bool:
+        """Whether all that is left is held, or comes after what is."""
+        if not self._is_closed:
+            return False
+        held = {name for name, task in self._tasks.items() if task.stage == HELD}
+        blocked, before = set(held), set[str]()
+        while blocked != before:
+            before = set(blocked)
+            blocked |= {name for name, after in self._after.items() if blocked & set(after)}
+        return bool(held) and all(
+            task.stage == ENDED or name in blocked for name, task in self._tasks.items()
+        )
+
+    def _read(self) -> list[dict[str, Any]]:
+        """What tasks have reported, with what the tuner says of it."""
+        judgements = []
+        for name in sorted(self._to_read):
+            task, reports = self._tasks[name], self._reports[name]
+            for look in reports.read():
+                task.add(look.step, look.values)
+                rulings = {one.task: one for one in self.tuner.looked(task, self._tasks)}
+                judgements.append(self._judgement(rulings.pop(name, None), look))
+                judgements += [self._judgement(one) for one in rulings.values()]
+            self._point_out(task, reports)
+        return judgements
+
+    def _judgement(self, ruling: Ruling | None, look: Look | None = None) -> dict[str, Any]:
+        """In the words of the run; from here on it counts for the tuner too."""
+        name = ruling.task if ruling is not None else look.task  # type: ignore[union-attr]
+        task = self._tasks[name]
+        judgement: dict[str, Any] = {"task": name, "step": task.step}
+        if look is not None:
+            judgement |= {"step": look.step, "values": plain(look.values)}
+        if ruling is not None:
+            judgement |= {"ruling": ruling.ruling, "reason": ruling.reason}
+            if ruling.ruling == STOP:
+                self._stopped.add(name)
+                task.stage = ENDED
+            elif task.stage != ENDED:
+                task.stage = WAITING if ruling.ruling == GO_ON else HELD
+        return judgement
+
+    def _look(self) -> None:
+        """Where the run stands, once it has all that the tuner has said."""
+        status = json.loads(native.status(self._run.run_dir))
+        self._is_closed, self._now_s = status["is_closed"], status["now_s"]
+        for one in status["tasks"]:
+            name = one["name"]
+            is_new = name not in self._tasks
+            if is_new:
+                path = Path(self._run.run_dir) / one["dir"] / "metrics.jsonl"
+                self._tasks[name] = Progress(name)
+                self._reports[name] = TaskReports(name, path, self.tuner.metrics)
+            task = self._tasks[name]
+            task.steps = one["steps"]
+            self._after[name] = one["after"]
+            if one["stage"] in _ENDS:
+                task.stage, task.end = ENDED, one["stage"]
+            elif name not in self._stopped:
+                task.stage = _STAGES.get(one["stage"], WAITING)
+            # What has just stopped may have said something before.
+            is_live = one["attempt"] is not None
+            if is_live or is_new or name in self._live:
+                self._to_read.add(name)
+            else:
+                self._to_read.discard(name)
+            (self._live.add if is_live else self._live.discard)(name)
+
+    def _send(self, judgements: list[dict[str, Any]]) -> None:
+        if judgements:
+            self._command({"command": "judge", "judgements": judgements})
+
+    def _command(self, command: Mapping[str, Any]) -> None:
+        with contextlib.suppress(InvalidInput):  # it has ended since
+            self._run._command(dict(command))
+
+    def _point_out(self, task: Progress, reports: TaskReports) -> None:
+        """Say where a task will never report what the tuner goes by."""
+        missing = sorted(self.tuner.metrics - {LOSS} - reports.evaluated)
+        if not missing or task.name in self._noted:
+            return
+        if reports.evaluated:
+            reported = ", ".join(f"`{name}`" for name in sorted(reports.evaluated))
+            what = f"it reports {reported}"
+        elif task.end == "done":
+            what = "it was never evaluated"
+        else:
+            return
+        self._noted.add(task.name)
+        text = f"`{missing[0]}`, which the run's stopper goes by, is not reported by it: {what}"
+        self._command({"command": "note", "task": task.name, "text": text})
+
+    def _give_up(self, error: Exception) -> None:
+        """The tuner has raised, or the run can't be asked: the run goes on without it."""
+        if self.tuner.suggests:
+            self.cause, text = error, "the study's next task can't be made, so the run stops"
+        else:
+            text = "the stopper fails, and stops nothing any more"
+        text = f"{text}: {type(error).__name__}: {error}"
+        self._command({"command": "note", "text": text})
+        rulings: Iterable[Ruling] = self.tuner.given_up(self._tasks)
+        self._send([self._judgement(one) for one in rulings])

@@ -1,0 +1,306 @@
+"""Trackers: a task is one tracked run through moves, lost steps and resumes, and stops nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+import saturn
+from faces import make_task
+from harness import PYTHON_DIR
+from saturn import HParams
+from saturn.errors import InvalidInput
+from saturn.loggers import Logger, MLflow, Point, TrackedTask, Trackio, WandB, choosing
+from saturn.worker import track
+from trackers_of_tests import Book, read
+
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join(
+        [str(PYTHON_DIR), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    ),
+}
+
+
+class Followed:
+    """A run's directory with one task, and the process that tracks it."""
+
+    def __init__(self, path: Path, *loggers: Logger) -> None:
+        self.path = path
+        self.task = path / "tasks" / "t"
+        self.task.mkdir(parents=True)
+        (path / "loggers.pkl").write_bytes(cloudpickle.dumps(list(loggers)))
+        (self.task / "config.json").write_text('{"lr": 0.1}')
+
+    def write(self, first: int, last: int, *, evaluates: bool = False) -> None:
+        with (self.task / "metrics.jsonl").open("a") as file:
+            for step in range(first, last + 1):
+                file.write(json.dumps({"step": step, "loss": step / 2, "t": 1e9 + step}) + "\n")
+            if evaluates:
+                found = {"eval_loss": 0.5, "nan": None}
+                file.write(json.dumps({"step": last, "evaluation": found, "t": 2e9}) + "\n")
+
+    def follow(self, *events: dict[str, Any]) -> list[str]:
+        """Have the process hear the events, and its input end; what it tells a person."""
+        done = subprocess.run(
+            [sys.executable, "-m", "saturn.worker.track", str(self.path)],
+            input="".join(json.dumps(event) + "\n" for event in events),
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line)["note"] for line in done.stdout.splitlines()]
+
+
+def trains(step: int, strategy: str = "ddp on 0", gpus: int = 1) -> dict[str, Any]:
+    where = {"task": "t", "dir": "tasks/t", "step": step}
+    return {"type": "trains", **where, "strategy": strategy, "gpus": gpus}
+
+
+def ended(status: str) -> dict[str, Any]:
+    return {"type": "ended", "task": "t", "status": status}
+
+
+def steps(told: list[dict[str, Any]]) -> list[int]:
+    return [line["step"] for line in told if "train/loss" in line]
+
+
+def test_a_task_is_one_tracked_run(tmp_path: Path) -> None:
+    run = Followed(tmp_path / "run", Book(tmp_path))
+    run.write(1, 6)
+    # Steps 5 and 6 were lost; where it goes on it has moved. Then the run is stopped.
+    run.write(5, 8, evaluates=True)
+    assert run.follow(trains(0), trains(4, "fsdp on 0, 1", 2)) == []
+    told = read(tmp_path / "book-run-t.jsonl")
+    assert told[0] == {"began": None, "lr": 0.1}
+    assert steps(told) == list(range(1, 9))
+    moves = [(line["moved"], line["from_step"]) for line in told if "moved" in line]
+    assert moves == [("ddp on 0", 0), ("fsdp on 0, 1", 4)]
+    assert told.index({"moved": "fsdp on 0, 1", "gpus": 2, "from_step": 4}) == 6
+    assert {"step": 8, "train/loss": 4.0, "eval/loss": 0.5} in told
+    assert told[-1] == {"ended": "stopped"}
+    # Resumed: from step 6 on, whose checkpoint was the last.
+    run.write(7, 10, evaluates=True)
+    assert run.follow(trains(6), ended("done"), {"type": "over"}) == []
+    told = read(tmp_path / "book-run-t.jsonl")[len(told) :]
+    assert told[0] == {"began": "run-t", "lr": 0.1}
+    assert steps(told) == [9, 10] and told[-1] == {"ended": "done"}
+
+
+def test_what_fails_is_told_once_and_keeps_nothing_from_others(tmp_path: Path) -> None:
+    away = Book(tmp_path, "away", fails=10**9)
+    run = Followed(tmp_path / "run", away, Book(tmp_path), Book(tmp_path, "late", fails=1))
+    run.write(1, 700)
+    (note, other) = sorted(run.follow(trains(0), trains(3), ended("done")))
+    assert "`away` failed: ConnectionError: the tracker is away; training goes on" in note
+    assert "`late` failed" in other
+    assert steps(read(tmp_path / "book-run-t.jsonl")) == list(range(1, 701))
+    assert steps(read(tmp_path / "away-run-t.jsonl")) == []
+
+
+def test_what_a_tracker_could_not_take_is_handed_over_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(track, "_RETRY_S", (0.0, 0.0))
+    monkeypatch.setattr(track, "_LOOK_EVERY_S", 0.01)
+    run = Followed(tmp_path / "run", Book(tmp_path))
+    run.write(1, 700)
+    notes: list[str] = []
+    following = track._Following(run.path, Book(tmp_path, fails=3), notes.append)
+    following.events.put(trains(0))
+    following.start()
+    path = tmp_path / "book-run-t.jsonl"
+    while not path.exists() or len(steps(read(path))) < 700:
+        assert following.is_alive()
+        time.sleep(0.01)
+    following.events.put({"type": "over"})
+    following.join()
+    assert steps(read(path)) == list(range(1, 701))
+    assert len(notes) == 1
+
+
+def test_a_run_is_tracked_through_a_stop_and_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hparams = HParams(lr=0.01, batch_count=3000)
+    tasks = [make_task(name, hparams=hparams, techniques=["ddp"]) for name in ("a", "b")]
+    run = saturn.start(
+        tasks,
+        devices=2,
+        profile="none",
+        name="tracked",
+        loggers=[Book(tmp_path)],
+        checkpoint_every_s=1000.0,
+    )
+    while not all((run.run_dir / "tasks" / name / "trackers").exists() for name in "ab"):
+        with pytest.raises(TimeoutError):
+            run.wait(0.2)
+    run.stop()
+    with pytest.raises(saturn.RunInterrupted):
+        run.wait()
+    before = {name: read(tmp_path / f"book-tracked-{name}.jsonl") for name in "ab"}
+    assert all(told[-1] == {"ended": "stopped"} for told in before.values())
+    saturn_program = Path(sys.executable).with_name("saturn")
+    resumed = subprocess.run(
+        [saturn_program, "resume", str(run.run_dir)],
+        env={**os.environ, "PYTHONPATH": ENVIRONMENT["PYTHONPATH"]},  # with the fixtures' locks
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    for name in "ab":
+        told = read(tmp_path / f"book-tracked-{name}.jsonl")
+        assert told[0] == {"began": None, "lr": 0.01} and told[-1] == {"ended": "done"}
+        assert {"began": f"tracked-{name}", "lr": 0.01} in told
+        assert steps(told) == list(range(1, 3001))
+        assert {"train/lr", "train/loss"} <= told[-2].keys()
+    shown = subprocess.run(
+        [saturn_program, "trace", str(run.run_dir)], capture_output=True, text=True, check=True
+    )
+    events = json.loads(Path(shown.stdout.strip()).read_text())["traceEvents"]
+    named = {event["name"] for event in events}
+    rows = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"device 0", "device 1"} <= rows
+    assert {"a: ddp × 1", "the run is resumed"} <= named  # noqa: RUF001
+
+
+@pytest.mark.parametrize(
+    ("loggers", "error", "words"),
+    [
+        ("wandb", TypeError, r"loggers must be a list, such as \['wandb'\]"),
+        ([3], TypeError, "loggers holds a int; it must hold names and"),
+        (
+            ["wandbb"],
+            InvalidInput,
+            r"there is no logger `wandbb` \(did you mean `wandb`\?\); there",
+        ),
+        (["trackio"], InvalidInput, "package trackio, which is not installed: pip install trackio"),
+        ([WandB(mode="online")], InvalidInput, "the package wandb, which is not installed"),
+        ([MLflow(name="a/b")], InvalidInput, "the logger's name 'a/b' must be letters, digits"),
+        ([Book(Path()), Book(Path())], InvalidInput, "two that are called `book`; give one name="),
+        ([Book(Path(), key=False)], InvalidInput, "the book has no key: get one"),
+        (["broken"], InvalidInput, "the logger `broken` can't be made: No module named 'nowhere'"),
+    ],
+)
+def test_what_cannot_work_is_told_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loggers: Any, error: type, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    broken = EntryPoint("broken", "nowhere:Logger", choosing.GROUP)
+    monkeypatch.setattr(choosing, "entry_points", lambda group: [broken])
+    with pytest.raises(error, match=words):
+        saturn.orchestrate([make_task("t")], loggers=loggers)
+    assert not list(tmp_path.iterdir())
+
+
+def test_wandb_wants_a_key_where_it_is_online(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    for variable in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(variable, raising=False)
+    keys = tmp_path / "netrc"
+    monkeypatch.setenv("NETRC", str(keys))
+    with pytest.raises(InvalidInput, match="wandb has no API key: run `wandb login`"):
+        choosing.checked(["wandb"])
+    assert choosing.checked([WandB(mode="offline")])[0].name == "wandb"
+    keys.write_text("machine api.wandb.ai login user password secret\n")
+    keys.chmod(0o600)
+    assert choosing.checked(["wandb"])
+
+
+def test_packages_may_bring_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("mine", "test_loggers:mine", choosing.GROUP)
+    monkeypatch.setattr(choosing, "entry_points", lambda group: [entry])
+    assert [one.name for one in choosing.checked(["mine"])] == ["mine"]
+
+
+def test_the_logger_of_the_page_is_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "trackers.md").read_text()
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "Printed" in b]
+    names: dict[str, Any] = {}
+    exec(block, names)
+    (logger,) = choosing.checked([names["Printed"]()])
+    task = TrackedTask("run", tmp_path, "t", tmp_path, {}, None)
+    tracked = logger.start(task)
+    tracked.moved(0, "ddp on 0", 1)
+    tracked.log([Point(1, {"train/loss": 0.5}, 0.0)])
+    tracked.ended("done")
+    assert tracked.id == "t"
+    assert capsys.readouterr().out == "0 ddp on 0\n1 {'train/loss': 0.5}\ndone\n"
+
+
+def mine() -> Logger:
+    return Book(Path(), "mine")
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("wandb"), reason="W&B is not installed")
+def test_wandb_keeps_one_run(tmp_path: Path) -> None:
+    run = Followed(tmp_path / "run", WandB("p", mode="offline"))
+    run.write(1, 5)
+    assert run.follow(trains(0)) == []
+    run.write(6, 9, evaluates=True)
+    assert run.follow(trains(5), ended("done")) == []
+    names = {path.name.rpartition("-")[2] for path in run.task.rglob("offline-run-*")}
+    assert len(names) == 1
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("mlflow"), reason="MLflow is not installed")
+def test_mlflow_keeps_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow.tracking import MlflowClient
+
+    # Files are enough for mlflow-skinny; it wants to be told that they are meant.
+    monkeypatch.setitem(ENVIRONMENT, "MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = (tmp_path / "mlruns").as_uri()
+    run = Followed(tmp_path / "run", MLflow(tracking_uri=uri))
+    run.write(1, 5)
+    assert run.follow(trains(0)) == []
+    run.write(4, 9, evaluates=True)
+    assert run.follow(trains(3), ended("done")) == []
+    client = MlflowClient(tracking_uri=uri)
+    (experiment,) = [one for one in client.search_experiments() if one.name == "run"]
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert found.info.status == "FINISHED" and found.data.params == {"lr": "0.1"}
+    history = client.get_metric_history(found.info.run_id, "train/loss")
+    assert sorted(metric.step for metric in history) == list(range(1, 10))
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("trackio"), reason="Trackio is not installed")
+def test_trackio_keeps_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENVIRONMENT, "TRACKIO_DIR", str(tmp_path / "trackio"))
+    run = Followed(tmp_path / "run", Trackio())
+    run.write(1, 5)
+    assert run.follow(trains(0)) == []
+    run.write(4, 9, evaluates=True)
+    assert run.follow(trains(3), ended("done")) == []
+    read_back = (
+        "import json; from trackio.sqlite_storage import SQLiteStorage as s; "
+        "print(json.dumps([[run, [row['step'] for row in s.get_logs('run', run)]] "
+        "for run in s.get_runs('run')]))"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", read_back],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(shown.stdout) == [["t", [*range(1, 10)]]]

@@ -1,0 +1,197 @@
+"""A study beside a run: what it is asked and told, without a run; and one run of real training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+import saturn
+import saturn.optuna
+from faces import make_task
+from saturn import HParams, Task
+from saturn.errors import InvalidInput, RunOver
+from saturn.optuna import StudyTuner
+from saturn.stoppers import Progress
+from saturn.tuning import keeping
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def suggest(trial: optuna.Trial) -> Task:
+    lr = trial.suggest_float("lr", 1e-3, 1e-1, log=True)
+    return make_task("any", hparams=HParams(lr=lr, batch_count=8, depth=2))
+
+
+def study(**changes: Any) -> optuna.Study:
+    return optuna.create_study(
+        **{"sampler": optuna.samplers.RandomSampler(seed=1), "study_name": "s", **changes}
+    )
+
+
+class FakeRun:
+    """A run of two devices that takes tasks."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.tasks: dict[str, Progress] = {}
+        self.parameters: dict[str, dict[str, Any]] = {}
+        self.is_closed = self.is_stopped = False
+
+    def submit(self, task: Task) -> None:
+        if self.is_stopped:
+            raise RunOver("it has ended")
+        self.tasks[task.name] = Progress(task.name)
+        self.parameters[task.name] = task.parameters
+
+    def status(self) -> dict[str, Any]:
+        return {"pool": {"devices": 2}}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    def report(self, tuner: StudyTuner, name: str, step: int, value: float) -> list[str]:
+        self.tasks[name].add(step, {"loss": value})
+        return [one.ruling for one in tuner.looked(self.tasks[name], self.tasks)]
+
+    def end(self, name: str, how: str = "done") -> None:
+        self.tasks[name].stage, self.tasks[name].end = "ended", how
+
+
+def begun(tmp_path: Path, study: optuna.Study, n_trials: int = 4) -> tuple[StudyTuner, FakeRun]:
+    tuner, run = StudyTuner(study, suggest, n_trials, None, None), FakeRun(tmp_path)
+    run.submit(tuner.suggested())
+    tuner.began(run, run.tasks)  # type: ignore[arg-type]
+    tuner.at(0.0, run.tasks)
+    return tuner, run
+
+
+def states(study: optuna.Study) -> list[str]:
+    return [trial.state.name for trial in study.trials]
+
+
+def test_as_many_are_in_flight_as_there_are_devices_and_values_go_back(tmp_path: Path) -> None:
+    tuner, run = begun(tmp_path, one := study())
+    assert list(run.tasks) == ["trial-0", "trial-1"]
+    assert run.parameters["trial-1"] == one.trials[1].params
+    assert run.report(tuner, "trial-0", 1, 0.9) == []
+    assert run.report(tuner, "trial-0", 8, 0.7) == []
+    run.end("trial-0")
+    tuner.at(1.0, run.tasks)
+    assert states(one) == ["COMPLETE", "RUNNING", "RUNNING"]
+    assert one.trials[0].value == 0.7
+    assert one.trials[0].intermediate_values == {1: 0.9, 8: 0.7}
+    assert not run.is_closed
+    run.end("trial-1", "failed")
+    tuner.at(2.0, run.tasks)
+    assert run.is_closed, "the last of them was suggested"
+    run.end("trial-2")
+    run.report(tuner, "trial-3", 1, 0.2)
+    run.end("trial-3")
+    tuner.over(run.tasks)
+    # The third ended without a value.
+    assert states(one) == ["COMPLETE", "FAIL", "FAIL", "COMPLETE"]
+    assert one.best_trial.number == 3
+    kept = keeping.read(tmp_path)
+    assert isinstance(kept, StudyTuner) and states(kept.study) == states(one)
+
+
+def test_a_pruner_ends_tasks(tmp_path: Path) -> None:
+    pruner = optuna.pruners.ThresholdPruner(upper=1.0)
+    tuner, run = begun(tmp_path, one := study(pruner=pruner))
+    assert run.report(tuner, "trial-0", 1, 0.9) == []
+    assert run.report(tuner, "trial-0", 2, 1.1) == ["stop"]
+    run.end("trial-0", "stopped")
+    tuner.at(1.0, run.tasks)
+    assert states(one)[0] == "PRUNED" and one.trials[0].value == 1.1
+
+
+def test_a_study_goes_on_with_what_it_knew_and_submits_what_it_could_not(tmp_path: Path) -> None:
+    tuner, run = begun(tmp_path, study())
+    run.report(tuner, "trial-0", 1, 0.9)
+    run.end("trial-0")
+    run.is_stopped = True
+    tuner.at(1.0, run.tasks)  # a third was suggested, and the run took it no more
+    kept = keeping.read(tmp_path)
+    assert isinstance(kept, StudyTuner)
+    kept.check()
+    run.is_stopped = False
+    run.tasks["trial-1"].add(1, {"loss": 0.8})  # seen by the process that ended, and not kept
+    kept.began(run, run.tasks)  # type: ignore[arg-type]
+    assert list(run.tasks) == ["trial-0", "trial-1", "trial-2"]
+    assert run.parameters["trial-2"] == kept.study.trials[2].params
+    assert kept.study.trials[1].intermediate_values == {1: 0.8}
+    kept.at(2.0, run.tasks)
+    assert states(kept.study) == ["COMPLETE", "RUNNING", "RUNNING"]
+
+
+def test_another_study_is_refused_in_words(tmp_path: Path) -> None:
+    tuner, _ = begun(tmp_path, study())
+    (tmp_path / "journal.db").touch()
+    keeping.write(tmp_path, tuner)
+    with pytest.raises(InvalidInput, match="`s` is to maximize, and that of the run was to minim"):
+        saturn.optuna.resume(tmp_path, study(direction="maximize"))
+    with pytest.raises(InvalidInput, match="`s` has no such trial, and task `trial-0` of the run"):
+        saturn.optuna.resume(tmp_path, study())
+    other = study()
+    other.ask().suggest_float("width", 1, 2)
+    with pytest.raises(InvalidInput, match=r"has {'width': .*} there, and task .*{'lr': .*}"):
+        saturn.optuna.resume(tmp_path, other)
+    tuner.check()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"n_trials": 0}, "n_trials is 0; it must be a whole number from 1 on"),
+        ({"in_flight": 2.0}, "in_flight is 2.0; it must be"),
+        ({"stopper": "asha"}, "`stopper` is not for a study"),
+        ({"study": study(directions=["minimize"] * 2)}, "`s` has 2 directions; a run takes"),
+        ({"metric": "acc"}, "the study goes by `acc`, which task `trial-0` never reports"),
+    ],
+)
+def test_what_can_not_be_a_search_is_refused_before_anything_runs(
+    tmp_path: Path, arguments: dict[str, Any], says: str
+) -> None:
+    given: dict[str, Any] = {"study": study(), "make_task": suggest, "n_trials": 2, **arguments}
+    with pytest.raises(InvalidInput, match=says):
+        saturn.optuna.start(**given, runs_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert "RUNNING" not in states(given["study"])
+
+
+def test_a_study_of_another_direction_than_its_tasks_is_refused(tmp_path: Path) -> None:
+    def evaluated(trial: optuna.Trial) -> Task:
+        lr = trial.suggest_float("lr", 0.1, 1.0)
+        evaluate = {"evaluate": lambda model: {"acc": 1.0}, "best": ("acc", "max")}
+        return make_task("any", hparams=HParams(lr=lr, batch_count=8), **evaluate)
+
+    one = study()
+    with pytest.raises(InvalidInput, match='study with direction="maximize"'):
+        saturn.optuna.start(one, evaluated, 2, runs_dir=tmp_path)
+    assert states(one) == ["FAIL"]
+
+
+@pytest.mark.timeout(240)
+def test_a_study_trains(tmp_path: Path) -> None:
+    result = saturn.optuna.optimize(
+        one := study(),
+        suggest,
+        3,
+        runs_dir=tmp_path,
+        name="it",
+        devices=2,
+        techniques=["ddp"],
+        log=False,
+    )
+    assert states(one) == ["COMPLETE"] * 3
+    values = {f"trial-{trial.number}": trial.value for trial in one.trials}
+    best = min(values, key=lambda name: values[name] or 0.0)
+    assert best == f"trial-{one.best_trial.number}"
+    frame = result.dataframe()
+    assert list(frame["lr"]) == [one.trials[int(name[6:])].params["lr"] for name in frame["task"]]
+    assert states(saturn.optuna.study_of("it", runs_dir=tmp_path)) == ["COMPLETE"] * 3

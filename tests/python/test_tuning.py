@@ -1,0 +1,298 @@
+"""What tasks report on its way to the tuner, and what that says on its way to the run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import saturn
+import torch
+from harness import PYTHON_DIR
+from saturn import HParams, Task, native
+from saturn.errors import RunOver
+from saturn.stoppers import ASHA, NaN, Progress, TimeLimit
+from saturn.stoppers.given import Reports, stoppers_of, with_metrics
+from saturn.tuning.reports import TaskReports
+from saturn.tuning.tuner import Stopping
+from saturn.tuning.watch import Watch
+
+SATURN = Path(sys.executable).with_name("saturn")
+
+
+def lines(*points: dict[str, Any]) -> str:
+    return "".join(json.dumps(point) + "\n" for point in points)
+
+
+def test_a_loss_is_averaged_and_seen_ever_more_rarely(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    reports = TaskReports("a", path, {"loss"})
+    assert list(reports.read()) == []
+    path.write_text(lines(*({"step": step, "loss": float(step)} for step in range(1, 201))))
+    looks = list(reports.read())
+    assert [look.step for look in looks[:60]] == [*range(1, 51), *range(51, 61)]
+    assert [look.step for look in looks[-4:]] == [189, 192, 195, 198]
+    assert looks[0].values == {"loss": 1.0} and looks[9].values == {"loss": 5.5}
+    assert looks[-1].values == {"loss": 193.5}
+    # What is no number is seen at once; a torn line is passed over, and half a line waits.
+    with path.open("a") as file:
+        file.write('{"step": 198, "lo\n' + lines({"step": 199, "loss": None}) + '{"step": 202, ')
+    (look,) = reports.read()
+    assert look.step == 199 and math.isnan(look.values["loss"])
+    with path.open("a") as file:
+        file.write('"loss": 1.0}\n')
+    assert [look.step for look in reports.read()] == [202]
+
+
+def test_what_was_seen_is_not_seen_again_though_it_is_trained_again(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    first = lines({"step": 1, "loss": 4.0}, {"step": 2, "loss": 2.0})
+    path.write_text(first + lines({"step": 2, "evaluation": {"acc": 0.5, "f1": 0.1}}))
+    reports = TaskReports("a", path, {"loss", "acc"})
+    reports.was_seen(1, ["loss"])
+    seen = [(look.step, look.values) for look in reports.read()]
+    assert seen == [(2, {"loss": 3.0}), (2, {"acc": 0.5})]
+    assert reports.evaluated == {"acc", "f1"}
+    again = [{"step": 2, "loss": 2.0}, {"step": 2, "evaluation": {"acc": 0.5}}]
+    with path.open("a") as file:
+        file.write(lines(*again, {"step": 3, "loss": 6.0}))
+    assert [(look.step, look.values) for look in reports.read()] == [(3, {"loss": 4.0})]
+
+
+class FakeRun:
+    """A run that is looked at and told things; tasks are what `stages` says."""
+
+    def __init__(self, run_dir: Path, names: str) -> None:
+        self.run_dir = run_dir
+        self.stages = dict.fromkeys(names, "running")
+        self.after: dict[str, list[str]] = {}
+        self.judged: list[dict[str, Any]] = []
+        self.notes: list[str] = []
+        self.is_over = False
+        for name in names:
+            (run_dir / name).mkdir()
+        (run_dir / "journal.db").touch()
+
+    def status(self, run_dir: Path) -> str:
+        tasks = [
+            {
+                "name": name,
+                "dir": name,
+                "steps": 8,
+                "stage": stage,
+                "attempt": 1 if stage == "running" else None,
+                "after": self.after.get(name, []),
+            }
+            for name, stage in self.stages.items()
+        ]
+        return json.dumps({"is_closed": True, "now_s": 5.0, "tasks": tasks})
+
+    def _command(self, command: dict[str, Any]) -> None:
+        if self.is_over:
+            raise RunOver("it has ended")
+        if command["command"] == "note":
+            self.notes.append(command["text"])
+            return
+        stages = {"hold": "held", "stop": "stopped", "go_on": "running"}
+        for one in command["judgements"]:
+            self.judged.append(one)
+            if "ruling" in one:
+                self.stages[one["task"]] = stages[one["ruling"]]
+
+    def report(self, name: str, step: int, loss: float | None) -> None:
+        with (self.run_dir / name / "metrics.jsonl").open("a") as file:
+            file.write(lines({"step": step, "loss": loss}))
+
+    def words(self) -> list[tuple[str, str]]:
+        return [(one["task"], one["ruling"]) for one in self.judged if "ruling" in one]
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 200
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, FakeRun], Watch]:
+    def begun(stopper: Any, run: FakeRun) -> Watch:
+        monkeypatch.setattr(native, "status", run.status)
+        monkeypatch.setattr(native, "is_driven", lambda run_dir: not run.is_over)
+        monkeypatch.setattr(native, "judged", lambda run_dir: json.dumps(run.judged))
+        script = Reports(name="a", only_loss=False, best=None, evaluates=False)
+        tuner = Stopping(with_metrics(stoppers_of(stopper), [script]))
+        watch = Watch(tuner, run)  # type: ignore[arg-type]
+        watch.begin()
+        return watch
+
+    return begun
+
+
+def test_what_is_said_reaches_the_run_with_the_values_that_it_rests_on(
+    tmp_path: Path, watch: Callable[[Any, FakeRun], Watch]
+) -> None:
+    run = FakeRun(tmp_path, "abc")
+    run.after["c"], run.stages["c"] = ["a"], "waiting"
+    one = watch([ASHA(min_steps=2, eta=2), NaN()], run)
+    run.report("a", 1, 0.5)
+    run.report("a", 2, 0.3)
+    until(lambda: run.stages["a"] == "held")
+    assert [(each["step"], each["values"]["loss"]) for each in run.judged] == [(1, 0.5), (2, 0.4)]
+    run.report("b", 1, None)
+    until(lambda: run.stages["b"] == "stopped")
+    assert run.judged[2]["values"] == {"loss": None}
+    # All that is left is held, or comes after that: the best goes on, here the only one.
+    until(lambda: run.stages["a"] == "running")
+    assert run.words() == [("a", "hold"), ("b", "stop"), ("a", "go_on")]
+    run.is_over = True
+    one.end()
+    # Another process sees nothing twice, and knows what the first saw.
+    seen = len(run.judged)
+    run.is_over = False
+    two = watch([ASHA(min_steps=2, eta=2), NaN()], run)
+    run.report("a", 4, 0.2)
+    until(lambda: run.stages["a"] == "held" or len(run.judged) > seen + 1)
+    two.end()
+    assert run.judged[seen]["step"] == 4
+    assert [one["task"] for one in run.judged if one["step"] == 1] == ["a", "b"]
+
+
+def test_time_ends_all_and_a_run_that_has_ended_is_told_nothing(
+    tmp_path: Path, watch: Callable[[Any, FakeRun], Watch]
+) -> None:
+    run = FakeRun(tmp_path, "ab")
+    one = watch(TimeLimit(seconds=5), run)
+    until(lambda: len(run.judged) >= 2)
+    assert set(run.stages.values()) == {"stopped"}
+    assert run.judged[0]["reason"] == "the run's time is over, after 5 s"
+    run.is_over = True
+    one.end()
+    assert run.notes == []
+
+
+def test_a_metric_that_nobody_reports_is_pointed_out_once(
+    tmp_path: Path, watch: Callable[[Any, FakeRun], Watch]
+) -> None:
+    run = FakeRun(tmp_path, "ab")
+    one = watch(ASHA(metric="acc"), run)
+    path = tmp_path / "a" / "metrics.jsonl"
+    path.write_text(lines({"step": 2, "evaluation": {"eval_loss": 0.5}}))
+    until(lambda: bool(run.notes))
+    with path.open("a") as file:
+        file.write(lines({"step": 4, "evaluation": {"eval_loss": 0.4}}))
+    run.stages["b"] = "done"
+    until(lambda: len(run.notes) == 2)
+    one.end()
+    assert run.notes == [
+        "`acc`, which the run's stopper goes by, is not reported by it: it reports `eval_loss`",
+        "`acc`, which the run's stopper goes by, is not reported by it: it was never evaluated",
+    ]
+
+
+def test_a_stopper_that_raises_leaves_the_run_to_itself(
+    tmp_path: Path, watch: Callable[[Any, FakeRun], Watch]
+) -> None:
+    def raises(task: Progress) -> bool:
+        if task.step > 1:
+            raise KeyError("width")
+        return False
+
+    run = FakeRun(tmp_path, "ab")
+    run.stages["b"] = "held"
+    one = watch(raises, run)
+    run.report("a", 1, 0.5)
+    run.report("a", 2, 0.5)
+    until(lambda: run.stages["b"] == "running")
+    one.end()
+    assert run.notes == ["the stopper fails, and stops nothing any more: KeyError: 'width'"]
+
+
+def get_model() -> torch.nn.Module:
+    return torch.nn.Linear(4, 1)
+
+
+def get_dataloader() -> torch.utils.data.DataLoader[Any]:
+    data = torch.utils.data.TensorDataset(torch.ones(64, 4), torch.arange(64))
+    return torch.utils.data.DataLoader(data, batch_size=8)
+
+
+def slow_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    time.sleep(0.05)
+    return -outputs.mean()  # each step moves the bias by the learning rate
+
+
+def score(model: torch.nn.Module) -> dict[str, float]:
+    return {"score": float(model.bias.sum())}  # type: ignore[union-attr, operator]
+
+
+@pytest.mark.timeout(290)
+def test_a_search_is_stopped_resumed_and_ends_with_the_best(tmp_path: Path) -> None:
+    """Four tasks of 60 steps on one device: two go on from step 6, one of them from 30."""
+    tasks = [
+        Task(
+            *(get_model, get_dataloader, slow_loss),
+            HParams(lr=lr, batch_count=60, optimizer_cls=torch.optim.SGD),
+            name=f"lr{lr}",
+            evaluate=score,
+            evaluate_every=6,
+            best=("score", "max"),
+        )
+        for lr in (2, 3, 4, 5)  # they perform alike: one is measured
+    ]
+    run = saturn.start(
+        tasks,
+        stopper=ASHA(min_steps=6, eta=2),
+        devices=1,
+        techniques=["ddp"],
+        runs_dir=tmp_path,
+        name="it",
+        log=False,
+    )
+    until(lambda: run.status()["counts"]["held"] > 0 or run.is_over)
+    run.stop()
+    with pytest.raises(saturn.RunInterrupted):
+        run.wait()
+    command = [SATURN, "resume", str(run.run_dir)]
+    environment = {"PYTHONPATH": f"{PYTHON_DIR}:{Path(__file__).parent}"}
+    done = subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result = saturn.attach(run.run_dir).wait()
+    (best, *others) = result.rows()
+    assert (best["task"], best["status"], best["lr"]) == ("lr5", "done", 5)
+    assert best["score"] == pytest.approx(300, abs=1)
+    assert {row["status"] for row in others} == {"stopped"}
+    for outcome in result.tasks:
+        steps = [int(path.name[5:]) for path in run.run_dir.glob(f"tasks/{outcome.name}/ch*/st*")]
+        assert max(steps) == outcome.steps, "it ended at a checkpoint"
+        assert (outcome.steps == 60) == (outcome.name == "lr5")
+    seen = [(one["task"], one["step"]) for one in json.loads(native.judged(run.run_dir))]
+    with_values = [
+        (one["task"], one["step"])
+        for one in json.loads(native.judged(run.run_dir))
+        if one["values"]
+    ]
+    assert len(with_values) == len(set(with_values)) and len(seen) > len(with_values)
+    table = subprocess.run(
+        [SATURN, "report", str(run.run_dir), "--csv"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout.splitlines()
+    assert table[0].startswith("task,status,score,steps,") and table[1].startswith("lr5,done,")
