@@ -11,13 +11,14 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-short demo-fake-gpus test test-rust test-python test-nightly test-torch wheel zoo gpu-check fuzz fuzz-readers bench \
+.PHONY: help setup demo demo-short demo-fake-gpus demo-cluster test test-rust test-python test-nightly test-torch wheel zoo gpu-check fuzz fuzz-readers bench \
   bench-solver bench-techniques bench-engine bench-profile bench-build lint format clean
 
 help:
 	@echo 'make demo        measure, plan and train a sweep of 12 models; a second time nothing is measured'
 	@echo 'make demo-short  the same with fewer steps, about two minutes'
 	@echo 'make demo-fake-gpus  the short demo on eight GPUs that are none (docs/fake-gpu.md), three minutes'
+	@echo 'make demo-cluster  the short demo on a Ray cluster of two nodes on this machine, of which one dies and another joins'
 	@echo 'make test        all tests'
 	@echo 'make test-nightly  what takes hours: more kills, more seeds, other vector instructions, busy cores'
 	@echo 'make test-torch  a chosen part of the tests with another torch, from PyPI: make test-torch TORCH=2.9.1'
@@ -50,6 +51,9 @@ demo-fake-gpus: setup
 	  SATURN_HOME="$$home" PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 8 -- \
 	  $(bin)/python examples/sweep.py --short --name "fake-gpus-$$(date +%Y%m%d-%H%M%S)"
 
+demo-cluster: setup
+	@$(bin)/python examples/cluster.py
+
 test: test-rust test-python
 
 test-rust: setup
@@ -64,6 +68,7 @@ test-python: setup
 test-nightly: test
 	@$(MAKE) fuzz SEEDS=0..50000
 	@$(MAKE) fuzz-readers FUZZ_S=120
+	@SATURN_TEST_CLUSTER_FAULTS=1 $(bin)/python -m pytest tests/python/test_cluster_faults.py
 	@SATURN_TEST_KILLS=100 $(bin)/python -m pytest tests/python/test_random_kills.py
 	@$(MAKE) demo-fake-gpus
 	@out=$$(mktemp -d) && PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 1 -- \

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import final
 
 __all__ = [
+    "Agent",
+    "Exchange",
     "Interrupts",
     "__version__",
     "ask",
@@ -29,16 +31,90 @@ class Interrupts:
     def press(self) -> None:
         """Ask once more: at checkpoints, at once, without waiting for anything."""
 
+@final
+class Exchange:
+    """The way between a run that this process drives and its agents, by their numbers."""
+
+    def __new__(cls) -> Exchange: ...
+    def join(self, agent: int, description: str) -> None:
+        """An agent has come; `description` is `Agent.description` of it."""
+
+    def deliver(self, agent: int, letters: list[str]) -> None:
+        """Letters of an agent, in their order. Waits where the run can't follow.
+
+        Raises `saturn.errors.InvalidInput` where they can't be understood: it is to be given up.
+        """
+
+    def lose(self, agent: int, reason: str) -> None:
+        """An agent or its node is lost: nothing more is heard of it."""
+
+    def note(self, text: str) -> None:
+        """A word for the person watching."""
+
+    def orders(self, at_most_s: float) -> list[tuple[int, str]] | None:
+        """Letters to carry, in their order, with the agents that they are for.
+
+        As soon as there are some, none after so many seconds, `None` where the run is over.
+        """
+
+    def close(self) -> None:
+        """The run is over, or never was one."""
+
+@final
+class Agent:
+    """The agent of the node that this process is on: it holds devices, and starts ranks on them."""
+
+    def __new__(
+        cls,
+        name: str,
+        *,
+        devices: int | None,
+        python: str,
+        python_path: list[str],
+        cwd: str,
+        run: str,
+        interface: str | None,
+        open_store: Callable[[], str],
+        locks_dir: str | None = None,
+    ) -> Agent:
+        """Take the devices: so many, or all that are free.
+
+        `interface` is the network interface that other nodes reach, where it is known;
+        `open_store` opens a store where ranks of several nodes meet, and returns `host:port`.
+
+        Raises `saturn.errors.InvalidInput` where they can't be had, `saturn.errors.RunFailed`.
+        """
+
+    def description(self) -> str:
+        """What it holds, as JSON."""
+
+    def take(self, letters: list[str]) -> None:
+        """Do what letters say, in their order.
+
+        Raises `saturn.errors.InvalidInput` where it can't go on: then everything has ended.
+        """
+
+    def news(self, at_most_s: float) -> list[str]:
+        """Letters to the driver: as soon as there are some, or none after so many seconds.
+
+        Raises `saturn.errors.InvalidInput`, which says why there will be none any more.
+        """
+
+    def end(self) -> None:
+        """End every process."""
+
 def run(
     request: str,
     write: Callable[[str], None] | None = None,
     *,
     is_terminal: bool = False,
     interrupts: Interrupts,
+    cluster: Exchange | None = None,
 ) -> str:
     """Drive a run to its end and return its report as JSON.
 
-    Releases the GIL and needs it for `write` alone. `interrupts` stop training; then the report
+    Releases the GIL and needs it for `write` alone. With `cluster`, the run is on the devices of
+    the agents that have joined there. `interrupts` stop training; then the report
     says `interrupted`. Raises `saturn.errors.InvalidInput` and `saturn.errors.RunFailed`.
     """
 
@@ -48,6 +124,7 @@ def resume(
     *,
     is_terminal: bool = False,
     interrupts: Interrupts,
+    cluster: Exchange | None = None,
     device_memory_bytes: int | None = None,
     allow_other_hardware: bool = False,
 ) -> str:

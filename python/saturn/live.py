@@ -36,6 +36,8 @@ from saturn.tuning.watch import Watch
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
 
 if TYPE_CHECKING:
+    from saturn.cluster.cluster import Cluster
+    from saturn.native import Exchange
     from saturn.wishes import Before
 
 #: How often another process is asked whether its run is over.
@@ -57,6 +59,10 @@ class Run:
         self._packed: dict[str, Packed] = {}
         #: Their directories, within the run's.
         self._directories: dict[str, str] = {}
+
+    @property
+    def _resume_command(self) -> str:
+        return f"saturn resume {shlex.quote(str(self._run_dir))}"
 
     @property
     def run_dir(self) -> Path:
@@ -211,7 +217,7 @@ class Run:
                 packed.task.strategies = found
                 packed.task._measured_as = packed.key
             packed.task.selected_strategy = outcome.strategy or packed.task.selected_strategy
-        command = f"saturn resume {shlex.quote(str(self._run_dir))}"
+        command = self._resume_command
         if report["status"] == "interrupted":
             raise RunInterrupted(
                 f"stopped at checkpoints; to go on: {command}",
@@ -246,6 +252,7 @@ class StartedRun(Run):
         reused: Profile,
         directories: dict[str, str],
         tuner: Tuner | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         """Take what the run is made of; `_begin` begins it. No settings: it is one that goes on."""
         super().__init__(run_dir)
@@ -255,6 +262,7 @@ class StartedRun(Run):
         self._packed = {each.task.name: each for each in packed}
         self._settings = settings
         self._reused = reused
+        self._cluster = cluster
         self._interrupts = native.interrupts()
         self._over = threading.Event()
         #: What it realised, once it is over.
@@ -262,6 +270,11 @@ class StartedRun(Run):
         self._error: BaseException | None = None
         self._process = os.getpid()
         self._watch = None if tuner is None else Watch(tuner, self)
+
+    @property
+    def _resume_command(self) -> str:
+        where = "" if self._cluster is None else f" --cluster {self._cluster.address}"
+        return super()._resume_command + where
 
     @property
     def is_over(self) -> bool:
@@ -306,11 +319,11 @@ class StartedRun(Run):
                 self.close()
         self.wait()
 
-    def _begin(self, drive: Callable[[Any], str], write: Any) -> None:
+    def _begin(self, drive: Callable[[Any, Exchange | None], str], write: Any) -> None:
         """Begin to drive the run; returns once it takes commands, or raises why it is refused.
 
-        `drive` gets what takes what is told of the run: `write`, or in a notebook what shows it
-        there. Without it nothing is shown.
+        `drive` gets what takes what is told of the run (`write`, or in a notebook what shows it
+        there; without it nothing is shown), and the way to the agents of the run's cluster.
         """
         # Of a run that goes on nobody here knows where its tasks are: it is told of in lines.
         display = view.display_of_kernel() if write is not None and self._directories else None
@@ -319,7 +332,7 @@ class StartedRun(Run):
             write = self._view.write
         threading.Thread(
             target=self._drive,
-            args=(lambda: drive(write),),
+            args=(lambda exchange: drive(write, exchange),),
             name=f"saturn {self._run_dir.name}",
             daemon=True,
         ).start()
@@ -336,19 +349,25 @@ class StartedRun(Run):
         if not self.is_over:
             _unfinished.add(self)
 
-    def _drive(self, drive: Callable[[], str]) -> None:
+    def _drive(self, drive: Callable[[Exchange | None], str]) -> None:
+        cluster = self._cluster
         if self._watch is not None:
             self._watch.begin()
         try:
-            self._report = drive()
+            press = self._interrupts.press
+            self._report = drive(None if cluster is None else cluster.serve(self._run_dir, press))
         except BaseException as error:
             self._error = error
         finally:
-            if self._view is not None:
-                self._view.over()
-            if self._watch is not None:
-                self._watch.end()
-            self._over.set()
+            try:
+                if self._view is not None:
+                    self._view.over()
+                if self._watch is not None:
+                    self._watch.end()
+                if cluster is not None:
+                    cluster.close()
+            finally:
+                self._over.set()
 
     def _check(self, workload: Sequence[Task]) -> None:
         if self._settings is None:
@@ -376,7 +395,7 @@ def _stop_unfinished() -> None:
     """A program ends: its runs, which it has not waited for, stop at checkpoints."""
     for run in list(_unfinished):
         if not run.is_over and run._process == os.getpid():
-            command = f"saturn resume {shlex.quote(str(run.run_dir))}"
+            command = run._resume_command
             sys.stderr.write(
                 "the program ends and has not waited for its run, which stops at checkpoints; to "
                 f"go on: {command}\n"

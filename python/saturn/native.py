@@ -27,15 +27,87 @@ def interrupts() -> Interrupts:
     return made
 
 
+class Exchange(Protocol):
+    """The way between a run that this process drives and its agents, which have numbers."""
+
+    def join(self, agent: int, description: str) -> None:
+        """An agent has come, and says what it holds."""
+
+    def deliver(self, agent: int, letters: list[str]) -> None:
+        """Letters of an agent, in their order; raises where it can't be understood."""
+
+    def lose(self, agent: int, reason: str) -> None:
+        """An agent or its node is lost."""
+
+    def note(self, text: str) -> None:
+        """A word for the person watching."""
+
+    def orders(self, at_most_s: float) -> list[tuple[int, str]] | None:
+        """Letters to carry, with the agents that they are for; None where the run is over."""
+
+    def close(self) -> None:
+        """The run is over, or never was one."""
+
+
+class Agent(Protocol):
+    """The agent of the node that this process is on."""
+
+    def description(self) -> str:
+        """What it holds, for `Exchange.join`."""
+
+    def take(self, letters: list[str]) -> None:
+        """Do what letters say, in their order; raises where it can't go on."""
+
+    def news(self, at_most_s: float) -> list[str]:
+        """Letters to the driver; raises where there will be none any more."""
+
+    def end(self) -> None:
+        """End every process."""
+
+
+def exchange() -> Exchange:
+    """One without agents."""
+    made: Exchange = _core().Exchange()
+    return made
+
+
+def agent(
+    node: str,
+    *,
+    devices: int,
+    python: str,
+    python_path: list[str],
+    cwd: str,
+    run: str,
+    interface: str | None,
+    open_store: Callable[[], str],
+) -> Agent:
+    """An agent that holds this machine's devices (see `_core.pyi`)."""
+    made: Agent = _core().Agent(
+        node,
+        devices=devices,
+        python=python,
+        python_path=python_path,
+        cwd=cwd,
+        run=run,
+        interface=interface,
+        open_store=open_store,
+    )
+    return made
+
+
 def run(
     request: str,
     write: Callable[[str], None] | None,
     *,
     is_terminal: bool,
     interrupts: Interrupts,
+    cluster: Exchange | None = None,
 ) -> str:
     """Drive a run to its end; returns its report as JSON (see `_core.pyi`)."""
-    report: str = _core().run(request, write, is_terminal=is_terminal, interrupts=interrupts)
+    report: str = _core().run(
+        request, write, is_terminal=is_terminal, interrupts=interrupts, cluster=cluster
+    )
     return report
 
 
@@ -45,6 +117,7 @@ def resume(
     *,
     is_terminal: bool,
     interrupts: Interrupts,
+    cluster: Exchange | None,
     device_memory_bytes: int | None,
     allow_other_hardware: bool,
 ) -> str:
@@ -54,6 +127,7 @@ def resume(
         write,
         is_terminal=is_terminal,
         interrupts=interrupts,
+        cluster=cluster,
         device_memory_bytes=device_memory_bytes,
         allow_other_hardware=allow_other_hardware,
     )

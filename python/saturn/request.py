@@ -16,8 +16,10 @@ from typing import Any
 
 from saturn import library
 from saturn.allowed import check_allowed, described_allowed
+from saturn.cluster import wish
 from saturn.errors import InvalidInput
 from saturn.evaluation import Evaluation
+from saturn.given_numbers import check_seconds, check_whole
 from saturn.library import Entry
 from saturn.loggers import Logger, choosing
 from saturn.pickling import dump_task
@@ -31,9 +33,6 @@ from saturn.sizes import parse_size, size_text
 from saturn.stoppers.given import Reports
 from saturn.task import Task
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
-
-#: Beyond this no count means anything.
-_LARGEST = 2**31 - 1
 
 #: Bytes of a pickled task from which on its user is told.
 _HEAVY = 100_000_000
@@ -67,20 +66,34 @@ class Settings:
     seed: int = 0
     keep_open: bool = False
     loggers: Iterable[str | Logger] | None = None
+    cluster: str | None = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    nodes_per_task: int | None = None
+    network_interface: str | None = None
 
     def checked(self) -> CheckedSettings:
         """The settings as the runtime takes them; raises `TypeError` or `InvalidInput`."""
-        _check_whole("devices", self.devices, least=1)
-        _check_whole("warmup_steps", self.warmup_steps, least=0)
-        _check_whole("timed_steps", self.timed_steps, least=2)
-        _check_whole("max_timed_steps", self.max_timed_steps, least=self.timed_steps)
-        _check_whole("max_switches", self.max_switches, least=0)
-        _check_whole("seed", self.seed, least=0)
-        _check_seconds("interval", self.interval_s)
+        check_whole("devices", self.devices, least=1)
+        check_whole("nodes_per_task", self.nodes_per_task, least=1)
+        cluster = wish.checked(
+            cluster=self.cluster,
+            nodes=self.nodes,
+            gpus_per_node=self.gpus_per_node,
+            devices=self.devices,
+            nodes_per_task=self.nodes_per_task,
+            network_interface=self.network_interface,
+        )
+        check_whole("warmup_steps", self.warmup_steps, least=0)
+        check_whole("timed_steps", self.timed_steps, least=2)
+        check_whole("max_timed_steps", self.max_timed_steps, least=self.timed_steps)
+        check_whole("max_switches", self.max_switches, least=0)
+        check_whole("seed", self.seed, least=0)
+        check_seconds("interval", self.interval_s)
         if self.checkpoint_every_s is not None:
-            _check_seconds("checkpoint_every_s", self.checkpoint_every_s)
-        _check_seconds("stall_s", self.stall_s)
-        _check_seconds("solver_time_limit_s", self.solver_time_limit_s)
+            check_seconds("checkpoint_every_s", self.checkpoint_every_s)
+        check_seconds("stall_s", self.stall_s)
+        check_seconds("solver_time_limit_s", self.solver_time_limit_s)
         device_memory_bytes = parse_size("device_memory", self.device_memory)
         host_memory_bytes = parse_size("host_memory", self.host_memory)
         entries = library.select(self.techniques)
@@ -113,6 +126,8 @@ class Settings:
         }
         if self.checkpoint_every_s is not None:
             described["checkpoint_every_s"] = float(self.checkpoint_every_s)
+        if self.nodes_per_task is not None:
+            described["nodes_per_task"] = self.nodes_per_task
         if self.max_timed_steps is not None:
             described["max_timed_steps"] = self.max_timed_steps
         if device_memory_bytes is not None:
@@ -120,7 +135,7 @@ class Settings:
         if host_memory_bytes is not None:
             described["host_memory_bytes"] = host_memory_bytes
         profile = None if self.profile == NO_PROFILE else self.profile
-        return CheckedSettings(entries, described, profile, loggers)
+        return CheckedSettings(entries, described, profile, loggers, cluster)
 
 
 @dataclass(frozen=True)
@@ -132,6 +147,8 @@ class CheckedSettings:
     #: The file or the run that says what is known, where one does.
     profile: PathLike | None
     loggers: list[Logger]
+    #: The cluster to run on; None for this machine.
+    cluster: wish.ClusterWish | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,23 +393,5 @@ def _trial_budget(budget: float | str) -> str | dict[str, float]:
                 "device-seconds"
             )
         return budget
-    _check_seconds("trial_budget", budget)
+    check_seconds("trial_budget", budget)
     return {"seconds": float(budget)}
-
-
-def _check_whole(field: str, value: int | None, *, least: int) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{field} is a {type(value).__name__}; it must be a whole number")
-    if value < least:
-        raise InvalidInput(f"{field} is {value}; it must be at least {least}")
-    if value > _LARGEST:
-        raise InvalidInput(f"{field} is {value}; it must be at most {_LARGEST}")
-
-
-def _check_seconds(field: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{field} is a {type(value).__name__}; it must be a number of seconds")
-    if not (math.isfinite(value) and value > 0):
-        raise InvalidInput(f"{field} is {value}; it must be a positive number of seconds")

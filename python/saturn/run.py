@@ -7,14 +7,16 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from saturn import native, profiles, request, run_directory
+from saturn.cluster import wish
+from saturn.cluster.opening import open_cluster
 from saturn.errors import InvalidInput, SaturnError
 from saturn.live import Run, StartedRun
 from saturn.loggers import Logger
 from saturn.profiles import Profile
-from saturn.request import PathLike, Settings, Wishes
+from saturn.request import CheckedSettings, Packed, PathLike, Settings, Wishes
 from saturn.result import RunResult
 from saturn.sizes import parse_size
 from saturn.stoppers.given import stoppers_of, with_metrics
@@ -23,6 +25,9 @@ from saturn.task import Task
 from saturn.tuning import keeping
 from saturn.tuning.tuner import Stopping, Tuner
 
+if TYPE_CHECKING:
+    from saturn.cluster.cluster import Cluster
+
 
 def search(
     tasks: Iterable[Task],
@@ -30,6 +35,11 @@ def search(
     log: bool = True,
     *,
     devices: int | None = None,
+    cluster: str | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    nodes_per_task: int | None = None,
+    network_interface: str | None = None,
     device_memory: int | str | None = None,
     host_memory: int | str | None = None,
     name: str | None = None,
@@ -46,6 +56,13 @@ def search(
         techniques: names in the library; all of it by default.
         log: show what happens on standard error.
         devices: how many GPUs, or CPU slots where there is no GPU; all by default.
+        cluster: "auto" or the address of the head of a Ray cluster, to run on its nodes in place of
+            this machine's devices (see docs/cluster.md).
+        nodes: how many of the cluster's nodes; all that have free devices by default.
+        gpus_per_node: how many GPUs, or CPU slots, of each; all that are free by default.
+        nodes_per_task: how many of the nodes a task may take at once, at most; all by default.
+        network_interface: the network by which ranks on several nodes talk, such as "eth0"; by
+            default the one by which nodes reach this program's.
         device_memory: what each may hold, as bytes or a size such as "600MB" or "2GiB"; enforced,
             on CPU slots too. No limit but the device's own by default.
         host_memory: what all that runs at once may be expected to take of this machine's own
@@ -68,6 +85,11 @@ def search(
         mode="search",
         techniques=techniques,
         devices=devices,
+        cluster=cluster,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        nodes_per_task=nodes_per_task,
+        network_interface=network_interface,
         device_memory=device_memory,
         host_memory=host_memory,
         name=name,
@@ -87,6 +109,11 @@ def orchestrate(
     *,
     techniques: Iterable[str] | None = None,
     devices: int | None = None,
+    cluster: str | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    nodes_per_task: int | None = None,
+    network_interface: str | None = None,
     device_memory: int | str | None = None,
     host_memory: int | str | None = None,
     name: str | None = None,
@@ -114,6 +141,13 @@ def orchestrate(
         log: show what happens on standard error.
         techniques: names in the library; all of it by default.
         devices: how many GPUs, or CPU slots where there is no GPU; all by default.
+        cluster: "auto" or the address of the head of a Ray cluster, to run on its nodes in place of
+            this machine's devices (see docs/cluster.md).
+        nodes: how many of the cluster's nodes; all that have free devices by default.
+        gpus_per_node: how many GPUs, or CPU slots, of each; all that are free by default.
+        nodes_per_task: how many of the nodes a task may take at once, at most; all by default.
+        network_interface: the network by which ranks on several nodes talk, such as "eth0"; by
+            default the one by which nodes reach this program's.
         device_memory: what each may hold, as bytes or a size such as "600MB" or "2GiB"; enforced,
             on CPU slots too. No limit but the device's own by default.
         host_memory: what all that runs at once may be expected to take of this machine's own
@@ -162,6 +196,11 @@ def orchestrate(
         log,
         techniques=techniques,
         devices=devices,
+        cluster=cluster,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        nodes_per_task=nodes_per_task,
+        network_interface=network_interface,
         device_memory=device_memory,
         host_memory=host_memory,
         name=name,
@@ -189,6 +228,11 @@ def start(
     keep_open: bool = False,
     techniques: Iterable[str] | None = None,
     devices: int | None = None,
+    cluster: str | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    nodes_per_task: int | None = None,
+    network_interface: str | None = None,
     device_memory: int | str | None = None,
     host_memory: int | str | None = None,
     name: str | None = None,
@@ -222,6 +266,11 @@ def start(
         keep_open=keep_open,
         techniques=techniques,
         devices=devices,
+        cluster=cluster,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        nodes_per_task=nodes_per_task,
+        network_interface=network_interface,
         device_memory=device_memory,
         host_memory=host_memory,
         name=name,
@@ -248,6 +297,10 @@ def resume(
     *,
     device_memory: int | str | None = None,
     allow_other_hardware: bool = False,
+    cluster: str | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    network_interface: str | None = None,
     runs_dir: PathLike = "saturn_runs",
 ) -> StartedRun:
     """Go on with a run that was stopped or whose process died; returns at once.
@@ -261,6 +314,12 @@ def resume(
         device_memory: what each device may hold from here on, as bytes or a size; "none" lifts the
             limit; by default what it could before.
         allow_other_hardware: go on although the machine is not what the run was on.
+        cluster: "auto" or the address of the head of a Ray cluster to go on with; by default it
+            goes on on this machine.
+        nodes: how many of the cluster's nodes; all that have free devices by default.
+        gpus_per_node: how many GPUs, or CPU slots, of each; all that are free by default.
+        network_interface: the network by which ranks on several nodes talk, such as "eth0"; by
+            default the one by which nodes reach this program's.
         runs_dir: where runs are.
 
     Raises `InvalidInput` where there is no such run or it can't go on so, `RunFailed`.
@@ -268,17 +327,26 @@ def resume(
     run_dir = found(run, runs_dir)
     # In the runtime's words 0 is no limit.
     memory = 0 if device_memory == "none" else parse_size("device_memory", device_memory)
+    wished = wish.checked(
+        cluster=cluster,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        devices=None,
+        network_interface=network_interface,
+    )
     check_torch()
     tuner = keeping.read(run_dir)
     if tuner is not None:
         tuner.check()
-    going_on = StartedRun(run_dir, [], None, Profile([]), {}, tuner)
+    agents = None if wished is None else open_cluster(wished, run=str(run_dir))
+    going_on = StartedRun(run_dir, [], None, Profile([]), {}, tuner, agents)
     going_on._begin(
-        lambda write: native.resume(
+        lambda write, exchange: native.resume(
             run_dir,
             write,
             is_terminal=log and sys.stderr.isatty(),
             interrupts=going_on._interrupts,
+            cluster=exchange,
             device_memory_bytes=memory,
             allow_other_hardware=allow_other_hardware,
         ),
@@ -320,8 +388,7 @@ def started(
     check_torch()
     workload = request.checked_tasks(tasks, may_be_empty=settings.keep_open)
     checked = settings.checked()
-    is_search = settings.mode == "search"
-    if not is_search:
+    if settings.mode != "search":
         request.check_order(workload)
     # Everything that can be refused is refused before anything is on disk.
     request.check_techniques(workload, checked.entries)
@@ -330,12 +397,34 @@ def started(
     entries = request.with_scripts(checked.entries, workload, keep_open=settings.keep_open)
     checked = replace(checked, entries=entries)
     reused = Profile([]) if checked.profile is None else profiles.load(checked.profile)
+    cluster = None
+    if checked.cluster is not None:
+        run = Path(settings.runs_dir, settings.name or "").absolute()
+        cluster = open_cluster(checked.cluster, run=str(run))
+    try:
+        return _begin(workload, packed, settings, checked, reused, steers, cluster, log)
+    except BaseException:
+        if cluster is not None:
+            cluster.close()
+        raise
+
+
+def _begin(
+    workload: list[Task],
+    packed: list[Packed],
+    settings: Settings,
+    checked: CheckedSettings,
+    reused: Profile,
+    steers: Tuner | None,
+    cluster: Cluster | None,
+    log: bool,
+) -> StartedRun:
     run_dir = run_directory.create(settings.runs_dir, settings.name, settings.mode)
     try:
         run_directory.write_loggers(run_dir, checked.loggers)
         directories = run_directory.write_tasks(run_dir, workload, [each.pickle for each in packed])
         # A search only measures: when a task may train plays no part in it.
-        wishes = None if is_search else Wishes()
+        wishes = None if settings.mode == "search" else Wishes()
         goal = {}
         if steers is not None:
             keeping.write(run_dir, steers)
@@ -352,14 +441,15 @@ def started(
         }
         names = [each.task.name for each in packed]
         placed = dict(zip(names, directories, strict=True))
-        run = StartedRun(run_dir, packed, checked, reused, placed, steers)
+        run = StartedRun(run_dir, packed, checked, reused, placed, steers, cluster)
         asked = json.dumps(described, allow_nan=False)
         run._begin(
-            lambda write: native.run(
+            lambda write, exchange: native.run(
                 asked,
                 write,
                 is_terminal=log and sys.stderr.isatty(),
                 interrupts=run._interrupts,
+                cluster=exchange,
             ),
             _write if log else None,
         )

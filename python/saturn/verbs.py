@@ -100,12 +100,16 @@ def _train(tasks: list[Task], of_file: Mapping[str, Any], start: Mapping[str, An
 
 
 def resume_run(asked: Mapping[str, Any]) -> int:
-    """Go on with a run that has a tuner."""
+    """Go on with a run that has a tuner, or on a cluster."""
     size = asked["device_memory_bytes"]
     run = resume(
         asked["run_dir"],
         device_memory="none" if size == 0 else size,
         allow_other_hardware=asked["allow_other_hardware"],
+        cluster=asked["cluster"],
+        nodes=asked["nodes"],
+        gpus_per_node=asked["gpus_per_node"],
+        network_interface=asked["network_interface"],
     )
     result = run.wait()
     if asked["json"]:

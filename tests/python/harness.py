@@ -27,6 +27,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from fake_gpu.environment import device_uuid
+from saturn.cluster.store import AgentStore
 from saturn.definition import TaskDefinition
 from saturn.script import ScriptDefinition
 from saturn.techniques import BUILT_IN
@@ -258,6 +259,7 @@ class Runtime:
         (run_dir / "journal.db").touch()  # where there is none, nothing has begun
         self.warm = warm
         self._gangs: dict[int, Gang] = {}
+        self._store: AgentStore | None = None
         self._reading: dict[int, int] = {}
         # A short path: Unix socket names are at most 107 bytes long.
         self._socket_dir = tempfile.TemporaryDirectory(prefix="saturn-test-")
@@ -296,7 +298,9 @@ class Runtime:
         cold: bool = False,
         env: dict[str, str] | None = None,
         log: Path | None = None,
+        node_gpus: Sequence[int] = (),
     ) -> Gang:
+        """`node_gpus`: how many ranks there are on each node, as it were; all on one by default."""
         attempt, directory = self._new_attempt(task)
         has_gpus = self.warm is not None and self.warm.gpus is not None
         device_kind = device_kind or ("cuda" if has_gpus else "cpu")
@@ -330,10 +334,25 @@ class Runtime:
             "failure_every_s": 86_400.0,
             "rendezvous": str(directory / "rendezvous"),
             "socket": self.socket_path,
+            "node_gpus": list(node_gpus),
         }
+        specs = [spec] if not node_gpus else list(self._shares(spec, node_gpus))
         return self._start(
-            directory, spec, ranks, goes_on_to=goes_on_to, cold=cold, env=env, log=log
+            directory, specs, ranks, goes_on_to=goes_on_to, cold=cold, env=env, log=log
         )
+
+    def _shares(self, spec: dict[str, Any], node_gpus: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """The spec as each of several nodes has it."""
+        if self._store is None:
+            self._store = AgentStore("127.0.0.1")
+        store = self._store.open()
+        first = 0
+        for number in node_gpus:
+            own = slice(first, first + number)
+            cores = spec["cores"] and spec["cores"][own]
+            share = {"first_rank": first, "devices": spec["devices"][own], "cores": cores}
+            yield {**spec, **share, "store": store}
+            first += number
 
     def inspect(
         self,
@@ -359,7 +378,7 @@ class Runtime:
             "pools": [{**pool, "device_memory_bytes": device_memory_bytes}],
             "socket": self.socket_path,
         }
-        return self._start(directory, spec, 1).wait()
+        return self._start(directory, [spec], 1).wait()
 
     def _new_attempt(self, task: str) -> tuple[int, Path]:
         Runtime._attempts += 1
@@ -370,7 +389,7 @@ class Runtime:
     def _start(
         self,
         directory: Path,
-        spec: dict[str, Any],
+        specs: Sequence[dict[str, Any]],
         ranks: int,
         *,
         goes_on_to: int | None = None,
@@ -378,9 +397,12 @@ class Runtime:
         env: dict[str, str] | None = None,
         log: Path | None = None,
     ) -> Gang:
-        attempt = spec["attempt"]
-        spec_path = directory / "spec.json"
-        spec_path.write_text(json.dumps(spec))
+        attempt = specs[0]["attempt"]
+        paths: list[Path] = []
+        for number, spec in enumerate(specs):
+            path = directory / ("spec.json" if number == 0 else f"spec-{number}.json")
+            path.write_text(json.dumps(spec))
+            paths += [path] * len(spec.get("devices", [0]))
         keys = [f"{attempt}/{rank}" for rank in range(ranks)]
         logs = [log or directory / f"rank-{rank}.log" for rank in range(ranks)]
         gang = Gang(self, keys, ranks, logs, [], goes_on_to=goes_on_to)
@@ -388,6 +410,7 @@ class Runtime:
         self._reading[attempt] = 0
         for rank in range(ranks):
             variables = {**rank_env(rank, ranks, attempt), **(env or {})}
+            spec_path = paths[rank]
             if cold or self.warm is None:
                 gang.processes.append(self._start_cold(spec_path, rank, variables, logs[rank]))
             else:

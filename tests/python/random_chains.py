@@ -53,10 +53,13 @@ class Strategy:
     ranks: int
     knobs: tuple[tuple[str, Any], ...] = ()
     device_kind: str = "cpu"
+    #: Ranks on each node, where they are on several.
+    node_gpus: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         knobs = ",".join(f"{key}={value}" for key, value in self.knobs)
         where = "" if self.device_kind == "cpu" else f" on {self.device_kind}"
+        where += f" across {self.node_gpus}" if self.node_gpus else ""
         return f"{self.technique}x{self.ranks}" + (f"({knobs})" if knobs else "") + where
 
 
@@ -138,6 +141,36 @@ def draw(seed: int, device_kinds: Sequence[str] = ("cpu",)) -> Chain:
         number = rng.choice(long)
         stop = (number, rng.randrange(starts[number] + 1, ends[number]))
     return Chain(seed, kind, batch_size, options, task, tuple(moves), stop)
+
+
+def across_nodes(chain: Chain) -> Chain:
+    """The same chain on two nodes: each move on one of them, or on both where it can be.
+
+    `fsdp` on nodes that are alike sometimes copies over them in place of splitting.
+    """
+    rng = random.Random(chain.seed)
+    moves = []
+    for move in chain.moves:
+        strategy = move.strategy
+        of_group = _tensor_size(strategy)
+        firsts = [n for n in range(of_group, strategy.ranks, of_group) if 2 * n >= strategy.ranks]
+        if firsts and rng.random() < 0.8:
+            first = rng.choice(firsts)
+            node_gpus = (first, strategy.ranks - first)
+            knobs = dict(strategy.knobs)
+            if strategy.technique == "fsdp" and first * 2 == strategy.ranks:
+                knobs["replicate_across_nodes"] = rng.random() < 0.5
+            knobs_of = tuple(sorted(knobs.items()))
+            strategy = replace(strategy, node_gpus=node_gpus, knobs=knobs_of)
+        moves.append(replace(move, strategy=strategy))
+    return replace(chain, moves=tuple(moves))
+
+
+def _tensor_size(strategy: Strategy) -> int:
+    """How many ranks must be on one node together."""
+    if strategy.technique == "tensor":
+        return strategy.ranks
+    return int(dict(strategy.knobs).get("tensor", 1))
 
 
 def some_wide(offered: Sequence[Strategy], rng: random.Random) -> Sequence[Strategy]:
@@ -264,6 +297,7 @@ def play(run: Runtime, chain: Chain, *moves: Move) -> dict[int, float]:
             knobs=dict(strategy.knobs),
             device_kind=strategy.device_kind,
             steps=move.until,
+            node_gpus=strategy.node_gpus,
         )
         assert result.codes == [0] * strategy.ranks, f"{chain}\nat {move}\n{result.logs}"
         assert result.one("finished")["step"] == move.until, chain

@@ -33,7 +33,7 @@ FLOORS: Floors = (
     {
         "training": "training/",
         "shared by techniques": "techniques.model/ techniques.data_parallel "
-        "techniques.memory_bounds techniques.sharding",
+        "techniques.memory_bounds techniques.sharding techniques.nodes",
     },
     {
         "checkpoint": "checkpoint/",
@@ -46,8 +46,8 @@ FLOORS: Floors = (
     {"pipeline": "techniques.pipeline/"},  # whose stages may be split and sharded
     {
         "worker": "worker/ trainers.rest",
-        "face": ". allowed content exporting grid library live native notebook/ optuna outlook "
-        "pickling preload profile_key profiles request run run_directory schema script_key "
+        "face": ". allowed cluster/ content exporting grid library live native notebook/ optuna "
+        "outlook pickling preload profile_key profiles request run run_directory schema script_key "
         "script_task sources status stopping sweep task tracked_config tuning/ verbs wishes core/ "
         "trial_runner/",
     },

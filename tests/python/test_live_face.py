@@ -31,7 +31,7 @@ class FakeDriver:
         self.end = threading.Event()
         self.ended = threading.Event()
 
-    def run(self, request: str, write: Any, *, is_terminal: bool, interrupts: Any) -> str:
+    def run(self, request: str, write: Any, *, interrupts: Any, **more: Any) -> str:
         self.request = json.loads(request)
         (Path(self.request["run_dir"]) / "journal.db").touch()
         assert interrupts is self

@@ -23,6 +23,7 @@ from random_chains import (
     Chain,
     Move,
     Strategy,
+    across_nodes,
     assert_trains_as_plain_torch_does,
     draw,
     newest,
@@ -59,6 +60,15 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
 @pytest.mark.parametrize("seed", seeds())
 def test_a_chain_of_strategies_trains_as_plain_torch_does(run: Runtime, seed: int) -> None:
     assert_trains_as_plain_torch_does(run, draw(seed))
+
+
+#: Chains that together cross nodes by every kind of technique that may: see the test of that.
+ACROSS = (1, 4)
+
+
+@pytest.mark.parametrize("seed", ACROSS)
+def test_a_chain_that_crosses_nodes_trains_as_plain_torch_does(run: Runtime, seed: int) -> None:
+    assert_trains_as_plain_torch_does(run, across_nodes(draw(seed)))
 
 
 def test_the_default_seeds_draw_everything_there_is() -> None:

@@ -29,7 +29,7 @@ class FakeCore:
         self.answer = answer
         self.request: dict[str, Any] = {}
 
-    def __call__(self, request: str, write: Any, *, is_terminal: bool, interrupts: Any) -> str:
+    def __call__(self, request: str, write: Any, **more: Any) -> str:
         self.request = json.loads(request)
         self.write = write
         if write is not None:

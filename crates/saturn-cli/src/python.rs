@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use saturn_runtime::Interpreter;
 use serde_json::Value;
 
 use crate::exit::{Exit, fail};
@@ -19,6 +20,15 @@ const MODULE: &str = "saturn.verbs";
 pub(crate) fn become_verb(verb: &str, arguments: &Value) -> Exit {
     let error = command(verb, arguments).exec();
     fail(Exit::Machine, format!("failed to start `{}`: {error}", interpreter().display()))
+}
+
+/// Becomes the Python of a run, which does what a verb asks for; comes back only where that is gone.
+pub(crate) fn become_verb_in(of_run: &Interpreter, verb: &str, arguments: &Value) -> Exit {
+    let Interpreter { python, python_path } = of_run;
+    let mut command = Command::new(python);
+    command.env("PYTHONPATH", python_path.join(":")).env("PYTHONSAFEPATH", "1");
+    let error = command.args(["-m", MODULE, verb, &arguments.to_string()]).exec();
+    fail(Exit::Machine, format!("failed to start `{python}`: {error}"))
 }
 
 /// What Python prints for a verb. Where it fails it has said why, and its exit code comes back.

@@ -146,6 +146,10 @@ pub struct Origin {
     /// The versions of what it ran on, by name. Absent where it holds for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub software: Option<BTreeMap<String, String>>,
+    /// Of a gang that took several nodes, the devices of the largest node that there was: it holds only
+    /// where that is the same. Absent where one node held it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_gpus: Option<u32>,
     /// When it ended, seconds of Unix time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_unix_s: Option<u64>,
@@ -222,7 +226,8 @@ impl Profile {
             let knobs = serde_json::Value::Object(strategy.knobs.clone()).to_string();
             let name = format!("{} {}x{} {knobs}", trial.task, strategy.technique, strategy.gpus);
             let here = format!("trials[{index}]");
-            let origin = (&trial.origin.hardware, &trial.origin.software);
+            let Origin { hardware, software, node_gpus, .. } = &trial.origin;
+            let origin = (hardware, software, node_gpus);
             let place = (&trial.profile_key, &trial.gpu_type, trial.device_memory_bytes, origin);
             if let Some(first) = seen.insert((name.clone(), place), here.clone()) {
                 return Err(ProblemError::DuplicateName { at: here, name, first });
@@ -281,6 +286,7 @@ struct TrialFile {
     traceback: Option<String>,
     hardware: Option<String>,
     software: Option<BTreeMap<String, String>>,
+    node_gpus: Option<u32>,
     measured_unix_s: Option<u64>,
 }
 
@@ -369,8 +375,8 @@ impl TrialFile {
             knobs: self.knobs.clone(),
         };
         let Self { task, profile_key, gpu_type, device_memory_bytes, .. } = self;
-        let Self { hardware, software, measured_unix_s, .. } = self;
-        let origin = Origin { hardware, software, measured_unix_s };
+        let Self { hardware, software, node_gpus, measured_unix_s, .. } = self;
+        let origin = Origin { hardware, software, node_gpus, measured_unix_s };
         Ok(Trial { task, profile_key, gpu_type, device_memory_bytes, strategy, outcome, origin })
     }
 }

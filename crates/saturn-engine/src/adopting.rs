@@ -226,14 +226,14 @@ fn rounded(steps: f64) -> u64 {
 }
 
 /// Whether every place has as many devices as its strategy says, each once, all of them usable and on
-/// one node, and no task is before what it must come after: what the engine checks itself, whatever
+/// as many nodes as it may take, and no task is before what it must come after: what the engine checks itself, whatever
 /// the solver's own checker said.
 fn is_followable(state: &State, places: &[Place]) -> bool {
     too_early(state, places).is_empty()
         && places.iter().all(|place| {
-            let [part] = place.gang.as_slice() else { return false };
-            part.devices.len() == place.strategy.gpus as usize
-                && part.devices.windows(2).all(|pair| pair[0] < pair[1])
+            let mut parts = place.gang.iter();
+            parts.all(|part| part.devices.windows(2).all(|pair| pair[0] < pair[1]))
+                && state.has_shape_for(&place.gang, place.strategy.gpus)
                 && state.can_hold(&place.gang)
         })
 }

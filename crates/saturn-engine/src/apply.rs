@@ -213,6 +213,15 @@ impl State {
     fn apply_left(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get_mut(id.0) else { return };
         node.is_there = false;
+        // Whatever comes back is free, though ranks on other nodes are still to end.
+        for (number, attempt) in &mut self.attempts {
+            if attempt.gang.len() > 1 {
+                attempt.gang.retain(|part| part.node != id.0);
+                for device in &mut node.devices {
+                    device.held_by = device.held_by.filter(|holder| holder != number);
+                }
+            }
+        }
         let devices = self.device_numbers(id);
         self.version += 1;
         self.close_places_on(id, devices);
@@ -319,6 +328,7 @@ impl State {
             failed_ranks: BTreeSet::new(),
             echo_s: None,
             killed_s: None,
+            is_lost: false,
             completed: false,
         };
         match purpose {

@@ -83,9 +83,13 @@ impl State {
         for trial in &spec.measured {
             let types: Vec<String> = match &trial.gpu_type {
                 Some(gpu_type) => vec![gpu_type.clone()],
-                None => self.widest.iter().map(|(gpu_type, _)| gpu_type.clone()).collect(),
+                None => self.breadths.iter().map(|one| one.gpu_type.clone()).collect(),
             };
             for gpu_type in types {
+                // Across a network it is another strategy.
+                if self.exceeded_width(&gpu_type, trial.strategy.gpus) != trial.origin.node_gpus {
+                    continue;
+                }
                 let key = TrialKey { strategy: trial.strategy.key(), gpu_type };
                 let state = self.groups[group]
                     .trials

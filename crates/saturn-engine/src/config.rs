@@ -246,6 +246,8 @@ pub struct Policy {
     pub seed: u64,
     /// What all attempts together may take of the machine's own memory, bytes; `None` for no limit.
     pub host_memory_bytes: Option<u64>,
+    /// How many nodes a gang may take at most.
+    pub max_nodes: u32,
 }
 
 impl Default for Policy {
@@ -269,6 +271,7 @@ impl Default for Policy {
             min_switch_gain: 0.02,
             seed: 0,
             host_memory_bytes: None,
+            max_nodes: 1,
         }
     }
 }

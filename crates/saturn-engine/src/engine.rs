@@ -24,6 +24,7 @@ use crate::queues::Queues;
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, StopReason};
 use crate::state::{Attempt, State};
 use crate::timers::{Timer, Timers};
+use crate::wide::Breadth;
 
 /// What the engine decided on an event.
 #[derive(Debug, Default, PartialEq)]
@@ -51,8 +52,8 @@ pub struct Engine {
     pub(crate) kept_for_trials: BTreeSet<DeviceId>,
     /// Tasks that may have no strategy left.
     pub(crate) may_be_hopeless: BTreeSet<TaskId>,
-    /// The pool's widest nodes when all tasks were last looked at for that.
-    pub(crate) widest: Vec<(String, u32)>,
+    /// What of each type the pool had when all tasks were last looked at for that.
+    pub(crate) breadths: Vec<Breadth>,
     /// Under which strategy a task was killed from outside the time before last.
     pub(crate) was_killed: BTreeMap<TaskId, StrategyKey>,
     /// Tasks that have stopped and that the stopper may want ended.
@@ -90,7 +91,7 @@ impl Engine {
             trials_changed: true,
             kept_for_trials: BTreeSet::new(),
             may_be_hopeless: state.task_ids().collect(),
-            widest: state.widest.clone(),
+            breadths: state.breadths.clone(),
             was_killed: BTreeMap::new(),
             to_end: state.open_tasks.clone(),
             short_of_host_memory: BTreeSet::new(),

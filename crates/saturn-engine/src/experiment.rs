@@ -21,6 +21,7 @@ use crate::record::{ChosenTrial, Record};
 use crate::remaining::{LEAST_RUNTIME_S, Remaining};
 use crate::state::{State, TrialKey, TrialState};
 use crate::trials::trial_steps;
+use crate::wide::{Breadth, holds};
 
 /// Standard deviations by which a strategy may be better than its estimate.
 const OPTIMISM: f64 = 1.0;
@@ -56,7 +57,7 @@ impl Remaining {
             task.unmeasured = if luck == Luck::Good && state.is_being_measured(group) {
                 Vec::new()
             } else {
-                state.unmeasured(task.id, &self.widest)
+                state.unmeasured(task.id, &self.breadths)
             };
             let Some(all_steps) = state.task(task.id).steps else { continue };
             let left = all_steps.saturating_sub(task.step) as f64;
@@ -78,7 +79,7 @@ impl Remaining {
                     gpus: key.strategy.gpus,
                     gpu_type: Some(key.gpu_type.as_str().into()),
                     runtime_s: runtime_s.max(LEAST_RUNTIME_S),
-                    pack: false,
+                    pack: true,
                 });
             }
         }
@@ -93,14 +94,11 @@ impl State {
         trials.any(|(key, trial)| trial.attempt.is_some() || self.is_open(group, key))
     }
 
-    /// Strategies of which there is no more than an estimate, and that a task might have on nodes that
-    /// are so wide.
-    fn unmeasured(&self, task: TaskId, widest: &[(String, u32)]) -> Vec<Arc<TrialKey>> {
+    /// Strategies of which there is no more than an estimate, and that a task might have in such a
+    /// pool.
+    fn unmeasured(&self, task: TaskId, pool: &[Breadth]) -> Vec<Arc<TrialKey>> {
         let of_task = self.task(task);
-        let has_room = |key: &TrialKey| {
-            let mut types = widest.iter();
-            types.any(|(gpu_type, most)| *most >= key.strategy.gpus && *gpu_type == key.gpu_type)
-        };
+        let has_room = |key: &TrialKey| holds(pool, &key.gpu_type, key.strategy.gpus);
         let is_estimated = |trial: &TrialState| !trial.is_known() && trial.estimate.is_some();
         self.groups[of_task.group]
             .trials

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use saturn_core::{Placement, WHOLE};
+use saturn_core::{Gang, Placement, WHOLE};
 
 use crate::estimate::Choice;
 use crate::forecast::{Forecast, follow};
@@ -128,8 +128,14 @@ impl Back {
             })
             .collect();
         choices.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (choice, (free_s, node)) = choices.into_iter().find_map(|(_, choice)| {
-            let first = self.first(state, choice.gpu_type, choice.trial.strategy.gpus)?;
+        let (choice, (free_s, parts)) = choices.into_iter().find_map(|(_, choice)| {
+            let (gpu_type, gpus) = (choice.gpu_type, choice.trial.strategy.gpus);
+            let first = if state.is_wide(gpu_type, gpus) {
+                self.first_across(state, gpu_type, gpus)?
+            } else {
+                let (free_s, node) = self.first(state, gpu_type, gpus)?;
+                (free_s, vec![(node, gpus)])
+            };
             Some((choice, first))
         })?;
         let strategy = choice.trial.strategy.clone();
@@ -139,9 +145,15 @@ impl Back {
             .chain([free_s.s(), of.not_before_s, of.spec.wishes.release_s])
             .fold(self.now_s, f64::max);
         let end_s = start_s + pace.time_s(choice)?;
-        let devices = self.hold(state, node, strategy.gpus, end_s);
         self.ends.insert(task, end_s);
-        let gang = vec![Placement { node: node.0, devices }];
+        let mut gang: Gang = parts
+            .into_iter()
+            .map(|(node, gpus)| Placement {
+                node: node.0,
+                devices: self.hold(state, node, gpus, end_s),
+            })
+            .collect();
+        gang.sort_by_key(|part| part.node);
         let (share, until_step, is_estimate) = (WHOLE, None, false);
         Some(Place { task, strategy, gang, share, until_step, is_estimate, start_s, end_s })
     }
@@ -156,6 +168,37 @@ impl Back {
                 .collect()
         });
         nodes.first().copied()
+    }
+
+    /// Nodes of a type for a wide gang, with how many devices of each, and when they are free: whole
+    /// nodes that are free first, and of one more what is left to take.
+    fn first_across(
+        &self,
+        state: &State,
+        gpu_type: &str,
+        gpus: u32,
+    ) -> Option<(Time, Vec<(NodeId, u32)>)> {
+        let of_type = self.free.iter().filter(|(node, _)| state.gpu_type(**node) == gpu_type);
+        let mut nodes: Vec<(Time, NodeId, usize)> = of_type
+            .filter_map(|(node, devices)| Some((devices.last()?.0, *node, devices.len())))
+            .collect();
+        nodes.sort_unstable();
+        let (mut parts, mut left, mut free) = (Vec::new(), gpus as usize, Time::of(self.now_s));
+        for (whole, node, num_devices) in nodes {
+            let num_taken = num_devices.min(left);
+            free = free.max(if num_taken == num_devices {
+                whole
+            } else {
+                self.free[&node][num_taken - 1].0
+            });
+            parts.push((node, u32::try_from(num_taken).unwrap_or(u32::MAX)));
+            left -= num_taken;
+            if left == 0 {
+                let fits = parts.len() <= state.config.policy.max_nodes as usize;
+                return fits.then_some((free, parts));
+            }
+        }
+        None
     }
 
     /// Holds the devices of a node that are free first; returns them, ascending.

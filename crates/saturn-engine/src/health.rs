@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record};
 use crate::state::{Attempt, State};
+use crate::wide::holds;
 
 /// Failures in a row after which a device is set aside.
 const MAX_SUSPECTS: usize = 2;
@@ -101,19 +102,13 @@ impl Engine {
                 .filter(|device| !devices.contains(&DeviceId { node, device: *device }))
                 .count()
         };
-        let rooms: Vec<(&str, usize)> = self
-            .state
-            .present_nodes()
-            .map(|node| (self.state.gpu_type(node), left(node)))
-            .collect();
-        rooms.iter().any(|(_, room)| *room > 0)
+        let rooms = self.state.breadths(|node| u32::try_from(left(node)).unwrap_or(u32::MAX));
+        !rooms.is_empty()
             && self.state.task_ids().filter(|task| !self.state.has_ended(*task)).all(|task| {
                 let mut choices = self.state.choices(task).peekable();
                 choices.peek().is_none()
-                    || choices.any(|choice| {
-                        let gpus = choice.trial.strategy.gpus as usize;
-                        rooms.iter().any(|(kind, room)| *kind == choice.gpu_type && *room >= gpus)
-                    })
+                    || choices
+                        .any(|choice| holds(&rooms, choice.gpu_type, choice.trial.strategy.gpus))
             })
     }
 

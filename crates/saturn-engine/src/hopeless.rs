@@ -34,7 +34,7 @@ impl State {
                 .iter()
                 .any(|(key, trial)| trial.attempt.is_some() || self.is_open(task.group, key));
         // Without devices nothing is known: some may come.
-        if has_choice || is_open || self.widest.is_empty() {
+        if has_choice || is_open || self.breadths.is_empty() {
             return None;
         }
         let out_of_range = self.out_of_range(&task.spec);

@@ -8,6 +8,7 @@
 //!
 //! Where every strategy is measured anyway (`TrialBudget::Full`) there are none.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use saturn_core::{Inspection, Strategy, TrialOutcome};
@@ -67,13 +68,13 @@ impl State {
         let open = self.groups.iter().enumerate().filter(|(_, group)| group.num_open > 0);
         let open: Vec<usize> =
             open.map(|(index, _)| index).take(MAX_GROUPS_TO_LEARN_FROM).collect();
-        let measured = open.iter().map(|index| seen(&self.groups[*index]));
+        let measured = open.iter().map(|index| seen(&self.groups[*index], &self.node_widths));
         let offsets = Offsets::learnt(measured);
         if !open.contains(&group) {
-            self.groups[group].estimate(&offsets);
+            self.groups[group].estimate(&offsets, &self.node_widths);
         }
         for index in open {
-            self.groups[index].estimate(&offsets);
+            self.groups[index].estimate(&offsets, &self.node_widths);
         }
     }
 
@@ -131,8 +132,8 @@ impl Group {
             })
     }
 
-    fn estimate(&mut self, offsets: &Offsets) {
-        let seen = seen(self);
+    fn estimate(&mut self, offsets: &Offsets, node_widths: &BTreeMap<String, u32>) {
+        let seen = seen(self, node_widths);
         if seen.is_empty() {
             return;
         }
@@ -142,7 +143,7 @@ impl Group {
             .filter(|(_, trial)| trial.outcome.is_none())
             .map(|(key, _)| Arc::clone(key))
             .collect();
-        let cells: Vec<Cell<'_>> = asked.iter().map(|key| cell_of(key)).collect();
+        let cells: Vec<Cell<'_>> = asked.iter().map(|key| cell_of(key, node_widths)).collect();
         let guesses = guesses(&seen, &cells, offsets);
         let setup_s = self.trials.values().filter_map(TrialState::measured_setup_s);
         let setup_s = setup_s.fold(0.0, f64::max);
@@ -176,7 +177,7 @@ impl Group {
 }
 
 /// What a group's measurements say of seconds a step.
-fn seen(group: &Group) -> Vec<Seen<'_>> {
+fn seen<'a>(group: &'a Group, node_widths: &BTreeMap<String, u32>) -> Vec<Seen<'a>> {
     let correction = &group.lesson.correction;
     group
         .trials
@@ -190,11 +191,17 @@ fn seen(group: &Group) -> Vec<Seen<'_>> {
                 }
                 (None, None) => return None,
             };
-            (step_s > 0.0 && step_s.is_finite()).then(|| Seen { cell: cell_of(key), step_s, sd })
+            (step_s > 0.0 && step_s.is_finite()).then(|| Seen {
+                cell: cell_of(key, node_widths),
+                step_s,
+                sd,
+            })
         })
         .collect()
 }
 
-fn cell_of(key: &TrialKey) -> Cell<'_> {
-    Cell { technique: &key.strategy.technique, gpus: key.strategy.gpus, gpu_type: &key.gpu_type }
+fn cell_of<'a>(key: &'a TrialKey, node_widths: &BTreeMap<String, u32>) -> Cell<'a> {
+    let TrialKey { strategy, gpu_type } = key;
+    let is_wide = node_widths.get(gpu_type).is_some_and(|width| strategy.gpus > *width);
+    Cell { technique: &strategy.technique, gpus: strategy.gpus, gpu_type, is_wide }
 }

@@ -4,7 +4,10 @@
 //! and keeps their ids, paths and sockets to itself. The local machine's launcher is the runtime's;
 //! a virtual cluster is the simulator's.
 
+use std::cmp::Reverse;
+
 use saturn_core::{Node, Strategy};
+use serde::{Deserialize, Serialize};
 
 use crate::config::{Level, TaskSpec, TechniqueRef};
 use crate::event::{Action, Event, FailureKind};
@@ -13,7 +16,7 @@ use crate::record::{AttemptEnd, Purpose};
 use crate::state::State;
 
 /// A gang to start: everything that a launcher must know, so that it need not know the run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LaunchOrder {
     /// Number of the attempt.
     pub attempt: AttemptId,
@@ -29,7 +32,8 @@ pub struct LaunchOrder {
     pub work: Work,
     /// How many ranks the gang has.
     pub num_ranks: u32,
-    /// Where; on no device in an inspection, which the launcher takes where it likes.
+    /// Where, most devices first: ranks are numbered in this order. On no device in an inspection, which
+    /// the launcher takes where it likes.
     pub parts: Vec<GangPart>,
     /// Steps that the task has in all; `None` but in training.
     pub steps: Option<u64>,
@@ -51,7 +55,8 @@ pub struct LaunchOrder {
 }
 
 /// What the ranks of an attempt do.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Work {
     /// Say what can run at all.
     Inspect {
@@ -65,16 +70,18 @@ pub enum Work {
 }
 
 /// Device counts on a type of device.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Widths {
     /// The type.
     pub gpu_type: String,
     /// The counts, ascending.
     pub gpus: Vec<u32>,
+    /// Devices of each node of the type, most first: a gang that none of them holds takes several.
+    pub node_gpus: Vec<u32>,
 }
 
 /// The devices of a gang on one node.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GangPart {
     /// The node.
     pub node: Node,
@@ -109,10 +116,15 @@ impl LaunchOrder {
             let error = format!("technique `{}` is not in the run", strategy.technique);
             return Some(Err(LaunchError { kind: FailureKind::NotApplicable, error }));
         };
-        let parts = gang.iter().map(|placement| GangPart {
-            node: state.cluster.nodes[NodeId(placement.node).0].clone(),
-            devices: placement.devices.clone(),
-        });
+        let mut parts: Vec<GangPart> = gang
+            .iter()
+            .map(|placement| GangPart {
+                node: state.cluster.nodes[NodeId(placement.node).0].clone(),
+                devices: placement.devices.clone(),
+            })
+            .collect();
+        // A gang of some widths has the same shape each time.
+        parts.sort_by_key(|part| Reverse(part.devices.len()));
         Some(Ok(Self {
             attempt: *attempt,
             task: *task,
@@ -121,7 +133,7 @@ impl LaunchOrder {
             strategy: strategy.clone(),
             work,
             num_ranks: config.num_ranks(strategy),
-            parts: parts.collect(),
+            parts,
             steps: *steps,
             until_step: *until_step,
             device_memory_bytes: config.device_memory_bytes,

@@ -60,10 +60,12 @@ mod pool;
 mod queues;
 mod recovery;
 mod remaining;
+mod rooms;
 mod scaling;
 mod timers;
 mod trials;
 mod wanted;
+mod wide;
 
 pub use config::{
     Allowed, DeviceKind, EvaluationSpec, Goal, GoalMode, Level, Mode, Policy, RunConfig, TaskSpec,

@@ -70,10 +70,10 @@ impl Engine {
             | Record::Resumed { .. } => {
                 self.note_pool(record);
                 self.trials_changed = true;
-                // Which trials are wanted rests on the widest nodes alone.
+                // Which trials are wanted rests on the breadths alone.
                 let is_resumed = matches!(record, Record::Resumed { .. });
-                if is_resumed || self.widest != self.state.widest {
-                    self.widest.clone_from(&self.state.widest);
+                if is_resumed || self.breadths != self.state.breadths {
+                    self.breadths.clone_from(&self.state.breadths);
                     self.may_be_hopeless.extend(&self.state.open_tasks);
                 }
             }

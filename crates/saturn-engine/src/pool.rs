@@ -3,7 +3,6 @@
 use saturn_core::{Cluster, Node};
 
 use crate::engine::Engine;
-use crate::event::{FailureKind, RankFailure};
 use crate::ids::{AttemptId, NodeId};
 use crate::record::Record;
 
@@ -70,10 +69,10 @@ impl Engine {
                     continue;
                 }
                 // Ranks on other nodes live on: the gang is over once they are reaped too.
-                let kind = FailureKind::Machine;
-                let error = format!("node `{name}` has gone: {reason}");
-                let failure = RankFailure { rank: 0, kind, error, traceback: String::new() };
-                self.rank_failed(attempt, failure, now_s);
+                if let Some(attempt) = self.state.attempts.get_mut(&attempt) {
+                    attempt.is_lost = true;
+                }
+                self.kill(attempt, now_s);
             }
             self.commit(Record::NodeLeft { node, reason: reason.to_owned() }, now_s);
         }

@@ -100,6 +100,9 @@ impl Engine {
     /// Concludes an attempt, all of whose processes are gone.
     pub(crate) fn gang_gone(&mut self, id: AttemptId, now_s: f64) {
         let Some(attempt) = self.state.attempts.get(&id).cloned() else { return };
+        if attempt.is_lost && !attempt.completed {
+            return self.lose(id, now_s);
+        }
         let task = attempt.task;
         let saved_step = self.state.task(task).checkpoint_step;
         let step_s = self.trained_step_s(&attempt);

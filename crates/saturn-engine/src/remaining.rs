@@ -16,8 +16,9 @@ use saturn_core::{
 use crate::config::Level;
 use crate::ids::{NodeId, TaskId};
 use crate::record::Purpose;
+use crate::rooms::Rooms;
 use crate::state::{Attempt, State, TrialKey};
-use crate::trials::Rooms;
+use crate::wide::{Breadth, holds};
 
 /// A task with fewer steps left than this is not cut: its segments would be too few steps to share
 /// them out as planned.
@@ -37,8 +38,8 @@ pub(crate) struct Remaining {
     /// One for each node of the problem, ascending: which it is, and which of its devices the
     /// problem's are.
     nodes: Vec<(NodeId, Vec<u32>)>,
-    /// The most devices of each type that one node of the problem has.
-    pub(crate) widest: Vec<(String, u32)>,
+    /// What of each type the problem has.
+    pub(crate) breadths: Vec<Breadth>,
     names: Names,
 }
 
@@ -105,12 +106,9 @@ impl State {
 
     /// Whether the pool has the devices for some strategy of a task.
     pub fn fits_pool(&self, task: TaskId) -> bool {
-        self.choices(task).any(|choice| {
-            self.present_nodes().any(|node| {
-                self.gpu_type(node) == choice.gpu_type
-                    && self.usable_devices(node).count() >= choice.trial.strategy.gpus as usize
-            })
-        })
+        let breadths = self.usable_breadths();
+        self.choices(task)
+            .any(|choice| holds(&breadths, choice.gpu_type, choice.trial.strategy.gpus))
     }
 
     /// Whether an attempt trains what would begin anew elsewhere.
@@ -149,13 +147,10 @@ impl Remaining {
                 let spec = &state.cluster.nodes[id.0];
                 cluster.nodes.push(Node { gpus, ..spec.clone() });
                 self.nodes.push((id, devices));
-                match self.widest.iter_mut().find(|(gpu_type, _)| *gpu_type == spec.gpu_type) {
-                    Some((_, widest)) => *widest = gpus.max(*widest),
-                    None => self.widest.push((spec.gpu_type.clone(), gpus)),
-                }
             }
         }
         self.problem.cluster = cluster;
+        self.breadths = state.usable_breadths();
     }
 
     fn add_task(&mut self, state: &State, id: TaskId, deadlines: bool, now_s: f64) {
@@ -167,11 +162,8 @@ impl Remaining {
         let pace = state.pace(id);
         for choice in state.choices(id) {
             let strategy = &choice.trial.strategy;
-            // A gang across nodes was never measured: what no node can hold now is no option.
-            let can_hold = |(gpu_type, widest): &(String, u32)| {
-                *widest >= strategy.gpus && gpu_type == choice.gpu_type
-            };
-            if !self.widest.iter().any(can_hold) {
+            // What was measured within a node is no option where no node can hold it now.
+            if !holds(&self.breadths, choice.gpu_type, strategy.gpus) {
                 continue;
             }
             let stays = attempt.filter(|attempt| {
@@ -187,7 +179,7 @@ impl Remaining {
                 gpus: strategy.gpus,
                 gpu_type: Some(self.names.shared(choice.gpu_type)),
                 runtime_s: runtime_s.max(LEAST_RUNTIME_S),
-                pack: false,
+                pack: true,
             });
             strategies.push(strategy.clone());
         }

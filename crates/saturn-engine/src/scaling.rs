@@ -19,6 +19,9 @@ use std::collections::BTreeMap;
 const LEVEL_VARIANCE: f64 = 9.0;
 /// Standard deviation between types of devices, of the logarithm.
 const TYPE_SD: f64 = 0.6;
+/// What a network between nodes costs: mean and standard deviation of the logarithm. A guess: nobody
+/// knows the network before a gang was measured across it.
+const NETWORK: (f64, f64) = (0.1, 0.3);
 /// Cost of each doubling of the devices, and how much more each further one costs: mean and
 /// standard deviation over groups, standard deviation over a group's techniques.
 const SLOPE: (f64, f64, f64) = (0.06, 0.05, 0.05);
@@ -34,6 +37,8 @@ pub(crate) struct Cell<'a> {
     pub(crate) technique: &'a str,
     pub(crate) gpus: u32,
     pub(crate) gpu_type: &'a str,
+    /// It takes several nodes.
+    pub(crate) is_wide: bool,
 }
 
 /// What was measured of a strategy.
@@ -135,7 +140,10 @@ pub(crate) fn guesses(seen: &[Seen<'_>], asked: &[Cell<'_>], offsets: &Offsets) 
     for cell in seen.iter().map(|one| &one.cell).chain(asked) {
         of_technique.entry(cell.technique).or_insert_with(|| offsets.of(cell.technique));
     }
-    let mean = |cell: &Cell<'_>| of_technique[cell.technique].mean + mean_of_count(cell.gpus);
+    let mean = |cell: &Cell<'_>| {
+        let network = if cell.is_wide { NETWORK.0 } else { 0.0 };
+        of_technique[cell.technique].mean + mean_of_count(cell.gpus) + network
+    };
     let covariance = |a: &Cell<'_>, b: &Cell<'_>| {
         let (doublings_a, doublings_b) = (doublings(a.gpus), doublings(b.gpus));
         let slopes = doublings_a * doublings_b;
@@ -148,6 +156,9 @@ pub(crate) fn guesses(seen: &[Seen<'_>], asked: &[Cell<'_>], offsets: &Offsets) 
         }
         if a.gpu_type == b.gpu_type {
             sum += TYPE_SD.powi(2);
+            if a.is_wide && b.is_wide {
+                sum += NETWORK.1.powi(2);
+            }
         }
         if a == b {
             sum += MISFIT_SD.powi(2);
@@ -226,7 +237,7 @@ mod tests {
     use super::*;
 
     fn cell(technique: &str, gpus: u32) -> Cell<'_> {
-        Cell { technique, gpus, gpu_type: "a" }
+        Cell { technique, gpus, gpu_type: "a", is_wide: false }
     }
 
     fn seen(technique: &str, gpus: u32, step_s: f64) -> Seen<'_> {
@@ -254,6 +265,20 @@ mod tests {
         let both = guesses(&ends, &asked, &Offsets::default())[0];
         assert!(both.sd < one.sd * 0.6, "{both:?} {one:?}");
         assert!(0.2 < both.mean.exp() && both.mean.exp() < 0.5);
+    }
+
+    #[test]
+    fn what_a_network_costs_is_learnt_from_one_gang_across_it() {
+        let wide = |gpus| Cell { is_wide: true, ..cell("ddp", gpus) };
+        let within = [seen("ddp", 1, 1.0), seen("ddp", 4, 0.3)];
+        let offsets = Offsets::default();
+        let before = guesses(&within, &[wide(8), cell("ddp", 8)], &offsets);
+        assert!(before[0].sd > NETWORK.1 && before[1].sd < 0.2, "{before:?}");
+        assert!(before[0].mean > before[1].mean);
+        let slow = Seen { cell: wide(8), step_s: 0.6, sd: 0.02 };
+        let after = guesses(&[within[0], within[1], slow], &[wide(16), cell("ddp", 2)], &offsets);
+        assert!(after[0].sd < 0.3 && (0.2..0.6).contains(&after[0].mean.exp()), "{after:?}");
+        assert!((0.4..0.65).contains(&after[1].mean.exp()), "{after:?}");
     }
 
     /// Mean and standard deviation against the same formulas written out for two variables.

@@ -19,6 +19,7 @@ use crate::judgement::Judged;
 use crate::knowledge::Estimate;
 use crate::order::Order;
 use crate::record::{Purpose, RunEnd, RunPlan, StopReason, TaskEnd};
+use crate::wide::Breadth;
 
 /// What a task is doing.
 #[derive(Debug, Clone, PartialEq)]
@@ -149,7 +150,7 @@ pub struct Attempt {
     pub purpose: Purpose,
     /// How it runs.
     pub strategy: Arc<Strategy>,
-    /// Where.
+    /// Where; without the nodes of it that have gone.
     pub gang: Gang,
     /// Finished steps at which it stops by itself, where that is before the task's end.
     pub until_step: Option<u64>,
@@ -183,6 +184,8 @@ pub struct Attempt {
     pub echo_s: Option<f64>,
     /// When it was told to die, live, seconds.
     pub killed_s: Option<f64>,
+    /// A node of its gang has gone: the others' ranks are to end too, and nobody failed. Live.
+    pub is_lost: bool,
     /// It said that it did what it was launched for, live.
     pub completed: bool,
 }
@@ -313,7 +316,9 @@ pub struct State {
     /// The tasks that wait for each task, or once did.
     pub(crate) followers: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Types of devices in the pool, each with the devices of its largest node.
-    pub(crate) widest: Vec<(String, u32)>,
+    pub(crate) breadths: Vec<Breadth>,
+    /// Of each type of device, the devices of the largest node that the run has had.
+    pub(crate) node_widths: BTreeMap<String, u32>,
 }
 
 impl State {
@@ -343,7 +348,8 @@ impl State {
             to_inspect: BTreeSet::new(),
             order: Order::default(),
             followers: BTreeMap::new(),
-            widest: Vec::new(),
+            breadths: Vec::new(),
+            node_widths: BTreeMap::new(),
         }
     }
 

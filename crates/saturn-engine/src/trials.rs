@@ -8,15 +8,16 @@
 
 use std::cell::LazyCell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use saturn_core::{Knobs, Placement, Strategy, StrategyKey, TrialOutcome};
+use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 
 use crate::config::Policy;
 use crate::engine::Engine;
 use crate::event::{FailureKind, RankFailure};
-use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
+use crate::ids::{AttemptId, NodeId, TaskId};
 use crate::record::{Purpose, Record, StopReason};
+use crate::rooms::Rooms;
 use crate::state::{Attempt, State, TrialKey};
 
 /// The signal that the kernel sends when memory has run out.
@@ -58,7 +59,7 @@ impl Engine {
                     let strategy = &self.state.groups[group].trials[&key].strategy;
                     let strategy = Strategy::clone(strategy);
                     if let Some(task) = self.subject(group, &key.strategy, now_s) {
-                        self.launch(task, Purpose::Trial, strategy, (vec![gang], None), now_s);
+                        self.launch(task, Purpose::Trial, strategy, (gang, None), now_s);
                     }
                 } else {
                     let soon = rooms.keep(&gpu_type, gpus);
@@ -78,8 +79,11 @@ impl Engine {
     }
 
     /// Stops training for a trial that is expected to save more than that costs: on the node where the
-    /// fewest devices have to be freed, what was launched last.
+    /// fewest devices have to be freed, what was launched last. A wide trial's nodes are freed of all.
     fn make_room(&mut self, rooms: &mut Rooms, gpu_type: &str, gpus: u32, now_s: f64) {
+        if rooms.is_wide(gpu_type, gpus) {
+            return self.make_room_across(rooms, gpu_type, gpus, now_s);
+        }
         let Some(room) = rooms.nearest(gpu_type, gpus) else { return };
         let mut training: Vec<(AttemptId, u32)> = self
             .state
@@ -103,6 +107,32 @@ impl Engine {
                 break;
             }
             room.lent += held;
+            self.stop(attempt, StopReason::Trial, now_s);
+        }
+    }
+
+    fn make_room_across(&mut self, rooms: &mut Rooms, gpu_type: &str, gpus: u32, now_s: f64) {
+        let Some(parts) = rooms.spread(gpu_type, gpus, |room| room.devices) else { return };
+        let nodes: BTreeSet<NodeId> = parts.iter().map(|(node, _)| *node).collect();
+        let training: Vec<AttemptId> = self
+            .state
+            .attempts
+            .iter()
+            .filter(|(_, attempt)| {
+                attempt.purpose == Purpose::Train
+                    && attempt.stopping.is_none()
+                    && !attempt.is_dying()
+                    && attempt.gang.iter().any(|part| nodes.contains(&NodeId(part.node)))
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        if training.iter().any(|id| self.state.is_to_stay(&self.state.attempts[id])) {
+            return;
+        }
+        for attempt in training {
+            for part in &self.state.attempts[&attempt].gang {
+                rooms.lend(NodeId(part.node), u32::try_from(part.devices.len()).unwrap_or(0));
+            }
             self.stop(attempt, StopReason::Trial, now_s);
         }
     }
@@ -187,7 +217,7 @@ impl State {
             return true;
         }
         self.groups[group].trials.iter().any(|(key, trial)| {
-            let has_room = || rooms.without_training(&key.gpu_type) >= key.strategy.gpus;
+            let has_room = || rooms.has_without_training(&key.gpu_type, key.strategy.gpus);
             trial.attempt.is_some()
                 || trial.outcome.is_none() && self.is_open(group, key) && has_room()
         })
@@ -202,97 +232,6 @@ fn trial_key(technique: &str, gpus: u32, gpu_type: &str) -> TrialKey {
 /// Steps of a trial at least, warm-up included: where a step takes seconds, there are no more.
 pub(crate) fn trial_steps(policy: &Policy) -> u32 {
     policy.warmup_steps + policy.timed_steps
-}
-
-/// What trials may use of each node: devices that are free, and devices that other trials hold.
-#[derive(Debug)]
-pub(crate) struct Rooms(BTreeMap<String, Vec<Room>>);
-
-#[derive(Debug)]
-struct Room {
-    node: NodeId,
-    free: Vec<u32>,
-    /// Held by trials and by what stops, and so free before long.
-    lent: u32,
-    /// All that can be used.
-    devices: u32,
-}
-
-impl Room {
-    /// Devices that are free, or will be before long.
-    fn soon(&self) -> u32 {
-        u32::try_from(self.free.len()).unwrap_or(u32::MAX) + self.lent
-    }
-}
-
-impl Rooms {
-    pub(crate) fn of(state: &State) -> Self {
-        let mut rooms: BTreeMap<String, Vec<Room>> = BTreeMap::new();
-        for node in state.present_nodes() {
-            let mut room = Room { node, free: Vec::new(), lent: 0, devices: 0 };
-            for device in state.usable_devices(node) {
-                room.devices += 1;
-                let holder = state.device(DeviceId { node, device }).and_then(|one| one.held_by);
-                match holder.and_then(|id| state.attempts.get(&id)) {
-                    None => room.free.push(device),
-                    Some(attempt)
-                        if attempt.purpose == Purpose::Trial || attempt.stopping.is_some() =>
-                    {
-                        room.lent += 1;
-                    }
-                    Some(_) => {}
-                }
-            }
-            rooms.entry(state.gpu_type(node).to_owned()).or_default().push(room);
-        }
-        Self(rooms)
-    }
-
-    /// At most how many trials of a width fit, and one more that may wait.
-    fn most(&self, gpu_type: &str, gpus: u32) -> usize {
-        let rooms = self.0.get(gpu_type).into_iter().flatten();
-        rooms.map(|room| room.free.len() / gpus.max(1) as usize).sum::<usize>() + 1
-    }
-
-    /// Devices for a trial, where they are free.
-    fn take(&mut self, gpu_type: &str, gpus: u32) -> Option<Placement> {
-        let rooms = self.0.get_mut(gpu_type)?;
-        let room = rooms.iter_mut().find(|room| room.free.len() >= gpus as usize)?;
-        let devices: Vec<u32> = room.free.drain(..gpus as usize).collect();
-        room.lent += gpus;
-        Some(Placement { node: room.node.0, devices })
-    }
-
-    /// The devices that are free already on a node where a trial will fit once other trials end.
-    /// Narrower trials may still take them.
-    fn keep(&self, gpu_type: &str, gpus: u32) -> Vec<DeviceId> {
-        let rooms = self.0.get(gpu_type).into_iter().flatten();
-        let wide_enough =
-            |room: &&Room| room.lent > 0 && room.free.len() + room.lent as usize >= gpus as usize;
-        rooms
-            .filter(wide_enough)
-            .max_by_key(|room| room.free.len())
-            .map(|room| {
-                room.free
-                    .iter()
-                    .map(|device| DeviceId { node: room.node, device: *device })
-                    .collect()
-            })
-            .unwrap_or_default()
-    }
-
-    /// The node of a type that has the most devices free or free before long, where a trial would fit
-    /// if training stopped.
-    fn nearest(&mut self, gpu_type: &str, gpus: u32) -> Option<&mut Room> {
-        let rooms = self.0.get_mut(gpu_type)?.iter_mut();
-        rooms.filter(|room| room.devices >= gpus).max_by_key(|room| room.soon())
-    }
-
-    /// The most devices that one node of a type has beside those that train.
-    fn without_training(&self, gpu_type: &str) -> u32 {
-        let rooms = self.0.get(gpu_type).into_iter().flatten();
-        rooms.map(Room::soon).max().unwrap_or(0)
-    }
 }
 
 impl Attempt {

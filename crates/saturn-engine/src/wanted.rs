@@ -1,7 +1,7 @@
 //! Which trials are wanted: the policy of what to measure, over the facts of the state.
 //!
 //! What could be measured of a group is every technique on every type of device in the pool, at the
-//! device counts of `widths`. With a full budget all of it is. Else a group is measured once, so that
+//! device counts of `wide`. With a full budget all of it is. Else a group is measured once, so that
 //! its tasks can train, and then where `experiment` expects that to pay; and once more where a task is
 //! left with no strategy that it may run under. A group's model is looked at before (`inspections`),
 //! and what that rules out is not tried.
@@ -15,20 +15,22 @@ use std::sync::Arc;
 
 use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 
-use crate::config::TaskSpec;
-use crate::ids::{NodeId, TaskId};
+use crate::config::{Level, TaskSpec};
+use crate::ids::TaskId;
 use crate::launcher::Widths;
 use crate::scaling::rank_before;
 use crate::state::{State, TaskState, TaskStatus, TrialKey, TrialState};
+use crate::wide::{Breadth, holds};
 
 impl State {
     /// The pool has changed: brings the open trials up to date, where that makes a difference.
     pub(crate) fn want_trials_of_pool(&mut self) {
-        let widest = self.widest_by_type();
-        if widest == self.widest {
+        self.learn_node_widths();
+        let breadths = self.breadths(|node| self.cluster.nodes[node.0].gpus);
+        if breadths == self.breadths {
             return;
         }
-        self.widest = widest;
+        self.breadths = breadths;
         self.open_trials.clear();
         self.to_inspect.clear();
         for task in self.task_ids() {
@@ -47,9 +49,14 @@ impl State {
         let must_wait = self.awaits_inspection(group);
         let mut is_wanted = false;
         let found = self.groups[group].inspection.found.clone();
-        for (gpu_type, widest) in &self.widest {
-            for gpus in widths(*widest) {
+        for breadth in &self.breadths {
+            let gpu_type = &breadth.gpu_type;
+            for gpus in breadth.counts() {
+                let is_wide = gpus > breadth.node_width;
                 for technique in &self.config.techniques {
+                    if is_wide && technique.level != Level::Managed {
+                        continue; // its one process holds devices of one machine
+                    }
                     let strategy = StrategyKey { technique: technique.name.clone(), gpus };
                     if !spec.allows_key(&strategy) {
                         continue;
@@ -155,20 +162,15 @@ impl State {
     /// Whether a task has a strategy that nodes of the pool are wide enough for, were all of their
     /// devices usable.
     fn fits_pool_of_types(&self, task: TaskId) -> bool {
-        self.choices(task).any(|choice| {
-            let has_room = |(gpu_type, widest): &(String, u32)| {
-                gpu_type == choice.gpu_type && *widest >= choice.trial.strategy.gpus
-            };
-            self.widest.iter().any(has_room)
-        })
+        self.choices(task)
+            .any(|choice| holds(&self.breadths, choice.gpu_type, choice.trial.strategy.gpus))
     }
 
     /// What is wrong with a task's device counts, where the nodes of the pool allow none of them:
     /// ``its `gpu_range` is 64, and what the nodes of this pool allow is 1, 2``. `None` without any node.
     pub fn out_of_range(&self, spec: &TaskSpec) -> Option<String> {
         let range = spec.gpu_range.as_ref()?;
-        let tried: BTreeSet<u32> =
-            self.widest.iter().flat_map(|(_, widest)| widths(*widest)).collect();
+        let tried: BTreeSet<u32> = self.breadths.iter().flat_map(Breadth::counts).collect();
         if tried.is_empty() || range.iter().any(|gpus| tried.contains(gpus)) {
             return None;
         }
@@ -180,18 +182,15 @@ impl State {
     }
 
     fn is_in_pool(&self, key: &TrialKey) -> bool {
-        let has_room = |(gpu_type, widest): &(String, u32)| {
-            *gpu_type == key.gpu_type && *widest >= key.strategy.gpus
-        };
-        self.widest.iter().any(has_room)
+        holds(&self.breadths, &key.gpu_type, key.strategy.gpus)
     }
 
     /// Whether a trial says something of what a task may run under here.
     fn may_be_tried(&self, task: TaskId, key: &TrialKey) -> bool {
-        let widest = self.widest.iter().find(|(gpu_type, _)| *gpu_type == key.gpu_type);
+        let breadth = self.breadths.iter().find(|one| one.gpu_type == key.gpu_type);
         self.may_run(task, key)
             && self.config.technique(&key.strategy.technique).is_some()
-            && widest.is_some_and(|(_, widest)| widths(*widest).any(|one| one == key.strategy.gpus))
+            && breadth.is_some_and(|one| one.counts().contains(&key.strategy.gpus))
     }
 
     /// Whether a trial was chosen for what it may save.
@@ -222,9 +221,10 @@ impl State {
 
     /// The device counts for which it is asked what can run.
     pub(crate) fn asked_widths(&self) -> Vec<Widths> {
-        let asked = self.widest.iter().map(|(gpu_type, widest)| Widths {
-            gpu_type: gpu_type.clone(),
-            gpus: widths(*widest).collect(),
+        let asked = self.breadths.iter().map(|one| Widths {
+            gpu_type: one.gpu_type.clone(),
+            gpus: one.counts(),
+            node_gpus: one.nodes.clone(),
         });
         asked.collect()
     }
@@ -294,19 +294,6 @@ impl State {
             }
         }
     }
-
-    /// Types of devices in the pool, each with the devices of its largest node.
-    fn widest_by_type(&self) -> Vec<(String, u32)> {
-        let mut widest: Vec<(String, u32)> = Vec::new();
-        for NodeId(node) in self.present_nodes() {
-            let spec = &self.cluster.nodes[node];
-            match widest.iter_mut().find(|(gpu_type, _)| *gpu_type == spec.gpu_type) {
-                Some((_, gpus)) => *gpus = (*gpus).max(spec.gpus),
-                None => widest.push((spec.gpu_type.clone(), spec.gpus)),
-            }
-        }
-        widest
-    }
 }
 
 impl TrialState {
@@ -327,12 +314,6 @@ impl TrialState {
             trained_load_s: None,
         }
     }
-}
-
-/// Device counts to try on nodes of `widest` devices: all of them up to 8, then powers of two and
-/// the whole node, since neighbours differ little there and every trial costs time.
-fn widths(widest: u32) -> impl Iterator<Item = u32> {
-    (1..=widest).filter(move |gpus| *gpus <= 8 || gpus.is_power_of_two() || *gpus == widest)
 }
 
 /// Counts in a sentence: the first of them where they are many.

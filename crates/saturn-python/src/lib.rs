@@ -1,6 +1,7 @@
 //! `saturn._core`: the Rust side of the Python package. Glue only: plain data (JSON) in and out, long
 //! calls release the GIL, and one place maps errors.
 
+mod cluster;
 mod errors;
 mod live;
 mod watch;
@@ -13,6 +14,7 @@ use saturn_core::Profile;
 use saturn_runtime::{DeviceMemory, ResumeOptions, RunRequest, Watcher};
 use saturn_view::Console;
 
+use crate::cluster::{PyAgent, PyExchange};
 use crate::errors::to_python;
 use crate::watch::{Interrupts, python_sink};
 
@@ -20,24 +22,27 @@ use crate::watch::{Interrupts, python_sink};
 ///
 /// `request` is version 1 of the run request; `write` takes lines of text for the person watching
 /// (`None` shows nothing); `is_terminal` says that standard error is a terminal; `interrupts` stops
-/// the run.
+/// the run; `cluster` is the way to the agents on whose devices it is.
 #[pyfunction]
-#[pyo3(signature = (request, write=None, *, is_terminal=false, interrupts))]
+#[pyo3(signature = (request, write=None, *, is_terminal=false, interrupts, cluster=None))]
 fn run(
     py: Python<'_>,
     request: &str,
     write: Option<Py<PyAny>>,
     is_terminal: bool,
     interrupts: &Bound<'_, Interrupts>,
+    cluster: Option<&Bound<'_, PyExchange>>,
 ) -> PyResult<String> {
-    let request = RunRequest::from_json(request).map_err(|error| to_python(py, &error))?;
-    let interrupts = interrupts.get().clone();
-    let outcome = py.detach(|| {
-        let mut is_interrupted = || interrupts.take();
-        let watcher = Watcher::new(console(write, is_terminal), &mut is_interrupted);
-        saturn_runtime::start(request, watcher)
-    });
-    Ok(outcome.map_err(|error| to_python(py, &error))?.report.to_json())
+    let mut request = RunRequest::from_json(request).map_err(|error| to_python(py, &error))?;
+    request.cluster = cluster.map(|cluster| cluster.get().inner());
+    let (console, interrupts) = (console(write, is_terminal), interrupts.get().clone());
+    let outcome = py
+        .detach(|| {
+            let mut is_interrupted = || interrupts.take();
+            saturn_runtime::start(request, Watcher::new(console, &mut is_interrupted))
+        })
+        .map_err(|error| to_python(py, &error))?;
+    Ok(outcome.report.to_json())
 }
 
 /// Goes on with a run that was stopped or whose driver died, and drives it to its end; its report as
@@ -48,14 +53,16 @@ fn run(
 #[pyfunction]
 #[pyo3(signature = (
     run_dir, write=None, *, is_terminal=false, interrupts,
-    device_memory_bytes=None, allow_other_hardware=false,
+    cluster=None, device_memory_bytes=None, allow_other_hardware=false,
 ))]
+#[allow(clippy::too_many_arguments)]
 fn resume(
     py: Python<'_>,
     run_dir: PathBuf,
     write: Option<Py<PyAny>>,
     is_terminal: bool,
     interrupts: &Bound<'_, Interrupts>,
+    cluster: Option<&Bound<'_, PyExchange>>,
     device_memory_bytes: Option<u64>,
     allow_other_hardware: bool,
 ) -> PyResult<String> {
@@ -64,17 +71,25 @@ fn resume(
         Some(0) => DeviceMemory::Unlimited,
         Some(bytes) => DeviceMemory::Bytes(bytes),
     };
-    let options = ResumeOptions { device_memory, allow_other_hardware, ..ResumeOptions::default() };
-    let interrupts = interrupts.get().clone();
-    let outcome = py.detach(|| {
-        let mut is_interrupted = || interrupts.take();
-        let watcher = Watcher::new(console(write, is_terminal), &mut is_interrupted);
-        saturn_runtime::resume(&run_dir, options, watcher)
-    });
-    Ok(outcome.map_err(|error| to_python(py, &error))?.report.to_json())
+    let cluster = cluster.map(|cluster| cluster.get().inner());
+    let options = ResumeOptions {
+        device_memory,
+        allow_other_hardware,
+        cluster,
+        ..ResumeOptions::default()
+    };
+    let (console, interrupts) = (console(write, is_terminal), interrupts.get().clone());
+    let outcome = py
+        .detach(|| {
+            let mut is_interrupted = || interrupts.take();
+            let watcher = Watcher::new(console, &mut is_interrupted);
+            saturn_runtime::resume(&run_dir, options, watcher)
+        })
+        .map_err(|error| to_python(py, &error))?;
+    Ok(outcome.report.to_json())
 }
 
-/// What shows a run to whom `write` takes lines for; nothing without.
+/// Shows a run to the person watching; nothing where no one is.
 fn console(write: Option<Py<PyAny>>, is_terminal: bool) -> Console {
     match write {
         Some(write) => {
@@ -105,6 +120,8 @@ fn read_profile(py: Python<'_>, text: &str) -> PyResult<String> {
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<Interrupts>()?;
+    module.add_class::<PyAgent>()?;
+    module.add_class::<PyExchange>()?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
     module.add_function(wrap_pyfunction!(resume, module)?)?;
     module.add_function(wrap_pyfunction!(outlook, module)?)?;

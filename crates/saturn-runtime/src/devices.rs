@@ -9,11 +9,13 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{Pid, gethostname};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
-use saturn_core::{Cluster, Node};
+use saturn_core::Node;
 use saturn_engine::{DeviceKind, State};
 
 use crate::claims::{Claims, Holder};
 use crate::error::RuntimeError;
+use crate::hardware::{Hardware, NodeHardware, missing, processor};
+use crate::host_memory;
 
 /// The type of CPU slots.
 const CPU: &str = "cpu";
@@ -89,6 +91,11 @@ impl Machine {
         }
         let name = gethostname().ok().and_then(|name| name.into_string().ok());
         Self { name: name.unwrap_or_else(|| "localhost".to_owned()), gpus: look_at_gpus(), cores }
+    }
+
+    /// The same under another name.
+    pub(crate) fn named(self, name: String) -> Self {
+        Self { name, ..self }
     }
 
     /// Its GPUs by model and memory in bytes; or why those that it should have can't be used.
@@ -202,26 +209,16 @@ impl Machine {
     /// What of a run's hardware is missing here, where it can't go on as it was: its devices are of
     /// another kind, or none of a type is there.
     pub(crate) fn missing_for(&self, state: &State) -> Option<String> {
-        let had: Vec<&Node> =
-            state.present_nodes().map(|node| &state.cluster.nodes[node.0]).collect();
         let types: Vec<&str> = match &self.gpus {
             Gpus::There(gpus) => gpus.iter().map(|gpu| gpu.model.as_str()).collect(),
             Gpus::None | Gpus::Unusable(_) => vec![CPU],
         };
-        let missing: Vec<String> = had
-            .iter()
-            .filter(|node| !types.contains(&node.gpu_type.as_str()))
-            .map(|node| format!("{} × {}", node.gpus, node.gpu_type))
-            .collect();
-        if missing.is_empty() {
-            return None;
-        }
         let why = match &self.gpus {
             Gpus::Unusable(why) => why.clone(),
             Gpus::None => "it has no NVIDIA GPU".to_owned(),
             Gpus::There(_) => format!("it has {}", types.join(", ")),
         };
-        Some(format!("the run was on {}, which is not there: {why}", missing.join(" and ")))
+        missing(state, &types, &why)
     }
 }
 
@@ -295,8 +292,26 @@ impl Pool {
         self.kind
     }
 
+    /// What is there, as data.
+    pub(crate) fn hardware(&self) -> Hardware {
+        let nodes = self.nodes.iter().map(|PoolNode { node, .. }| NodeHardware {
+            node: node.clone(),
+            device_memory_bytes: self.memory_bytes(&node.gpu_type),
+            text: match self.kind {
+                DeviceKind::Cuda => node.gpu_type.clone(),
+                DeviceKind::Cpu => format!("{}, {}", processor(), self.slots()),
+            },
+        });
+        Hardware {
+            kind: self.kind,
+            nodes: nodes.collect(),
+            host_memory_bytes: host_memory::available_bytes(),
+            warnings: self.warnings.clone(),
+        }
+    }
+
     /// How its processors are cut into slots, in words: timings hold for the same alone.
-    pub(crate) fn slots(&self) -> String {
+    fn slots(&self) -> String {
         let slots: Vec<&Device> = self.nodes.iter().flat_map(|node| &node.devices).collect();
         let cores: BTreeSet<usize> = slots
             .iter()
@@ -307,11 +322,6 @@ impl Pool {
         } else {
             "1 thread a slot".to_owned()
         }
-    }
-
-    /// The pool as the planner sees it.
-    pub(crate) fn cluster(&self) -> Cluster {
-        Cluster { nodes: self.nodes.iter().map(|node| node.node.clone()).collect() }
     }
 
     /// A device of a node, by its number there.
@@ -329,11 +339,6 @@ impl Pool {
             Device::Gpu { memory_bytes, .. } => Some(*memory_bytes),
         });
         known.min()
-    }
-
-    /// What a person should know before trusting what follows.
-    pub(crate) fn warnings(&self) -> &[String] {
-        &self.warnings
     }
 }
 
@@ -392,6 +397,7 @@ fn pick(all: &[Gpu], list: &str) -> Result<Vec<Gpu>, String> {
 mod tests {
     use std::path::Path;
 
+    use saturn_core::Cluster;
     use saturn_engine::{Engine, Event, Mode, Policy, RunConfig};
     use tempfile::TempDir;
 
@@ -411,7 +417,7 @@ mod tests {
     }
 
     fn nodes(pool: &Pool) -> Vec<(String, u32, String)> {
-        let nodes = pool.cluster().nodes.into_iter();
+        let nodes = pool.hardware().cluster().nodes.into_iter();
         nodes.map(|node| (node.name, node.gpus, node.gpu_type)).collect()
     }
 
@@ -433,7 +439,7 @@ mod tests {
         let pool = machine(Gpus::There(gpus), 2).claim(None, claims(&dir, "/a")).unwrap();
         let node = |name: &str, gpus, gpu_type: &str| (name.to_owned(), gpus, gpu_type.to_owned());
         assert_eq!(nodes(&pool), [node("host/H200", 2, "H200"), node("host/A100", 1, "A100")]);
-        let second = &pool.cluster().nodes[0];
+        let second = &pool.hardware().cluster().nodes[0];
         let third = Device::Gpu { uuid: "G2".to_owned(), memory_bytes: 141 << 30 };
         assert_eq!(pool.device(second, 1), Some(&third));
         assert_eq!(pool.memory_bytes("A100"), Some(80 << 30));
@@ -447,14 +453,14 @@ mod tests {
         let gpus = vec![gpu("G0", "H200"), gpu("G1", "H200"), gpu("G2", "H200")];
         let machine = machine(Gpus::There(gpus), 2);
         let one = machine.claim(Some(2), claims(&dir, "/runs/one")).unwrap();
-        assert!(one.warnings().is_empty());
+        assert!(one.warnings.is_empty());
         let error = machine.claim(Some(2), claims(&dir, "/runs/two")).unwrap_err().to_string();
         let pid = std::process::id();
         let holder = format!("process {pid} (run `/runs/one`) holds G0, G1");
         assert_eq!(error, format!("`devices` is 2, but 1 GPUs are free: {holder}"));
         let two = machine.claim(None, claims(&dir, "/runs/two")).unwrap();
         assert_eq!(nodes(&two)[0].1, 1);
-        assert_eq!(two.warnings(), [format!("other runs hold devices: {holder}")]);
+        assert_eq!(two.warnings, [format!("other runs hold devices: {holder}")]);
         let error = machine.claim(None, claims(&dir, "/runs/three")).unwrap_err().to_string();
         assert!(error.starts_with("no device is free: ") && error.contains("G2"), "{error}");
         let error = machine.claim(Some(4), claims(&dir, "/runs/three")).unwrap_err().to_string();
@@ -468,11 +474,11 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let machine = machine(Gpus::None, 2);
         let pool = machine.claim(Some(1000), claims(&dir, "/a")).unwrap();
-        assert_eq!(pool.cluster().num_gpus(), 1000);
-        assert!(pool.warnings()[0].starts_with("1000 CPU slots share 2 cores"));
+        assert_eq!(pool.hardware().cluster().num_gpus(), 1000);
+        assert!(pool.warnings[0].starts_with("1000 CPU slots share 2 cores"));
         assert!(machine.claim(Some(1000), claims(&dir, "/b")).is_err());
         drop(pool);
-        assert!(machine.claim(None, claims(&dir, "/b")).unwrap().warnings().is_empty());
+        assert!(machine.claim(None, claims(&dir, "/b")).unwrap().warnings.is_empty());
     }
 
     #[test]

@@ -80,8 +80,9 @@ pub enum RuntimeError {
     },
     /// `SQLite` can't keep its promises there.
     #[error(
-        "`{}` is on a network file system ({kind}), where the journal could be lost; \
-         choose a directory on a local disk with `runs_dir`", path.display()
+        "`{}` is on a network file system ({kind}), and its journal would be \
+         too, where it could be lost; choose a directory on a local disk with `runs_dir`, or a \
+         SATURN_HOME on one", path.display()
     )]
     NetworkFileSystem {
         /// The run.

@@ -30,6 +30,7 @@ use saturn_engine::{
 };
 
 use self::files::{Place, last_words};
+pub(crate) use self::files::{Share, attempt_dir};
 use self::gangs::{Ended, Gangs};
 use self::input::{Input, MAX_WAITING, Sending};
 use self::parents::Parents;
@@ -41,7 +42,6 @@ use crate::disk::Disk;
 use crate::error::{RuntimeError, with_causes};
 use crate::host_memory::OomKills;
 use crate::request::LaunchSettings;
-use crate::run_dir::RunDir;
 
 /// What is said of a rank that the kernel killed for want of the machine's memory.
 const OUT_OF_HOST_MEMORY: &str =
@@ -50,6 +50,17 @@ const OUT_OF_HOST_MEMORY: &str =
 const MAX_INPUTS: usize = 64;
 /// How long processes of the run may take to end when it has.
 const END: Duration = Duration::from_secs(2);
+
+/// Where a run's processes on this machine find its files.
+#[derive(Debug, Clone)]
+pub(crate) struct Site {
+    /// The run directory.
+    pub(crate) run_dir: PathBuf,
+    /// Held by every process of the run.
+    pub(crate) workers_lock: PathBuf,
+    /// Where parents of ranks keep their logs.
+    pub(crate) parent_logs: PathBuf,
+}
 
 /// Processes on this machine.
 #[derive(Debug)]
@@ -89,7 +100,7 @@ pub(crate) struct Earlier {
 impl LocalLauncher {
     /// Starts what starts ranks. What an earlier driver of the run left behind is ended first.
     pub(crate) fn start(
-        run: &RunDir,
+        site: Site,
         settings: LaunchSettings,
         pool: Pool,
         bell: Bell,
@@ -98,18 +109,20 @@ impl LocalLauncher {
         let run_id = settings.run_id.clone();
         let left = strays::end_all(&run_id, END);
         if !left.is_empty() {
-            return Err(RuntimeError::WorkersAlive { path: run.path().to_owned(), pids: left });
+            return Err(RuntimeError::WorkersAlive { path: site.run_dir, pids: left });
         }
         let (sender, inputs) = sync_channel(MAX_WAITING);
         let sending = Sending { inputs: sender, bell };
         let socket = RankSocket::listen(sending.clone())?;
         let sweeper = Sweeper::start(run_id.clone(), sending.clone());
-        let parents = Parents::start(run, settings, sending)?;
+        let run_dir = site.run_dir.clone();
+        let parents = Parents::start(site, settings, sending)?;
         let place = Place {
-            run_dir: run.path().to_owned(),
+            run_dir,
             run_id,
             socket: socket.path().to_owned(),
             pool,
+            memory_by_type: BTreeMap::new(),
             disk,
         };
         Ok(Self {
@@ -138,6 +151,33 @@ impl LocalLauncher {
         left.sort_unstable();
         left.dedup();
         left
+    }
+
+    /// Takes in what devices hold of which other machines' launchers know.
+    pub(crate) fn learn_memory(&mut self, by_type: BTreeMap<String, u64>) {
+        self.place.memory_by_type = by_type;
+    }
+
+    /// Starts a gang, or this node's share of it.
+    pub(crate) fn launch_share(
+        &mut self,
+        order: &LaunchOrder,
+        share: Option<&Share>,
+    ) -> Result<(), LaunchError> {
+        let attempt = order.attempt;
+        if self.attempts.is_empty() {
+            self.oom_kills.forget();
+        }
+        let launches = self.place.write(order, share).map_err(|error| LaunchError {
+            kind: if error.is_disk_full() { FailureKind::NoSpace } else { FailureKind::Machine },
+            error: with_causes(&error),
+        })?;
+        let directory = self.place.attempt_dir(&order.spec.dir, attempt);
+        let (task, purpose) = (order.task, order.purpose);
+        self.attempts.insert(attempt, Attempt { directory, task, purpose });
+        self.parents.wait(attempt, launches);
+        self.launch_waiting();
+        Ok(())
     }
 
     /// Removes directories of attempts of earlier drivers as those of its own, which a driver that died
@@ -193,8 +233,7 @@ impl LocalLauncher {
     fn launch_waiting(&mut self) {
         let Some(parent) = self.parents.serving() else { return };
         for (attempt, launches) in self.parents.take_waiting() {
-            let num_ranks = u32::try_from(launches.len()).unwrap_or(u32::MAX);
-            self.gangs.expect(attempt, num_ranks, parent);
+            self.gangs.expect(attempt, launches.iter().map(|one| one.rank), parent);
             if let Err(error) = self.parents.launch(&launches) {
                 self.gangs.forget(attempt);
                 let LaunchError { kind, error } = error;
@@ -235,20 +274,7 @@ impl Launcher for LocalLauncher {
     }
 
     fn launch(&mut self, order: LaunchOrder) -> Result<(), LaunchError> {
-        let attempt = order.attempt;
-        if self.attempts.is_empty() {
-            self.oom_kills.forget();
-        }
-        let launches = self.place.write(&order).map_err(|error| LaunchError {
-            kind: if error.is_disk_full() { FailureKind::NoSpace } else { FailureKind::Machine },
-            error: with_causes(&error),
-        })?;
-        let directory = self.place.attempt_dir(&order.spec.dir, attempt);
-        let (task, purpose) = (order.task, order.purpose);
-        self.attempts.insert(attempt, Attempt { directory, task, purpose });
-        self.parents.wait(attempt, launches);
-        self.launch_waiting();
-        Ok(())
+        self.launch_share(&order, None)
     }
 
     fn stop(&mut self, attempt: AttemptId) {

@@ -5,6 +5,8 @@
 //!
 //! - [`start`] and [`resume`] drive a run in the calling thread until it ends.
 //! - [`control::ask`] asks a run that another process drives: a command, its status, an explanation.
+//! - [`Exchange`] carries letters between a run and the [`Agent`]s of a cluster's nodes, each of which
+//!   launches on its machine what a run on one machine launches itself.
 //! - [`outlook`] says what is known of tasks that are not to be run yet.
 //! - [`Store`] keeps what trials found for later runs.
 //! - [`status`], [`explain`] and [`report`] tell of any run, driven or not.
@@ -23,6 +25,7 @@
 mod bell;
 mod claims;
 mod clock;
+mod cluster;
 pub mod control;
 mod devices;
 mod disk;
@@ -30,8 +33,10 @@ mod doctor;
 mod driver;
 mod error;
 mod followers;
+mod hardware;
 mod host_memory;
 mod journal;
+mod journal_seat;
 mod launcher;
 mod outlook;
 mod reports;
@@ -42,12 +47,15 @@ mod solve;
 mod store;
 mod trackers;
 
+pub use cluster::{Agent, AgentSetup, Exchange, StoreOpener};
 pub use disk::{Disk, Operation};
 pub use doctor::{Finding, Mark, examine};
 pub use error::{RuntimeError, io_words, with_causes};
 pub use outlook::{Outlook, outlook};
 pub use reports::{Reported, explain, judged, read, report, status, trace, write_trace};
 pub use request::RunRequest;
-pub use run::{DeviceMemory, Outcome, ResumeOptions, Watcher, resume, start};
+pub use run::{
+    DeviceMemory, Interpreter, Outcome, ResumeOptions, Watcher, interpreter_of, resume, start,
+};
 pub use solve::{PlanError, Solved, Stopwatch, solve_file};
 pub use store::{Added, Store, is_key};

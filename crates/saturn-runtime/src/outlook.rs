@@ -26,12 +26,13 @@ pub fn outlook(request: RunRequest) -> Result<Outlook, RuntimeError> {
     let locks = request.run_dir.join("locks");
     let claims = Claims::new(Some(&locks), &request.run_dir)?;
     let pool = Machine::look().claim(request.devices(), claims)?;
-    let Parts { config, settings, mut tasks, .. } = request.into_parts(&pool)?;
+    let hardware = pool.hardware();
+    let Parts { config, settings, mut tasks, .. } = request.into_parts(&hardware)?;
     if let Some(shelf) = settings.shelf() {
         shelf.recall(&mut tasks, &config);
     }
     let mut engine = Engine::new(config);
-    engine.handle(Event::Begin { cluster: pool.cluster() }, 0.0);
+    engine.handle(Event::Begin { cluster: hardware.cluster() }, 0.0);
     let submit = Event::Command { command: Command::Submit { tasks } };
     if let Some(reason) = engine.handle(submit, 0.0).refusal {
         return Err(RuntimeError::Request { reason });

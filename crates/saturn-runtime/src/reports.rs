@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use saturn_core::{Profile, Trial};
+use saturn_core::{Origin, Profile, Trial};
 use saturn_engine::{NamedJudgement, Record, State, TaskId};
 use saturn_view::{Explanation, History, Report, Status};
 use serde_json::Value;
@@ -216,6 +216,7 @@ fn profile(state: &State, platform: Option<&Platform>) -> Profile {
             let platform = platform.filter(|_| !trial.reused);
             let origin = platform
                 .and_then(|platform| platform.origin(&key.gpu_type, &key.strategy.technique));
+            let node_gpus = state.exceeded_width(&key.gpu_type, key.strategy.gpus);
             Some(Trial {
                 task: state.name(task).to_owned(),
                 profile_key: Some(state.group_of(task).key.clone()),
@@ -223,7 +224,7 @@ fn profile(state: &State, platform: Option<&Platform>) -> Profile {
                 device_memory_bytes: state.config.device_memory_bytes,
                 strategy: trial.strategy.as_ref().clone(),
                 outcome: trial.outcome.clone()?,
-                origin: origin.unwrap_or_default(),
+                origin: Origin { node_gpus, ..origin.unwrap_or_default() },
             })
         })
     });

@@ -1,15 +1,16 @@
 //! What the Python face asks for, and what of it a resume needs again.
 
+use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
 
 use saturn_core::Profile;
 use saturn_engine::{Mode, NewTask, Policy, RunConfig, TechniqueRef, TrialBudget};
 use serde::{Deserialize, Serialize};
 
-use crate::devices::Pool;
+use crate::cluster::Exchange;
 use crate::disk::Disk;
 use crate::error::RuntimeError;
-use crate::host_memory;
+use crate::hardware::Hardware;
 use crate::store::{Platform, Shelf, StoreSettings};
 
 /// A run to start: version 1 of the request that `saturn.search` and `saturn.orchestrate` make.
@@ -40,6 +41,9 @@ pub struct RunRequest {
     /// Switches that may be planned for each task; the default where absent.
     #[serde(default)]
     max_switches: Option<usize>,
+    /// How many nodes a task may take at once; all where absent.
+    #[serde(default)]
+    nodes_per_task: Option<NonZeroU32>,
     seed: u64,
     /// Silence after which an attempt counts as hung.
     #[serde(default)]
@@ -74,6 +78,9 @@ pub struct RunRequest {
     /// The disk to use: tests make it fail.
     #[serde(skip)]
     pub disk: Disk,
+    /// The way to the agents of a cluster, on whose devices it is to run; `None`: on this machine's.
+    #[serde(skip)]
+    pub cluster: Option<Exchange>,
 }
 
 /// How workers are launched: kept in the journal for a resume.
@@ -160,17 +167,18 @@ impl RunRequest {
     }
 
     /// Splits into what the engine and what the launcher need.
-    pub(crate) fn into_parts(self, pool: &Pool) -> Result<Parts, RuntimeError> {
+    pub(crate) fn into_parts(self, hardware: &Hardware) -> Result<Parts, RuntimeError> {
         let platform = self
             .store
             .as_ref()
-            .and_then(|store| Platform::of(pool, &self.python_path, &store.techniques));
+            .and_then(|store| Platform::of(hardware, &self.python_path, &store.techniques));
         let defaults = Policy::default();
         let policy = Policy {
             interval_s: self.interval_s,
             checkpoint_every_s: self.checkpoint_every_s,
             solver_time_limit_s: self.solver_time_limit_s,
             max_switches: self.max_switches.unwrap_or(defaults.max_switches),
+            max_nodes: self.nodes_per_task.map_or(u32::MAX, NonZeroU32::get),
             seed: self.seed,
             warmup_steps: self.warmup_steps,
             timed_steps: self.timed_steps,
@@ -179,14 +187,14 @@ impl RunRequest {
                 .unwrap_or(defaults.max_timed_steps)
                 .max(self.timed_steps),
             trial_budget: self.trial_budget,
-            host_memory_bytes: self.host_memory_bytes.or_else(host_memory::available_bytes),
+            host_memory_bytes: self.host_memory_bytes.or(hardware.host_memory_bytes),
             stall_s: self.stall_s.unwrap_or(defaults.stall_s),
             kill_grace_s: self.kill_grace_s.unwrap_or(defaults.kill_grace_s),
             ..defaults
         };
         let config = RunConfig {
             mode: self.mode,
-            device_kind: pool.kind(),
+            device_kind: hardware.kind,
             device_memory_bytes: self.device_memory_bytes,
             techniques: self.techniques,
             policy,

@@ -1,25 +1,28 @@
 //! Starting and resuming a run.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use saturn_engine::{
-    Command, Decision, Engine, Event, NewTask, Observer, RunEnd, State, TaskEnd, TaskStatus,
+    Command, Decision, Engine, Event, Launcher, NewTask, Observer, RunEnd, State, TaskEnd,
+    TaskStatus,
 };
 use saturn_view::{Console, History, Report, Results};
 
 use crate::bell::Bell;
 use crate::claims::Claims;
 use crate::clock::RunClock;
+use crate::cluster::{ClusterLauncher, Exchange};
 use crate::control::{ControlSocket, Request};
 use crate::devices::{Machine, Pool};
 use crate::disk::Disk;
 use crate::driver::{Driven, Driver, DriverDoor};
 use crate::error::RuntimeError;
 use crate::followers::Followers;
-use crate::journal::Journal;
-use crate::launcher::{Earlier, LocalLauncher};
+use crate::hardware::Hardware;
+use crate::journal::{Contents, Journal};
+use crate::launcher::{Earlier, LocalLauncher, attempt_dir};
 use crate::reports::{self, Written};
 use crate::request::{LaunchSettings, Parts, RunRequest};
 use crate::run_dir::{RunDir, journal_of};
@@ -67,6 +70,8 @@ pub struct ResumeOptions {
     pub allow_other_hardware: bool,
     /// The disk to use: tests make it fail.
     pub disk: Disk,
+    /// The way to the agents of a cluster, on whose devices it is to go on; `None`: on this machine's.
+    pub cluster: Option<Exchange>,
 }
 
 /// What each device of a resumed run may hold.
@@ -83,12 +88,15 @@ pub enum DeviceMemory {
 
 /// Starts a run and drives it to its end.
 pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, RuntimeError> {
-    let machine = Machine::look();
-    let claims = Claims::new(request.locks_dir(), &request.run_dir)?;
-    let pool = machine.claim(request.devices(), claims)?;
+    let (ground, hardware) = if let Some(exchange) = request.cluster.clone() {
+        Ground::of(exchange)?
+    } else {
+        let claims = Claims::new(request.locks_dir(), &request.run_dir)?;
+        Ground::here(&Machine::look(), request.devices(), claims)?
+    };
     let disk = request.disk.clone();
     let run = RunDir::claim(&request.run_dir)?;
-    let Parts { config, settings, mut tasks, keep_open } = request.into_parts(&pool)?;
+    let Parts { config, settings, mut tasks, keep_open } = request.into_parts(&hardware)?;
     let shelf = settings.shelf();
     let recalled = shelf.as_ref().map(|shelf| shelf.recall(&mut tasks, &config));
     // Decided before anything is written: a run begins whole, or there is none.
@@ -96,7 +104,7 @@ pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, Runti
     let mut records = Vec::new();
     let mut actions = VecDeque::new();
     let close = (!keep_open).then_some(Command::Close);
-    let begin = Event::Begin { cluster: pool.cluster() };
+    let begin = Event::Begin { cluster: hardware.cluster() };
     let commands = [Command::Submit { tasks }].into_iter().chain(close);
     let commands = commands.map(|command| Event::Command { command });
     for event in std::iter::once(begin).chain(commands) {
@@ -123,21 +131,10 @@ pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, Runti
     }
     followers.records(records, 0.0);
     let platform = settings.platform.clone();
-    let earlier = Vec::new();
-    let opened = Opened {
-        run,
-        engine,
-        journal,
-        settings,
-        platform,
-        shelf,
-        pool,
-        disk,
-        actions,
-        earlier,
-        trackers,
-    };
-    drive(opened, followers, is_interrupted, None)
+    let (warnings, earlier, cut_off) = (hardware.warnings, Vec::new(), Vec::new());
+    let launching = Launching { ground, settings, warnings, earlier, cut_off };
+    let opened = Opened { run, engine, journal, platform, shelf, disk, actions, trackers };
+    drive(opened, launching, followers, is_interrupted, None)
 }
 
 /// Refuses tasks whose device counts no node of the pool has: where nothing more is to come, neither is a
@@ -147,6 +144,21 @@ fn refuse_what_never_fits(state: &State, tasks: &[NewTask]) -> Result<(), Runtim
     wrong.map_or(Ok(()), |(spec, why)| {
         Err(RuntimeError::Refused { reason: format!("task `{}`: {why}", spec.name) })
     })
+}
+
+/// The Python that a run's workers run in, and what it is told of where to find modules.
+#[derive(Debug, Clone)]
+pub struct Interpreter {
+    /// The program.
+    pub python: String,
+    /// Where it finds modules.
+    pub python_path: Vec<String>,
+}
+
+/// The Python of a run: only it can go on with the run on a cluster.
+pub fn interpreter_of(path: &Path) -> Result<Interpreter, RuntimeError> {
+    let LaunchSettings { python, python_path, .. } = Contents::read(&journal_of(path))?.settings;
+    Ok(Interpreter { python, python_path })
 }
 
 /// Goes on with a run that was interrupted or whose driver died. A run that is complete is only
@@ -161,7 +173,7 @@ pub fn resume(
         let reason = "it has no journal.db".to_owned();
         return Err(RuntimeError::NoRun { path: path.to_owned(), reason });
     }
-    let ResumeOptions { device_memory, allow_other_hardware, disk } = options;
+    let ResumeOptions { device_memory, allow_other_hardware, disk, cluster } = options;
     let run = RunDir::claim(path)?;
     let (journal, contents) = Journal::open(&run.journal(), disk.clone())?;
     let mut settings = contents.settings;
@@ -178,22 +190,30 @@ pub fn resume(
         let platform = settings.platform.as_ref();
         return finish(run.path(), RunEnd::Complete, followers, platform, &disk, Vec::new());
     }
-    let machine = Machine::look();
-    if !allow_other_hardware && let Some(missing) = machine.missing_for(engine.state()) {
-        return Err(RuntimeError::OtherHardware { missing });
-    }
-    let claims = Claims::new(settings.locks_dir.as_deref(), run.path())?;
-    let pool = machine.claim(settings.devices, claims)?;
+    let refuse_other = |missing: Option<String>| match missing {
+        Some(missing) if !allow_other_hardware => Err(RuntimeError::OtherHardware { missing }),
+        _ => Ok(()),
+    };
+    let (ground, hardware) = if let Some(exchange) = cluster {
+        let (ground, hardware) = Ground::of(exchange)?;
+        refuse_other(hardware.missing_for(engine.state()))?;
+        (ground, hardware)
+    } else {
+        let machine = Machine::look();
+        refuse_other(machine.missing_for(engine.state()))?;
+        let claims = Claims::new(settings.locks_dir.as_deref(), run.path())?;
+        Ground::here(&machine, settings.devices, claims)?
+    };
     let device_memory_bytes = match device_memory {
         DeviceMemory::AsBefore => engine.state().config.device_memory_bytes,
         DeviceMemory::Unlimited => None,
         DeviceMemory::Bytes(bytes) => Some(bytes),
     };
-    let first = Event::Resume { cluster: pool.cluster(), device_memory_bytes };
+    let first = Event::Resume { cluster: hardware.cluster(), device_memory_bytes };
     let platform = settings
         .store
         .as_ref()
-        .and_then(|store| Platform::of(&pool, &settings.python_path, &store.techniques));
+        .and_then(|store| Platform::of(&hardware, &settings.python_path, &store.techniques));
     // What was found on another platform is not told of as found on this one.
     let is_same = settings.platform == platform;
     settings.platform = platform;
@@ -202,27 +222,60 @@ pub fn resume(
     let before = shelf.as_ref().filter(|_| is_same);
     let lines = before.map(|shelf| shelf.catch_up(engine.state()));
     let earlier = earlier_attempts(engine.state(), &history);
+    let cut_off = engine.state().attempts.iter().map(|(id, attempt)| {
+        attempt_dir(run.path(), &engine.state().task(attempt.task).spec.dir, *id)
+    });
+    let cut_off = cut_off.collect();
     let now_s = engine.state().now_s;
     let trackers = Tracked::start(&run, &settings, &mut observers);
     let followers = Followers::of(engine.state(), history, console, observers, shelf.clone());
     for line in lines.unwrap_or_default() {
         followers.note(&line, now_s);
     }
+    let warnings = hardware.warnings;
+    let launching = Launching { ground, settings, warnings, earlier, cut_off };
     let actions = VecDeque::new();
-    let opened = Opened {
-        run,
-        engine,
-        journal,
-        settings,
-        platform,
-        shelf,
-        pool,
-        disk,
-        actions,
-        earlier,
-        trackers,
-    };
-    drive(opened, followers, is_interrupted, Some(first))
+    let opened = Opened { run, engine, journal, platform, shelf, disk, actions, trackers };
+    drive(opened, launching, followers, is_interrupted, Some(first))
+}
+
+/// Whose devices a run has.
+enum Ground {
+    /// This machine's.
+    Here(Pool),
+    /// Those of a cluster's agents.
+    Cluster(Exchange, BTreeMap<u64, Hardware>),
+}
+
+impl Ground {
+    fn here(
+        machine: &Machine,
+        devices: Option<u32>,
+        claims: Claims,
+    ) -> Result<(Self, Hardware), RuntimeError> {
+        let pool = machine.claim(devices, claims)?;
+        let hardware = pool.hardware();
+        Ok((Self::Here(pool), hardware))
+    }
+
+    fn of(exchange: Exchange) -> Result<(Self, Hardware), RuntimeError> {
+        let founders = exchange.founders();
+        let hardware = Hardware::of_all(founders.values()).ok_or_else(|| {
+            RuntimeError::Request { reason: "the cluster has no agent".to_owned() }
+        })?;
+        Ok((Self::Cluster(exchange, founders), hardware))
+    }
+}
+
+/// What it takes to launch.
+struct Launching {
+    ground: Ground,
+    settings: LaunchSettings,
+    /// What a person should know before trusting what follows.
+    warnings: Vec<String>,
+    earlier: Vec<Earlier>,
+    /// Directories of attempts under which the driver before died.
+    cut_off: Vec<PathBuf>,
 }
 
 /// A run that this process has taken up.
@@ -230,14 +283,11 @@ struct Opened {
     run: RunDir,
     engine: Engine,
     journal: Journal,
-    settings: LaunchSettings,
     /// What all of its trials hold for, where that is known.
     platform: Option<Platform>,
     shelf: Option<Shelf>,
-    pool: Pool,
     disk: Disk,
     actions: VecDeque<saturn_engine::Action>,
-    earlier: Vec<Earlier>,
     trackers: Tracked,
 }
 
@@ -281,25 +331,64 @@ fn earlier_attempts(state: &State, history: &History) -> Vec<Earlier> {
     ended.collect()
 }
 
+/// A launcher of this process's, which is told when the run has ended.
+trait OwnLauncher: Launcher {
+    /// Ends every process; those that live on come back.
+    fn end(self) -> Vec<i32>;
+}
+
+impl OwnLauncher for LocalLauncher {
+    fn end(self) -> Vec<i32> {
+        LocalLauncher::end(self)
+    }
+}
+
+impl OwnLauncher for ClusterLauncher {
+    fn end(self) -> Vec<i32> {
+        ClusterLauncher::end(self)
+    }
+}
+
 fn drive(
+    opened: Opened,
+    launching: Launching,
+    followers: Followers,
+    is_interrupted: &mut dyn FnMut() -> bool,
+    first: Option<Event>,
+) -> Result<Outcome, RuntimeError> {
+    let now_s = opened.engine.state().now_s;
+    let Launching { ground, settings, warnings, earlier, cut_off } = launching;
+    for warning in warnings {
+        followers.note(&warning, now_s);
+    }
+    let (bell, disk) = (Bell::default(), opened.disk.clone());
+    match ground {
+        Ground::Here(pool) => {
+            let site = opened.run.site();
+            let mut launcher = LocalLauncher::start(site, settings, pool, bell.clone(), disk)?;
+            launcher.take_over(earlier);
+            drive_with(launcher, bell, opened, followers, is_interrupted, first)
+        }
+        Ground::Cluster(exchange, founders) => {
+            let run_dir = opened.run.path().to_owned();
+            let mut launcher =
+                ClusterLauncher::start(exchange, founders, run_dir, settings, bell.clone(), disk)?;
+            launcher.give_up(&cut_off, "another process drives the run");
+            drive_with(launcher, bell, opened, followers, is_interrupted, first)
+        }
+    }
+}
+
+fn drive_with(
+    launcher: impl OwnLauncher,
+    bell: Bell,
     opened: Opened,
     followers: Followers,
     is_interrupted: &mut dyn FnMut() -> bool,
     first: Option<Event>,
 ) -> Result<Outcome, RuntimeError> {
-    let Opened {
-        run,
-        engine,
-        journal,
-        settings,
-        platform,
-        shelf,
-        pool,
-        disk,
-        actions,
-        earlier,
-        trackers: Tracked { mut trackers, failure },
-    } = opened;
+    let Opened { run, engine, journal, platform, shelf, disk, actions, trackers } = opened;
+    let Tracked { mut trackers, failure } = trackers;
     let now_s = engine.state().now_s;
     if let Some(trackers) = &mut trackers {
         trackers.tell(followers.notes());
@@ -307,13 +396,7 @@ fn drive(
     if let Some(failure) = failure {
         followers.note(&failure, now_s);
     }
-    for warning in pool.warnings() {
-        followers.note(warning, now_s);
-    }
-    let bell = Bell::default();
     let (door, inputs) = DriverDoor::new(bell.clone());
-    let mut launcher = LocalLauncher::start(&run, settings, pool, bell.clone(), disk.clone())?;
-    launcher.take_over(earlier);
     followers.note("starting workers: importing torch", now_s);
     let desk = followers.desk();
     let asked = door.clone();

@@ -10,6 +10,8 @@ use nix::sys::statfs;
 use crate::clock::{deadline, is_past, pause};
 use crate::control;
 use crate::error::{RuntimeError, io_words};
+use crate::journal_seat;
+use crate::launcher::Site;
 
 /// A run directory that this process drives.
 #[derive(Debug)]
@@ -26,7 +28,7 @@ impl RunDir {
             path: path.to_owned(),
             reason: io_words(&error),
         })?;
-        refuse_network_file_system(&path)?;
+        journal_seat::see_to(&path)?;
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700))
             .map_err(RuntimeError::file("protect", &path))?;
         let lock = open_lock(&path.join("run.lock"))?;
@@ -70,8 +72,17 @@ impl RunDir {
         &self.path
     }
 
-    pub(crate) fn workers_lock(&self) -> PathBuf {
-        self.path.join("workers.lock")
+    fn workers_lock(&self) -> PathBuf {
+        workers_lock_of(&self.path)
+    }
+
+    /// Where this machine's processes of the run find its files.
+    pub(crate) fn site(&self) -> Site {
+        Site {
+            run_dir: self.path.clone(),
+            workers_lock: self.workers_lock(),
+            parent_logs: self.path.clone(),
+        }
     }
 
     pub(crate) fn journal(&self) -> PathBuf {
@@ -84,6 +95,11 @@ pub(crate) fn journal_of(run: &Path) -> PathBuf {
     run.join("journal.db")
 }
 
+/// Where a run keeps the lock that all of its processes hold.
+pub(crate) fn workers_lock_of(run: &Path) -> PathBuf {
+    run.join("workers.lock")
+}
+
 fn open_lock(path: &Path) -> Result<File, RuntimeError> {
     OpenOptions::new()
         .create(true)
@@ -92,14 +108,6 @@ fn open_lock(path: &Path) -> Result<File, RuntimeError> {
         .mode(0o600)
         .open(path)
         .map_err(RuntimeError::file("open", path))
-}
-
-/// `SQLite`'s locks and syncs can't be trusted there (<https://sqlite.org/faq.html#q5>).
-fn refuse_network_file_system(path: &Path) -> Result<(), RuntimeError> {
-    match network_file_system_of(path) {
-        Some(kind) => Err(RuntimeError::NetworkFileSystem { path: path.to_owned(), kind }),
-        None => Ok(()),
-    }
 }
 
 /// The name of the file system of a path, where that is another machine's, or may be.

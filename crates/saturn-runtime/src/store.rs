@@ -54,13 +54,7 @@ impl Store {
     /// The store of this user: in `SATURN_HOME`, else in `$XDG_DATA_HOME/saturn`, else in
     /// `~/.local/share/saturn`. `None` where not even a home is known.
     pub fn of_user() -> Option<Self> {
-        let directory = |name: &str| {
-            std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
-        };
-        let home = directory("SATURN_HOME")
-            .or_else(|| directory("XDG_DATA_HOME").map(|data| data.join("saturn")))
-            .or_else(|| directory("HOME").map(|home| home.join(".local/share/saturn")))?;
-        Some(Self::at(&home))
+        home().map(|home| Self::at(&home))
     }
 
     /// The store of a Saturn home.
@@ -238,6 +232,15 @@ impl Store {
     }
 }
 
+/// What outlives runs of this user; see [`Store::of_user`].
+pub(crate) fn home() -> Option<PathBuf> {
+    let directory =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    directory("SATURN_HOME")
+        .or_else(|| directory("XDG_DATA_HOME").map(|data| data.join("saturn")))
+        .or_else(|| directory("HOME").map(|home| home.join(".local/share/saturn")))
+}
+
 /// Whether a text can be a profile key of the store: 64 hexadecimal digits.
 pub fn is_key(key: &str) -> bool {
     key.len() == KEY_DIGITS && key.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -250,6 +253,7 @@ fn is_like(one: &Trial, other: &Trial) -> bool {
         && one.device_memory_bytes == other.device_memory_bytes
         && one.origin.hardware == other.origin.hardware
         && one.origin.software == other.origin.software
+        && one.origin.node_gpus == other.origin.node_gpus
 }
 
 #[cfg(test)]

@@ -156,6 +156,7 @@ impl Observer for Teller {
                     TaskEnd::Done { .. } => "done",
                     TaskEnd::Failed { .. } => "failed",
                     TaskEnd::Cancelled { .. } => "cancelled",
+                    TaskEnd::Stopped { .. } => "stopped",
                 };
                 self.send(json!({"type": "ended", "task": state.name(*task), "status": status}));
             }

@@ -89,6 +89,8 @@ pub(crate) enum Phase {
 /// A gang at work.
 #[derive(Debug)]
 pub(crate) struct LiveGang {
+    /// Nodes of it that have gone, with their processes.
+    pub(crate) lost: BTreeSet<usize>,
     pub(crate) order: Order,
     pub(crate) fate: Fate,
     pub(crate) launched_s: f64,

@@ -173,6 +173,7 @@ fn durable(state: &State) -> State {
             failed_ranks: BTreeSet::new(),
             echo_s: None,
             killed_s: None,
+            is_lost: false,
             completed: false,
             ..attempt.clone()
         };

@@ -45,6 +45,7 @@ pub fn scenario(seed: u64) -> Simulation {
             .choose(&mut rng)
             .unwrap_or(&TrialBudget::Full),
         seed,
+        max_nodes: [1, 2, 1, 3][usize::try_from(seed % 4).unwrap_or(0)],
         ..Policy::default()
     };
     let manners = Manners {

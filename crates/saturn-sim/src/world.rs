@@ -6,6 +6,7 @@
 
 mod life;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{RngExt, SeedableRng};
@@ -124,7 +125,7 @@ impl World {
     /// Attempts that have processes, with how many, and the devices that these hold.
     pub fn processes(&self) -> impl Iterator<Item = (AttemptId, usize, Vec<DeviceId>)> + '_ {
         self.gangs.iter().map(|(id, gang)| {
-            let all = devices(&gang.order.gang);
+            let all = devices(&gang.order.gang).filter(|one| !gang.lost.contains(&one.node.0));
             (*id, gang.live.len(), all.collect())
         })
     }
@@ -200,15 +201,43 @@ impl World {
         self.history.add(self.now_s, || Fact::Node { name: name.to_owned(), gpus: 0 });
         let lost: Vec<AttemptId> = self.gangs_on(name);
         for attempt in lost {
-            self.vanish(attempt);
+            self.lose_share(attempt, name);
         }
         Some(node)
+    }
+
+    /// The processes of a gang that are on a node are gone. Those on others stand still, and wait; who
+    /// sees to them says which of the gang's have ended.
+    fn lose_share(&mut self, attempt: AttemptId, name: &str) {
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        if gang.order.gang.len() < 2 {
+            return self.vanish(attempt);
+        }
+        (gang.phase, gang.turn) = (Phase::Still, gang.turn + 1);
+        let mut parts: Vec<(usize, usize)> =
+            gang.order.gang.iter().map(|part| (part.node, part.devices.len())).collect();
+        // Ranks are numbered so.
+        parts.sort_by_key(|(_, num_devices)| Reverse(*num_devices));
+        let mut ranks = 0..gang.order.num_ranks;
+        for (node, num_devices) in parts {
+            let of_node: Vec<u32> = ranks.by_ref().take(num_devices).collect();
+            if self.numbered.get(node).is_some_and(|(numbered, _)| numbered == name) {
+                if let Some(gang) = self.gangs.get_mut(&attempt) {
+                    gang.lost.insert(node);
+                }
+                for rank in of_node {
+                    self.rank_ends(attempt, rank, 1);
+                }
+            }
+        }
     }
 
     fn gangs_on(&self, name: &str) -> Vec<AttemptId> {
         let on = |gang: &LiveGang| {
             gang.order.gang.iter().any(|part| {
-                self.numbered.get(part.node).is_some_and(|(numbered, _)| numbered == name)
+                let node = self.numbered.get(part.node);
+                node.is_some_and(|(numbered, _)| numbered == name)
+                    && !gang.lost.contains(&part.node)
             })
         };
         self.gangs.iter().filter(|(_, gang)| on(gang)).map(|(id, _)| *id).collect()
@@ -287,6 +316,7 @@ impl World {
         let (load_s, save_s) =
             self.truth.groups.get(&group).map_or((1.0, 1.0), |group| (group.load_s, group.save_s));
         let gang = LiveGang {
+            lost: BTreeSet::new(),
             launched_s: self.now_s,
             live: (0..order.num_ranks).collect(),
             phase: match order.purpose {

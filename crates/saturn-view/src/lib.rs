@@ -44,7 +44,9 @@ pub use html::{plan_html, render_html};
 pub use paint::Paint;
 pub use plan_table::plan_text;
 pub use report::{LossPoint, Report, TaskMetrics, read_metrics};
-pub use status::{DevicesOn, PoolStatus, RunningTrial, SetAside, Status, TaskStatus, status};
+pub use status::{
+    DevicesOn, NodeStatus, PoolStatus, RunningTrial, SetAside, Status, TaskStatus, status,
+};
 pub use status_text::status_text;
 pub use summary::{Results, summary};
 pub use trace::trace;

@@ -53,6 +53,22 @@ pub struct PoolStatus {
     pub busy: usize,
     /// Devices that are there and are not used.
     pub set_aside: Vec<SetAside>,
+    /// The nodes that are there, in the order in which they came.
+    #[serde(default)]
+    pub by_node: Vec<NodeStatus>,
+}
+
+/// A node of the pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// Type of its devices.
+    pub gpu_type: String,
+    /// Devices that can be used.
+    pub devices: usize,
+    /// Of these, held by attempts.
+    pub busy: usize,
 }
 
 /// A trial that runs.
@@ -287,6 +303,17 @@ fn running_trials(state: &State) -> Vec<RunningTrial> {
 
 fn pool(state: &State) -> PoolStatus {
     let held = state.attempts.values().flat_map(|attempt| devices(&attempt.gang));
+    let held: Vec<DeviceId> = held.filter(|device| state.is_usable(*device)).collect();
+    let mut busy: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for device in &held {
+        *busy.entry(device.node).or_default() += 1;
+    }
+    let status_of = |node: NodeId| NodeStatus {
+        name: state.cluster.nodes[node.0].name.clone(),
+        gpu_type: state.gpu_type(node).to_owned(),
+        devices: state.usable_devices(node).count(),
+        busy: busy.get(&node).copied().unwrap_or(0),
+    };
     let of_node = |node: NodeId| {
         let name = state.cluster.nodes[node.0].name.clone();
         let devices = (0u32..).zip(&state.nodes[node.0].devices);
@@ -299,7 +326,8 @@ fn pool(state: &State) -> PoolStatus {
         device_kind: state.config.device_kind,
         nodes: state.present_nodes().count(),
         devices: state.num_devices(),
-        busy: held.filter(|device: &DeviceId| state.is_usable(*device)).count(),
+        busy: held.len(),
         set_aside: state.present_nodes().flat_map(of_node).collect(),
+        by_node: state.present_nodes().map(status_of).collect(),
     }
 }

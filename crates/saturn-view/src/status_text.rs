@@ -7,7 +7,7 @@ use crate::expect::MIN_ENDED;
 use crate::live::task_words;
 use crate::paint::Paint;
 use crate::report::RunStatus;
-use crate::status::{DevicesOn, Status, TaskStatus};
+use crate::status::{DevicesOn, NodeStatus, PoolStatus, Status, TaskStatus};
 use crate::text::{Align, Table, fit_coloured, wrap};
 use crate::units::{clock, count, duration, number};
 use crate::words;
@@ -79,6 +79,9 @@ fn head(status: &Status, paint: Paint) -> Vec<String> {
             words::device_kind(pool.device_kind, num_devices)
         ));
     }
+    if status.status == RunStatus::Unfinished && pool.nodes > 1 {
+        lines.push(nodes(pool));
+    }
     for one in pool.set_aside.iter().take(MAX_SET_ASIDE) {
         lines.push(format!(
             "{} device {} of {}: {}",
@@ -91,6 +94,35 @@ fn head(status: &Status, paint: Paint) -> Vec<String> {
     let num_more = pool.set_aside.len().saturating_sub(MAX_SET_ASIDE);
     lines.extend((num_more > 0).then(|| format!("and {} more", count(num_more, "device"))));
     lines
+}
+
+/// `nodes: a 8 of 8 busy, b 3 of 8 busy`, or of many how many are how busy.
+fn nodes(pool: &PoolStatus) -> String {
+    let nodes = &pool.by_node;
+    if nodes.len() <= words::MAX_NODES {
+        let each: Vec<String> = nodes
+            .iter()
+            .map(|one| format!("{} {} of {}", escape_terminal(&one.name), one.busy, one.devices))
+            .collect();
+        return format!("busy on nodes: {}", each.join(", "));
+    }
+    let names = |is_so: &dyn Fn(&NodeStatus) -> bool| -> Vec<&str> {
+        nodes.iter().filter(|one| is_so(one)).map(|one| one.name.as_str()).collect()
+    };
+    let mut parts = Vec::new();
+    let kinds: [(&str, &dyn Fn(&NodeStatus) -> bool); 3] = [
+        ("busy", &|one| one.devices > 0 && one.busy == one.devices),
+        ("busy in part", &|one| one.busy > 0 && one.busy < one.devices),
+        ("idle", &|one| one.busy == 0 && one.devices > 0),
+    ];
+    for (what, is_so) in kinds {
+        let names = names(is_so);
+        // All but a few are busy: that they are is said, and not which.
+        let which =
+            if what == "busy" { String::new() } else { format!(" ({})", words::some_of(&names)) };
+        parts.extend((!names.is_empty()).then(|| format!("{} {what}{which}", names.len())));
+    }
+    format!("{} nodes: {}", nodes.len(), parts.join(", "))
 }
 
 fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
@@ -196,6 +228,13 @@ fn strategy(task: &TaskStatus) -> String {
 }
 
 fn devices(devices: &[DevicesOn], has_nodes: bool) -> String {
+    if devices.len() > words::MAX_NODES {
+        let number: usize = devices.iter().map(|part| part.devices.len()).sum();
+        return format!(
+            "{number} {}",
+            words::on_nodes(devices.iter().map(|part| part.node.as_str()))
+        );
+    }
     let parts: Vec<String> = devices
         .iter()
         .map(|part| {

@@ -51,8 +51,16 @@ pub fn with_share(strategy: &str, share: f64) -> String {
 }
 
 /// Device ids, runs of them shortened, with node names where there are several nodes: `0, 2-5`,
-/// `n0: 0-7; n1: 0, 1`.
+/// `n0: 0-7; n1: 0, 1`; of many nodes their number, `32 on 4 nodes (n0, n1 and 2 more)`.
 pub fn devices(cluster: &Cluster, gang: &Gang) -> String {
+    let name = |node: usize| cluster.nodes.get(node).map_or("?", |node| node.name.as_str());
+    if gang.len() > MAX_NODES {
+        return format!(
+            "{} {}",
+            num_devices(gang),
+            on_nodes(gang.iter().map(|one| name(one.node)))
+        );
+    }
     let parts: Vec<String> = gang
         .iter()
         .map(|placement| {
@@ -60,18 +68,46 @@ pub fn devices(cluster: &Cluster, gang: &Gang) -> String {
             if cluster.nodes.len() == 1 {
                 return ids;
             }
-            let name = cluster.nodes.get(placement.node).map_or("?", |node| node.name.as_str());
-            format!("{}: {ids}", escape_terminal(name))
+            format!("{}: {ids}", escape_terminal(name(placement.node)))
         })
         .collect();
     parts.join("; ")
 }
 
-/// `device 1`, `devices 0, 1`.
+/// `device 1`, `devices 0, 1`, `32 devices on 4 nodes (n0, n1 and 2 more)`.
 pub fn on_devices(cluster: &Cluster, gang: &Gang) -> String {
-    let num_devices: usize = gang.iter().map(|placement| placement.devices.len()).sum();
+    let num_devices = num_devices(gang);
+    if gang.len() > MAX_NODES {
+        let devices = devices(cluster, gang);
+        return devices.replacen(' ', " devices ", 1);
+    }
     let noun = if num_devices == 1 { "device" } else { "devices" };
     format!("{noun} {}", devices(cluster, gang))
+}
+
+fn num_devices(gang: &Gang) -> usize {
+    gang.iter().map(|placement| placement.devices.len()).sum()
+}
+
+/// Nodes that are named one by one.
+pub(crate) const MAX_NODES: usize = 3;
+
+/// `on 4 nodes (n0, n1 and 2 more)`.
+pub(crate) fn on_nodes<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    format!("on {} nodes ({})", names.len(), some_of(&names))
+}
+
+/// `n0, n1 and 2 more`.
+pub(crate) fn some_of(names: &[&str]) -> String {
+    let escaped = |names: &[&str]| -> Vec<String> {
+        names.iter().map(|name| escape_terminal(name)).collect()
+    };
+    if names.len() <= MAX_NODES {
+        return escaped(names).join(", ");
+    }
+    let shown = MAX_NODES - 1;
+    format!("{} and {} more", escaped(&names[..shown]).join(", "), names.len() - shown)
 }
 
 /// All devices of a gang as (node, device) pairs.
@@ -239,6 +275,12 @@ mod tests {
             Placement { node: 1, devices: vec![0] },
         ];
         assert_eq!(on_devices(&two, &wide), "devices a: 0-7; b: 0");
+        let names = (0..16).map(|node| Node::new(format!("n{node}"), 8, "A100"));
+        let many = Cluster { nodes: names.collect() };
+        let whole = |node| Placement { node, devices: (0..8).collect() };
+        let gang: Gang = (0..16).map(whole).collect();
+        assert_eq!(devices(&many, &gang), "128 on 16 nodes (n0, n1 and 14 more)");
+        assert_eq!(on_devices(&many, &gang), "128 devices on 16 nodes (n0, n1 and 14 more)");
     }
 
     #[test]

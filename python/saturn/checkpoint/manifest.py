@@ -8,6 +8,9 @@ checkpoint is opened (DCP's `.metadata` is a pickle) before its manifest has bee
 Nothing is ever written in place of a checkpoint. One of a step that has one already, because that
 one is damaged or a black-box technique saves a step again, gets a name with a number of its own,
 `step-<8 digits>.2`, and counts before it; the older one is removed once the newer one is durable.
+
+An attempt whose node was silent for too long has been given up: its task trains elsewhere by now,
+and nothing that it saves may count (`GivenUp`).
 """
 
 from __future__ import annotations
@@ -31,6 +34,9 @@ VERSION = 1
 NAME = "manifest.json"
 #: How many complete checkpoints stay on disk.
 KEPT = 2
+
+#: The file in an attempt's directory by which the runtime says that it was given up.
+_GIVEN_UP = "given-up"
 
 #: Prefixes of directories that are no checkpoint: not one yet, and no longer one.
 UNFINISHED, _REMOVED = ".new-", ".old-"
@@ -116,10 +122,15 @@ def versions() -> dict[str, str]:
     return {"torch": str(torch.__version__), "python": platform.python_version()}
 
 
+class GivenUp(Exception):
+    """The attempt has been given up: its task is trained elsewhere."""
+
+
 def commit(scratch: Path, checkpoints_dir: Path, manifest: Mapping[str, Any]) -> Path:
     """Write the manifest into `scratch`, make all of it durable, and rename it into place.
 
-    The files in `scratch` must have been synced already. Returns the checkpoint's directory.
+    The files in `scratch` must have been synced already. Returns the checkpoint's directory. Raises
+    `GivenUp`.
     """
     manifest_path = scratch / NAME
     with manifest_path.open("w") as file:
@@ -127,6 +138,8 @@ def commit(scratch: Path, checkpoints_dir: Path, manifest: Mapping[str, Any]) ->
         file.flush()
         os.fsync(file.fileno())
     durable.sync(scratch)
+    if "attempt" in manifest:
+        _refuse_given_up(checkpoints_dir.parent / "attempts" / str(manifest["attempt"]))
     return put(scratch, checkpoints_dir, int(manifest["step"]))
 
 
@@ -138,6 +151,13 @@ def put(scratch: Path, checkpoints_dir: Path, step: int) -> Path:
     scratch.rename(target)
     durable.sync(checkpoints_dir)
     return target
+
+
+def _refuse_given_up(attempt_dir: Path) -> None:
+    # The directory is read anew: a network file system may remember that a file was not there.
+    with contextlib.suppress(FileNotFoundError):
+        if _GIVEN_UP in [entry.name for entry in attempt_dir.iterdir()]:
+            raise GivenUp("this attempt was given up: its node was silent for too long")
 
 
 def prune(checkpoints_dir: Path) -> None:

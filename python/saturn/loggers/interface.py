@@ -61,9 +61,9 @@ class TrackedRun(ABC):
 
     @abstractmethod
     def ended(self, status: str) -> None:
-        """Nothing more comes: the task is `done`, `failed` or `cancelled`.
+        """Nothing more comes: the task is `done`, `failed`, `cancelled` or `stopped`.
 
-        Or the run has `stopped`, and may be resumed.
+        `stopped` is by its stopper, or with the run, which may be resumed.
         """
 
 

@@ -1,7 +1,8 @@
 """The gang as one rank sees it: who it is, and how the ranks agree.
 
 The process group opens on first need, over a file that the runtime makes fresh for each attempt,
-so no port is ever raced for. A gang of one never opens one unless its technique asks for a mesh.
+or, where the gang takes several nodes, over a store that is open already: no port is ever raced
+for. A gang of one never opens one unless its technique asks for a mesh.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store
+from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store, TCPStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from saturn.rank.device_memory import DeviceMemory
@@ -26,8 +27,10 @@ from saturn.rank.peer_watch import PeerWatch, abort_groups
 #: How long a rank waits for a peer in one collective. Long, because the runtime notices a dead
 #: rank at once and ends the gang; this only bounds a hang nobody else sees.
 _COLLECTIVE_TIMEOUT = timedelta(minutes=30)
-#: Between two looks at whether rank 0 has said something.
-_LOOK_AGAIN_S = 0.005
+#: Between two looks at whether rank 0 has said something; across a network.
+_LOOK_AGAIN_S, _LOOK_FAR_S = 0.005, 0.02
+#: How long a store on another node may take to answer at first.
+_CONNECT_TIMEOUT = timedelta(seconds=60)
 
 
 class Gang:
@@ -41,12 +44,21 @@ class Gang:
         device: torch.device,
         rendezvous: Path,
         device_memory_bytes: int | None = None,
+        store: str | None = None,
+        node_gpus: Sequence[int] = (),
     ) -> None:
+        """`rendezvous` is a file that isn't there yet; `store`, in its place, an open `host:port`.
+
+        `node_gpus` are the ranks on each node, in their order; all are on one by default.
+        """
         self.rank = rank
         self.world_size = world_size
         self.device = device
         self.device_memory = DeviceMemory(device, device_memory_bytes)
-        self._store = FileStore(str(rendezvous), world_size) if world_size > 1 else None
+        #: How many ranks each node has, in their order.
+        self.node_gpus = tuple(node_gpus) or (world_size,)
+        self._look_again_s = _LOOK_AGAIN_S if store is None else _LOOK_FAR_S
+        self._store = _opened(rendezvous, store, world_size) if world_size > 1 else None
         #: Where this attempt may leave files: its own directory, in the run's.
         self.scratch = rendezvous.parent
         #: The block of `outliving` that this is or was last in, and groups opened since it began.
@@ -132,7 +144,7 @@ class Gang:
         while not self._store.check([f"{name}/{rank}" for rank in range(self.world_size)]):
             if watch.has_lost_peer:
                 raise PeerLost("another rank has failed")
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(self._look_again_s)
 
     def mesh(self, shape: Sequence[int], *, names: Sequence[str]) -> DeviceMesh:
         """A device mesh of `shape` over all ranks, opening the process group."""
@@ -188,7 +200,7 @@ class Gang:
             return text
         # The store's own waiting gives up after minutes.
         while not self._store.check([key]):
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(self._look_again_s)
         return self._store.get(key).decode()
 
     def exchange(self, key: str, text: str, *, within_s: float | None = None) -> list[str]:
@@ -206,5 +218,19 @@ class Gang:
         while not self._store.check(keys):
             if until is not None and time.monotonic() > until:
                 raise PeerLost(f"another rank has not come within {within_s:.0f} s")
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(self._look_again_s)
         return [self._store.get(each).decode() for each in keys]
+
+
+def _opened(rendezvous: Path, address: str | None, world_size: int) -> Store:
+    """Where a gang's ranks meet. Names in it are this attempt's alone."""
+    if address is None:
+        return FileStore(str(rendezvous), world_size)
+    host, _, port = address.rpartition(":")
+    store = TCPStore(
+        host, int(port), is_master=False, wait_for_workers=False, timeout=_CONNECT_TIMEOUT
+    )
+    # Peers may take longer than that to come: they build, and load.
+    store.set_timeout(_COLLECTIVE_TIMEOUT)
+    # One store serves all attempts of a node.
+    return PrefixStore(str(rendezvous.parent), store)

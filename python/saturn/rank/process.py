@@ -42,11 +42,11 @@ def renew_threads_after_fork() -> None:
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(torch.get_num_threads()))
 
 
-def device_of(device_kind: str, rank: int) -> torch.device:
-    """The device of a rank: the one that it sees, or of several the one of its number."""
+def device_of(device_kind: str, local_rank: int) -> torch.device:
+    """The device of a rank: the one that it sees, or of several the one of its number here."""
     if device_kind == "cpu":
         return torch.device("cpu")
-    device = torch.device(device_kind, rank if torch.accelerator.device_count() > 1 else 0)
+    device = torch.device(device_kind, local_rank if torch.accelerator.device_count() > 1 else 0)
     torch.accelerator.set_device_index(device)
     return device
 

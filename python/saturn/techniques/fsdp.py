@@ -9,6 +9,9 @@ split, stay whole on every rank. Knobs:
 * `activation_checkpointing` (default false): see `recompute`;
 * `cpu_offload` (default false): shards, gradients and optimizer state stay in the host's memory,
   and the optimizer steps there;
+* `replicate_across_nodes` (default false), for gangs on several nodes that have as many devices
+  each: parameters and all are split within each node, and nodes hold copies of each other's, so
+  that only gradients cross the network;
 * `attention`: see `attention`;
 * `compile`: see `compiled`.
 
@@ -19,6 +22,7 @@ added over the devices in float32, in which each device keeps its part of the pa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,11 +31,12 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 from saturn.definition import BF16_PARAMS
 from saturn.techniques import memory_bounds
 from saturn.techniques.data_parallel import ShardedModel
-from saturn.techniques.interface import Knobs, ParallelModel, Setting, Technique
+from saturn.techniques.interface import Knobs, NotApplicable, ParallelModel, Setting, Technique
 from saturn.techniques.model import attention, compiled, recompute
 from saturn.techniques.model.layers import repeated_layers
 from saturn.techniques.model.local_copies import WholeScalars
 from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
+from saturn.techniques.nodes import are_alike
 from saturn.techniques.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
 
 RESHARD_AFTER_FORWARD = "reshard_after_forward"
 CPU_OFFLOAD = "cpu_offload"
+REPLICATE_ACROSS_NODES = "replicate_across_nodes"
 
 
 class Fsdp(Technique):
@@ -68,6 +74,8 @@ class Fsdp(Technique):
         if setting.gpus == 1:
             # Only what is gathered in another type has something to free.
             sets = sets if setting.precision == BF16_PARAMS else [{CPU_OFFLOAD: True}]
+        if are_alike(setting.node_gpus):
+            sets.append({REPLICATE_ACROSS_NODES: True})
         sets = attention.with_back_ends(sets, module, setting)
         return compiled.with_compiled(sets, setting)
 
@@ -85,6 +93,8 @@ class Fsdp(Technique):
         return [attention.with_back_ends(rung, module, setting) for rung in rungs if rung]
 
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int:
+        if knobs.get(REPLICATE_ACROSS_NODES, False):
+            setting = replace(setting, gpus=setting.gpus // setting.num_nodes)
         return memory_bounds.sharded_bytes(
             module,
             setting,
@@ -94,7 +104,15 @@ class Fsdp(Technique):
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         attention.set_back_end(module, knobs)
-        mesh = gang.mesh((gang.world_size,), names=("data",))
+        if not knobs.get(REPLICATE_ACROSS_NODES, False):
+            mesh = gang.mesh((gang.world_size,), names=("data",))
+        elif are_alike(gang.node_gpus) or len(gang.node_gpus) == 1:
+            shape = (len(gang.node_gpus), gang.node_gpus[0])
+            mesh = gang.mesh(shape, names=("node", "data"))
+        else:
+            raise NotApplicable(
+                f"nodes can't be copies of each other with {gang.node_gpus} devices"
+            )
         layers = repeated_layers(module)
         scalars = WholeScalars(module, mesh, gang.device, units=layers)
         compiled.compile_layers(module, knobs)

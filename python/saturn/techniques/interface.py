@@ -58,8 +58,19 @@ class Setting:
     device_memory_bytes: int | None = None
     #: Bytes of optimizer state for each byte of trainable parameters: 2 for AdamW, 0 for SGD.
     optimizer_state_ratio: float = 2.0
+    #: Devices on each of the gang's nodes, in the order of its ranks; all on one where it is empty.
+    node_gpus: tuple[int, ...] = ()
     #: What of the task calls the model, where that is not for the technique to do; None: nothing.
     model_caller: str | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes the gang takes."""
+        return len(self.node_gpus) or 1
+
+    def holds_groups_of(self, size: int) -> bool:
+        """Whether each node has whole groups of so many neighbouring ranks."""
+        return all(gpus % size == 0 for gpus in self.node_gpus)
 
 
 class Objective(Protocol):

@@ -38,6 +38,8 @@ class Sharding:
     ) -> None:
         """`scalars` are those of `root`, `options` more for `fully_shard`.
 
+        Of two dimensions of `data`, FSDP2 splits over the second and copies over the first.
+
         `options_of_root` come on top of these for the root.
         """
         options |= {"mesh": data}

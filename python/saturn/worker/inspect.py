@@ -29,6 +29,7 @@ from saturn.rank.memory import available_host_bytes
 from saturn.techniques import memory_bounds
 from saturn.techniques.interface import Setting, Technique
 from saturn.techniques.model.layers import repeated_layers
+from saturn.techniques.nodes import spread
 from saturn.training.evaluation import look_at
 from saturn.training.slice_check import check
 from saturn.training.slicing import UNKNOWN, Slicing
@@ -193,6 +194,7 @@ def _verdicts(
                     precision=definition.precision,
                     model_caller=definition.model_caller,
                     device_memory_bytes=pool.device_memory_bytes,
+                    node_gpus=spread(gpus, pool.node_gpus),
                     optimizer_state_ratio=ratio,
                 )
                 finding = _finding(technique, model, setting, slicing)

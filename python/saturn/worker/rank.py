@@ -69,10 +69,11 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(spec.task_dir.parent.parent / "compiled")
     is_black_box = spec.technique.level == "black_box"
     # A black box's one process holds all of the gang's devices, a managed rank its own.
-    held = range(spec.gpus) if is_black_box else [rank]
+    local_rank = rank - spec.first_rank
+    held = range(spec.gpus) if is_black_box else [local_rank]
     cores = () if spec.cores is None else [core for slot in held for core in spec.cores[slot]]
     # Beside GPUs these are for what is computed on the host, such as an offloaded optimizer's step.
-    settle(cores, num_threads=len(held) * cores_a_gpu(spec.gpus))
+    settle(cores, num_threads=len(held) * cores_a_gpu(len(spec.devices)))
     numerics.set_up(deterministic=definition.deterministic, tf32=definition.tf32)
     if is_black_box:
         _limit_black_box(spec)
@@ -85,8 +86,10 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
     gang = Gang(
         rank=rank,
         world_size=spec.world_size,
-        device=device_of(spec.device_kind, rank),
+        device=device_of(spec.device_kind, local_rank),
         rendezvous=spec.rendezvous,
+        store=spec.store,
+        node_gpus=spec.node_gpus,
         device_memory_bytes=spec.device_memory_bytes,
     )
     technique = load_technique.of_task(spec.technique, definition)

@@ -40,9 +40,9 @@ class Spec:
     knobs: dict[str, Any] | None  # None in a trial: the technique chooses
     world_size: int
     device_kind: str  # "cpu" or "cuda"
-    devices: tuple[int, ...]
+    devices: tuple[int, ...]  # those of this node
     device_memory_bytes: int | None  # what each device may hold; None for no limit but its own
-    cores: tuple[tuple[int, ...], ...] | None  # cores to pin, one tuple per device; None on GPUs
+    cores: tuple[tuple[int, ...], ...] | None  # to pin, one tuple per device here; None on GPUs
     steps: int | None  # the task's total number of steps; None in a trial
     stop_at_step: int | None = None  # stop at a checkpoint here, where the task is to be switched
     warmup_steps: int
@@ -52,6 +52,9 @@ class Spec:
     failure_every_s: float
     rendezvous: Path
     socket: str
+    first_rank: int = 0  # of the ranks on this node
+    node_gpus: tuple[int, ...] = ()  # devices of each node of the gang, in rank order
+    store: str | None = None  # host:port, where ranks of several nodes meet
 
     @property
     def checkpoints_dir(self) -> Path:
@@ -82,6 +85,7 @@ class AskedPool:
 
     gpu_type: str
     gpus: tuple[int, ...]  # device counts
+    node_gpus: tuple[int, ...]  # devices of each node of the type, most first; of one where empty
     device_memory_bytes: int | None  # what each device may hold; None where that is not known
 
 
@@ -134,6 +138,7 @@ def _inspection(data: Mapping[str, Any]) -> InspectionSpec:
             AskedPool(
                 gpu_type=pool["gpu_type"],
                 gpus=tuple(pool["gpus"]),
+                node_gpus=tuple(pool.get("node_gpus", ())),
                 device_memory_bytes=pool["device_memory_bytes"],
             )
             for pool in data["pools"]
@@ -178,4 +183,7 @@ def _from_json(data: Mapping[str, Any]) -> Spec:
         failure_every_s=float(data["failure_every_s"]),
         rendezvous=Path(data["rendezvous"]),
         socket=data["socket"],
+        first_rank=int(data.get("first_rank", 0)),
+        node_gpus=tuple(data.get("node_gpus", ())),
+        store=data.get("store"),
     )

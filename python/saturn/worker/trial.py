@@ -155,6 +155,7 @@ def _setting(spec: Spec, definition: TaskDefinition, gang: Gang, module: nn.Modu
         model_caller=definition.model_caller,
         device_memory_bytes=min(devices, default=None),
         optimizer_state_ratio=optimizer_state_ratio(definition, module, gang.device),
+        node_gpus=gang.node_gpus,
     )
 
 

@@ -149,6 +149,19 @@ pub(crate) struct ResumeArgs {
     /// measured anew.
     #[arg(long)]
     pub(crate) allow_other_hardware: bool,
+    /// Go on on the nodes of a Ray cluster: `auto`, or the address of its head.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) cluster: Option<String>,
+    /// How many of the cluster's nodes; all that have free devices without it.
+    #[arg(long, value_name = "N", requires = "cluster")]
+    pub(crate) nodes: Option<u32>,
+    /// How many GPUs, or CPU slots, of each; all that are free without it.
+    #[arg(long, value_name = "N", requires = "cluster")]
+    pub(crate) gpus_per_node: Option<u32>,
+    /// The nodes' network by which ranks on several of them talk, such as eth0; the one by which they
+    /// reach this program's without it.
+    #[arg(long, value_name = "NAME", requires = "cluster")]
+    pub(crate) network_interface: Option<String>,
     /// Print the report as JSON at the end.
     #[arg(long)]
     pub(crate) json: bool,

@@ -21,9 +21,14 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
         Ok(run) => run,
         Err(exit) => return exit,
     };
-    if run.path.join(TUNER).is_file() {
-        // That is Python.
-        return python::become_verb("resume", &asked(args, &run.path));
+    if args.cluster.is_some() || run.path.join(TUNER).is_file() {
+        // Stoppers, studies and Ray are Python's.
+        return match saturn_runtime::interpreter_of(&run.path) {
+            Ok(interpreter) => {
+                python::become_verb_in(&interpreter, "resume", &asked(args, &run.path))
+            }
+            Err(error) => resume_failed(&error, &run.shown),
+        };
     }
     let options = ResumeOptions {
         device_memory: args.device_memory.map_or(DeviceMemory::AsBefore, |size| size.0),
@@ -57,6 +62,10 @@ fn asked(args: &ResumeArgs, run_dir: &Path) -> serde_json::Value {
         "run_dir": run_dir,
         "device_memory_bytes": device_memory_bytes,
         "allow_other_hardware": args.allow_other_hardware,
+        "cluster": args.cluster,
+        "nodes": args.nodes,
+        "gpus_per_node": args.gpus_per_node,
+        "network_interface": args.network_interface,
         "json": args.json,
     })
 }

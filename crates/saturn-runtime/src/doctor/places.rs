@@ -12,7 +12,7 @@ use crate::control::{self, ControlSocket, Query, Reply, Request};
 use crate::error::{RuntimeError, io_words, with_causes};
 use crate::journal::Journal;
 use crate::run_dir::network_file_system_of;
-use crate::store::Store;
+use crate::store::{self, Store};
 
 /// Below this, a few checkpoints fill a disk.
 const LITTLE_ROOM_BYTES: u64 = 10_000_000_000;
@@ -73,7 +73,14 @@ fn journal(runs_dir: &Path) -> Finding {
     let advice = "choose a directory on a local disk: runs_dir=";
     if let Some(kind) = network_file_system_of(&existing(runs_dir)) {
         let found = format!("{} is on a network file system ({kind})", runs_dir.display());
-        return Finding::bad(SUBJECT, found, advice);
+        let home = store::home();
+        return match home.filter(|home| network_file_system_of(&existing(home)).is_none()) {
+            Some(home) => {
+                let journals = home.join("journals");
+                Finding::ok(SUBJECT, format!("{found}; journals go to {}", journals.display()))
+            }
+            None => Finding::bad(SUBJECT, found, advice),
+        };
     }
     let clock = RunClock::starting_at(0.0);
     match trial_directory(runs_dir).and_then(|dir| Journal::try_out(&dir.path().join("journal.db")))

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use saturn_engine::{AttemptId, LaunchOrder, Purpose, TechniqueRef, Widths, Work};
+use saturn_engine::{AttemptId, GangPart, LaunchOrder, Purpose, TechniqueRef, Widths, Work};
 
 use super::protocol::{AskedPool, InspectionSpec, RankLaunch, Spec};
 use super::strays;
@@ -17,6 +18,26 @@ use crate::error::RuntimeError;
 /// which may follow what it died of.
 const LAST_WORDS_BYTES: u64 = 16_000;
 
+/// A node's share of a gang that takes several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Which of the order's parts it is.
+    pub(crate) part: usize,
+    /// Address and port of the store where the ranks meet.
+    pub(crate) store: String,
+    /// The node's network interface that the others reach, where it is known.
+    pub(crate) interface: Option<String>,
+}
+
+impl Share {
+    /// Numbers of its ranks.
+    pub(crate) fn ranks(part: usize, order: &LaunchOrder) -> Range<u32> {
+        let count = |part: &GangPart| u32::try_from(part.devices.len()).unwrap_or(u32::MAX);
+        let first: u32 = order.parts.iter().take(part).map(count).sum();
+        first..first + order.parts.get(part).map_or(0, count)
+    }
+}
+
 /// What all launches of a run have in common.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -24,47 +45,65 @@ pub(crate) struct Place {
     pub(crate) run_id: String,
     pub(crate) socket: PathBuf,
     pub(crate) pool: Pool,
+    /// What the least device of a type holds, bytes, where others than this machine's count.
+    pub(crate) memory_by_type: BTreeMap<String, u64>,
     pub(crate) disk: Disk,
 }
 
 impl Place {
     /// The directory of an attempt of the task whose directory within the run's is `task_dir`.
     pub(crate) fn attempt_dir(&self, task_dir: &str, attempt: AttemptId) -> PathBuf {
-        self.run_dir.join(task_dir).join("attempts").join(attempt.to_string())
+        attempt_dir(&self.run_dir, task_dir, attempt)
     }
 
     /// Writes the spec of an attempt into a fresh directory of its own; its ranks come back, ready to
-    /// be started.
-    pub(crate) fn write(&self, order: &LaunchOrder) -> Result<Vec<RankLaunch>, RuntimeError> {
+    /// be started. Of a gang that takes several nodes, those of this node's share.
+    pub(crate) fn write(
+        &self,
+        order: &LaunchOrder,
+        share: Option<&Share>,
+    ) -> Result<Vec<RankLaunch>, RuntimeError> {
         let directory = self.attempt_dir(&order.spec.dir, order.attempt);
         self.disk.make_directory(&directory)?;
-        let devices = self.devices(order)?;
-        let spec = directory.join("spec.json");
+        let (parts, ranks) = match share {
+            None => (order.parts.as_slice(), 0..order.num_ranks),
+            Some(share) => {
+                let own = order.parts.get(share.part..=share.part).unwrap_or_default();
+                (own, Share::ranks(share.part, order))
+            }
+        };
+        let devices = self.devices(parts)?;
+        // Nodes share the directory.
+        let spec = directory.join(match share {
+            Some(Share { part: 1.., .. }) => format!("spec-of-{}.json", ranks.start),
+            _ => "spec.json".to_owned(),
+        });
         let json = match &order.work {
             Work::Inspect { techniques, widths } => {
                 serde_json::to_vec_pretty(&self.inspection_spec(order, techniques, widths))
             }
             Work::Run(technique) => {
-                serde_json::to_vec_pretty(&self.spec(order, technique, &directory, &devices))
+                let here = Here { share, first_rank: ranks.start, devices: &devices };
+                serde_json::to_vec_pretty(&self.spec(order, technique, &directory, &here))
             }
         };
         let json = json.map_err(|error| RuntimeError::file("write", &spec)(error.into()))?;
         self.disk.write(&spec, &json)?;
-        let common = self.environment(order, &devices);
-        let launches = (0..order.num_ranks).map(|rank| {
+        let first_rank = ranks.start;
+        let common = self.environment(order, share, &devices);
+        let launches = ranks.map(|rank| {
             let mut env = common.clone();
             env.insert("RANK".to_owned(), rank.to_string());
-            env.insert("LOCAL_RANK".to_owned(), rank.to_string());
+            env.insert("LOCAL_RANK".to_owned(), (rank - first_rank).to_string());
             let log = rank_log(&directory, rank);
             RankLaunch { key: (order.attempt, rank), spec: spec.clone(), rank, env, log }
         });
         Ok(launches.collect())
     }
 
-    /// The devices of a gang, with their numbers.
-    fn devices(&self, order: &LaunchOrder) -> Result<Vec<(u32, Device)>, RuntimeError> {
-        let numbered = order
-            .parts
+    /// The devices of parts of a gang, with their numbers.
+    fn devices(&self, parts: &[GangPart]) -> Result<Vec<(u32, Device)>, RuntimeError> {
+        let numbered = parts
             .iter()
             .flat_map(|part| part.devices.iter().map(move |number| (&part.node, *number)));
         numbered
@@ -83,10 +122,10 @@ impl Place {
         techniques: &[TechniqueRef],
         widths: &'a [Widths],
     ) -> InspectionSpec<'a> {
-        let pools = widths.iter().map(|Widths { gpu_type, gpus }| {
-            let (limit, own) = (order.device_memory_bytes, self.pool.memory_bytes(gpu_type));
+        let pools = widths.iter().map(|Widths { gpu_type, gpus, node_gpus }| {
+            let (limit, own) = (order.device_memory_bytes, self.memory_bytes(gpu_type));
             let device_memory_bytes = limit.into_iter().chain(own).min();
-            AskedPool { gpu_type, gpus, device_memory_bytes }
+            AskedPool { gpu_type, gpus, node_gpus, device_memory_bytes }
         });
         InspectionSpec {
             version: 1,
@@ -100,6 +139,12 @@ impl Place {
             pools: pools.collect(),
             socket: &self.socket,
         }
+    }
+
+    /// What each device of a type holds at least, bytes.
+    fn memory_bytes(&self, gpu_type: &str) -> Option<u64> {
+        let elsewhere = self.memory_by_type.get(gpu_type).copied();
+        self.pool.memory_bytes(gpu_type).into_iter().chain(elsewhere).min()
     }
 
     /// A technique as a worker finds it: a relative path is within the run directory.
@@ -116,8 +161,9 @@ impl Place {
         order: &'a LaunchOrder,
         technique: &TechniqueRef,
         directory: &Path,
-        devices: &[(u32, Device)],
+        here: &Here<'a>,
     ) -> Spec<'a> {
+        let devices = here.devices;
         let is_training = order.purpose == Purpose::Train;
         let cores: Vec<Vec<usize>> = devices
             .iter()
@@ -137,6 +183,8 @@ impl Place {
             gpus: order.strategy.gpus,
             knobs: is_training.then_some(&order.strategy.knobs),
             world_size: order.num_ranks,
+            first_rank: here.first_rank,
+            node_gpus: order.parts.iter().map(|part| len(&part.devices)).collect(),
             device_kind: self.pool.kind(),
             devices: devices.iter().map(|(number, _)| *number).collect(),
             device_memory_bytes: order.device_memory_bytes,
@@ -149,6 +197,7 @@ impl Place {
             checkpoint_every_s: order.checkpoint_every_s,
             failure_every_s: order.failure_every_s,
             rendezvous: directory.join("rendezvous"),
+            store: here.share.map(|share| share.store.as_str()),
             socket: &self.socket,
         }
     }
@@ -157,6 +206,7 @@ impl Place {
     fn environment(
         &self,
         order: &LaunchOrder,
+        share: Option<&Share>,
         devices: &[(u32, Device)],
     ) -> BTreeMap<String, String> {
         let visible: Vec<&str> = devices
@@ -168,12 +218,26 @@ impl Place {
             .collect();
         // A black-box process may use a thread for each of its slots.
         let num_threads = if order.num_ranks == 1 { order.strategy.gpus.max(1) } else { 1 };
+        // A port for techniques that make their own rendezvous. Saturn's own uses a file, or a store
+        // that is open, so a race for it costs nothing.
+        let (address, port) = match share.and_then(|share| share.store.rsplit_once(':')) {
+            Some((address, port)) => (address.to_owned(), port.to_owned()),
+            None => ("127.0.0.1".to_owned(), free_port().to_string()),
+        };
+        let interface = match share {
+            None => Some("lo".to_owned()),
+            Some(share) => share.interface.clone(),
+        };
+        let num_here = share.map_or(order.num_ranks, |_| len(devices));
+        let interfaces = ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"].into_iter();
+        // One node's NCCL knows its way.
+        let interfaces = interfaces.take(if share.is_some() { 2 } else { 1 });
+        let interfaces = interfaces.filter_map(|name| Some((name, interface.clone()?)));
         [
             ("WORLD_SIZE", order.num_ranks.to_string()),
-            ("LOCAL_WORLD_SIZE", order.num_ranks.to_string()),
-            ("MASTER_ADDR", "127.0.0.1".to_owned()),
-            ("MASTER_PORT", free_port().to_string()),
-            ("GLOO_SOCKET_IFNAME", "lo".to_owned()),
+            ("LOCAL_WORLD_SIZE", num_here.to_string()),
+            ("MASTER_ADDR", address),
+            ("MASTER_PORT", port),
             ("CUDA_VISIBLE_DEVICES", visible.join(",")),
             ("OMP_NUM_THREADS", num_threads.to_string()),
             ("SATURN_TASK", order.spec.name.clone()),
@@ -181,9 +245,22 @@ impl Place {
             (strays::VARIABLE, strays::mark(&self.run_id, order.attempt)),
         ]
         .into_iter()
+        .chain(interfaces)
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
     }
+}
+
+/// What of a gang is on this node.
+struct Here<'a> {
+    share: Option<&'a Share>,
+    first_rank: u32,
+    devices: &'a [(u32, Device)],
+}
+
+/// The directory of an attempt of the task whose directory within the run's is `task_dir`.
+pub(crate) fn attempt_dir(run_dir: &Path, task_dir: &str, attempt: AttemptId) -> PathBuf {
+    run_dir.join(task_dir).join("attempts").join(attempt.to_string())
 }
 
 fn rank_log(attempt_dir: &Path, rank: u32) -> PathBuf {
@@ -203,8 +280,11 @@ pub(crate) fn last_words(attempt_dir: &Path, rank: u32) -> String {
     read().unwrap_or_default()
 }
 
-/// A port that was free just now, for techniques that make their own rendezvous. Saturn's own uses a
-/// file, so a race for it costs nothing.
+fn len<T>(all: &[T]) -> u32 {
+    u32::try_from(all.len()).unwrap_or(u32::MAX)
+}
+
+/// A port that was free just now.
 fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())

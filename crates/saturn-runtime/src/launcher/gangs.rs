@@ -81,7 +81,12 @@ pub(crate) struct Ended {
 
 impl Gangs {
     /// Notes a gang whose ranks this parent is about to start.
-    pub(crate) fn expect(&mut self, attempt: AttemptId, num_ranks: u32, parent: u64) {
+    pub(crate) fn expect(
+        &mut self,
+        attempt: AttemptId,
+        ranks: impl Iterator<Item = u32>,
+        parent: u64,
+    ) {
         let rank = || LiveRank {
             parent,
             pid: None,
@@ -90,7 +95,7 @@ impl Gangs {
             exited: None,
             is_told: false,
         };
-        let ranks = (0..num_ranks).map(|number| (number, rank())).collect();
+        let ranks = ranks.map(|number| (number, rank())).collect();
         self.0.insert(attempt, Gang { ranks, ..Gang::default() });
     }
 

@@ -11,11 +11,11 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use super::Site;
 use super::input::{Input, Sending};
 use super::protocol::{FromParent, RankLaunch, ToParent, parse_rank_key};
 use crate::clock::{deadline, is_past, pause};
@@ -51,8 +51,7 @@ impl Parent {
     pub(crate) fn start(
         kind: Kind,
         id: u64,
-        run_dir: &Path,
-        workers_lock: &Path,
+        site: &Site,
         settings: &LaunchSettings,
         inputs: Sending,
     ) -> Result<Self, RuntimeError> {
@@ -60,12 +59,12 @@ impl Parent {
             Kind::Warm => ("saturn.worker.warm", "warm-parent.log"),
             Kind::Cold => ("saturn.worker.cold", "cold-parent.log"),
         };
-        let log_path = run_dir.join(log);
+        let log_path = site.parent_logs.join(log);
         // An earlier one's words may tell why it ended.
         let log = OpenOptions::new().create(true).append(true).open(&log_path);
         let log = log.map_err(RuntimeError::file("open", &log_path))?;
         let mut command = python_command(settings);
-        command.args(["-m", module, "--workers-lock"]).arg(workers_lock);
+        command.args(["-m", module, "--workers-lock"]).arg(&site.workers_lock);
         if kind == Kind::Warm {
             command.args(["--preload", &settings.preload.join(",")]);
         }

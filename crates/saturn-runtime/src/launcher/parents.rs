@@ -1,16 +1,15 @@
 //! Which parent starts ranks at present, and what waits for one.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use saturn_engine::{AttemptId, FailureKind, LaunchError};
 
+use super::Site;
 use super::input::Sending;
 use super::parent::{Kind, Parent};
 use super::protocol::RankLaunch;
 use crate::error::{RuntimeError, with_causes};
 use crate::request::LaunchSettings;
-use crate::run_dir::RunDir;
 
 /// Warm parents in a row that may die before they are ready.
 const MAX_STILLBORN: u32 = 2;
@@ -18,8 +17,7 @@ const MAX_STILLBORN: u32 = 2;
 /// The parent that serves, and how to start another.
 #[derive(Debug)]
 pub(crate) struct Parents {
-    run_dir: PathBuf,
-    workers_lock: PathBuf,
+    site: Site,
     settings: LaunchSettings,
     sending: Sending,
     next_id: u64,
@@ -44,13 +42,12 @@ enum State {
 impl Parents {
     /// Starts a warm parent.
     pub(crate) fn start(
-        run: &RunDir,
+        site: Site,
         settings: LaunchSettings,
         sending: Sending,
     ) -> Result<Self, RuntimeError> {
         let mut parents = Self {
-            run_dir: run.path().to_owned(),
-            workers_lock: run.workers_lock(),
+            site,
             settings,
             sending,
             next_id: 0,
@@ -105,7 +102,7 @@ impl Parents {
             _ => return Vec::new(),
         };
         self.state = State::None;
-        let log = self.run_dir.join(match self.kind {
+        let log = self.site.parent_logs.join(match self.kind {
             Kind::Warm => "warm-parent.log",
             Kind::Cold => "cold-parent.log",
         });
@@ -140,9 +137,8 @@ impl Parents {
     fn start_one(&mut self) -> Result<(), RuntimeError> {
         let id = self.next_id;
         self.next_id += 1;
-        let (run_dir, lock) = (&self.run_dir, &self.workers_lock);
         let sending = self.sending.clone();
-        let parent = Parent::start(self.kind, id, run_dir, lock, &self.settings, sending)?;
+        let parent = Parent::start(self.kind, id, &self.site, &self.settings, sending)?;
         self.state = State::Starting(parent);
         Ok(())
     }

@@ -102,6 +102,8 @@ pub(crate) struct AskedPool<'a> {
     pub(crate) gpu_type: &'a str,
     /// Device counts.
     pub(crate) gpus: &'a [u32],
+    /// Devices of each node of the type, most first.
+    pub(crate) node_gpus: &'a [u32],
     /// What each device may hold; `None` where that is not known.
     pub(crate) device_memory_bytes: Option<u64>,
 }
@@ -121,7 +123,12 @@ pub(crate) struct Spec<'a> {
     /// `None` in a trial: the technique chooses.
     pub(crate) knobs: Option<&'a Knobs>,
     pub(crate) world_size: u32,
+    /// Of the ranks on this node, the first.
+    pub(crate) first_rank: u32,
+    /// Devices of each of the gang's nodes, in the order of its ranks.
+    pub(crate) node_gpus: Vec<u32>,
     pub(crate) device_kind: DeviceKind,
+    /// Those of this node.
     pub(crate) devices: Vec<u32>,
     /// What each device may hold; `None` for no limit but its own.
     pub(crate) device_memory_bytes: Option<u64>,
@@ -136,7 +143,10 @@ pub(crate) struct Spec<'a> {
     /// `None`: as follows from what checkpoints cost and from `failure_every_s`.
     pub(crate) checkpoint_every_s: Option<f64>,
     pub(crate) failure_every_s: f64,
+    /// Where ranks of one node meet: a file that isn't there yet.
     pub(crate) rendezvous: PathBuf,
+    /// Where those of several do: address and port of a store that is open.
+    pub(crate) store: Option<&'a str>,
     pub(crate) socket: &'a Path,
 }
 

@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use saturn_core::{Origin, Trial};
-use saturn_engine::DeviceKind;
 use serde::{Deserialize, Serialize};
 
-use crate::devices::Pool;
+use crate::hardware::Hardware;
 
 /// Variables that choose torch's kernels, and so how long a step takes.
 const KERNEL_VARIABLES: [&str; 3] = ["ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA"];
@@ -29,15 +28,10 @@ impl Platform {
     /// Of a run with these devices, whose workers find torch on `python_path`. `None` where it is
     /// not there to be found: then nobody can say what its trials hold for.
     pub(crate) fn of(
-        pool: &Pool,
+        hardware: &Hardware,
         python_path: &[String],
         techniques: &BTreeMap<String, String>,
     ) -> Option<Self> {
-        let nodes = pool.cluster().nodes;
-        let hardware = nodes.into_iter().map(|node| match pool.kind() {
-            DeviceKind::Cuda => (node.gpu_type.clone(), node.gpu_type),
-            DeviceKind::Cpu => (node.gpu_type, format!("{}, {}", processor(), pool.slots())),
-        });
         let mut software = python_path.iter().find_map(|directory| {
             let file = Path::new(directory).join("torch/version.py");
             std::fs::read_to_string(file).ok().and_then(|text| torch_versions(&text))
@@ -46,7 +40,7 @@ impl Platform {
         for name in KERNEL_VARIABLES {
             software.extend(std::env::var(name).ok().map(|value| (name.to_owned(), value)));
         }
-        Some(Self { hardware: hardware.collect(), software, techniques: techniques.clone() })
+        Some(Self { hardware: hardware.in_words(), software, techniques: techniques.clone() })
     }
 
     /// What a trial of a technique on a type of device holds for; `None` where the run has no such
@@ -57,7 +51,8 @@ impl Platform {
         if let Some(digest) = self.techniques.get(technique) {
             software.insert("technique".to_owned(), digest.clone());
         }
-        Some(Origin { hardware: Some(hardware), software: Some(software), measured_unix_s: None })
+        let (hardware, software) = (Some(hardware), Some(software));
+        Some(Origin { hardware, software, ..Origin::default() })
     }
 
     /// The types of its devices.
@@ -93,26 +88,6 @@ fn torch_versions(text: &str) -> Option<BTreeMap<String, String>> {
     Some(versions)
 }
 
-/// The model of this machine's processor, as the kernel names it.
-fn processor() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    processor_in(&text).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
-}
-
-fn processor_in(cpuinfo: &str) -> Option<String> {
-    let value_of = |wanted: &str| {
-        cpuinfo.lines().find_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            (name.trim() == wanted).then(|| value.trim().to_owned())
-        })
-    };
-    // Arm's kernels name no model.
-    value_of("model name").or_else(|| {
-        let (maker, part) = (value_of("CPU implementer")?, value_of("CPU part")?);
-        Some(format!("{} {maker} {part}", std::env::consts::ARCH))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,14 +103,5 @@ mod tests {
         assert_eq!(pairs, [("cuda", "12.8"), ("torch", "2.8.0+cu128")]);
         assert_eq!(torch_versions("cuda = '12.8'\n"), None);
         assert_eq!(torch_versions("__version__ = \"1.9\"\ncuda = None").unwrap().len(), 1);
-    }
-
-    #[test]
-    fn processors_are_named_on_every_architecture() {
-        let text = "processor\t: 0\nmodel name\t: AMD EPYC 7B13\nprocessor\t: 1\n";
-        assert_eq!(processor_in(text).unwrap(), "AMD EPYC 7B13");
-        let text = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
-        assert!(processor_in(text).unwrap().ends_with("0x41 0xd0c"));
-        assert_eq!(processor_in(""), None);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use saturn_core::{Strategy, Trial, TrialOutcome};
+use saturn_core::{Origin, Strategy, Trial, TrialOutcome};
 use saturn_engine::{DeviceKind, Group, NewTask, Record, RunConfig, State};
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +79,7 @@ impl Shelf {
                 for trial in here {
                     let is_known = spec.measured.iter().any(|own| {
                         own.strategy.key() == trial.strategy.key()
+                            && own.origin.node_gpus == trial.origin.node_gpus
                             && own.gpu_type.as_deref().is_none_or(|there| there == gpu_type)
                     });
                     if is_known || !spec.allows(&trial.strategy) {
@@ -160,7 +161,7 @@ impl Shelf {
             device_memory_bytes: limit,
             strategy: strategy.clone(),
             outcome: outcome.clone(),
-            origin,
+            origin: Origin { node_gpus: state.exceeded_width(gpu_type, strategy.gpus), ..origin },
         })
     }
 }

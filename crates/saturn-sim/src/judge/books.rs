@@ -89,6 +89,8 @@ pub(super) struct Books {
     pub(super) newest: Option<AttemptId>,
     /// Nodes by number: name, type, devices; 0 where it is away.
     pub(super) nodes: Vec<(String, String, u32)>,
+    /// Devices that each node has now or had when it was last there.
+    pub(super) node_gpus: Vec<u32>,
     /// Devices of each node that is there in the world.
     pub(super) machines: BTreeMap<String, u32>,
     pub(super) set_aside: BTreeSet<DeviceId>,
@@ -119,6 +121,7 @@ impl Books {
             attempts: BTreeMap::new(),
             newest: None,
             nodes: Vec::new(),
+            node_gpus: Vec::new(),
             machines: BTreeMap::new(),
             set_aside: BTreeSet::new(),
             used: BTreeMap::new(),
@@ -148,8 +151,11 @@ impl Books {
             .filter_map(|part| self.nodes.get(part.node))
             .map(|(_, gpu_type, _)| gpu_type.as_str())
             .collect();
-        // A gang across nodes was never measured.
-        gang.len() == 1
+        let is_wide = types.iter().all(|gpu_type| strategy.gpus > self.width_of(gpu_type));
+        let most_nodes = if is_wide { self.config.policy.max_nodes as usize } else { 1 };
+        let nodes: BTreeSet<usize> = gang.iter().map(|part| part.node).collect();
+        (1..=most_nodes).contains(&gang.len())
+            && nodes.len() == gang.len()
             && all.len() == strategy.gpus as usize
             && devices(gang).count() == all.len()
             && types.len() == 1
@@ -157,5 +163,12 @@ impl Books {
                 let gpus = self.nodes.get(device.node.0).map_or(0, |(_, _, gpus)| *gpus);
                 device.device < gpus && !self.set_aside.contains(device)
             })
+    }
+
+    /// The devices of the largest node of a type that there was.
+    pub(super) fn width_of(&self, gpu_type: &str) -> u32 {
+        let nodes = self.nodes.iter().zip(&self.node_gpus);
+        let of_type = nodes.filter(|((_, of, _), _)| of == gpu_type);
+        of_type.map(|(_, gpus)| *gpus).max().unwrap_or(0)
     }
 }

@@ -43,10 +43,18 @@ impl Books {
             Record::NodeJoined { node, spec } => {
                 let named = (spec.name.clone(), spec.gpu_type.clone(), spec.gpus);
                 self.set_aside.retain(|device| device.node != *node);
+                let width = self.width_of(&spec.gpu_type);
                 if node.0 < self.nodes.len() {
                     self.nodes[node.0] = named;
+                    self.node_gpus[node.0] = spec.gpus;
                 } else {
                     self.nodes.push(named);
+                    self.node_gpus.push(spec.gpus);
+                }
+                let is_other = width > 0 && width != self.width_of(&spec.gpu_type);
+                if is_other && self.config.policy.max_nodes > 1 {
+                    // What fitted a node may not any more, or the other way round.
+                    self.ruled_out.clear();
                 }
             }
             Record::NodeLeft { node, .. } => {
@@ -209,6 +217,7 @@ impl Books {
         self.machines.insert(name.to_owned(), gpus);
         if gpus == 0 {
             let number = self.nodes.iter().position(|(one, _, _)| one == name);
+            self.used.retain(|device, _| Some(device.node.0) != number);
             for one in self.attempts.values_mut() {
                 one.is_lost |= one.gang.iter().any(|part| Some(part.node) == number);
             }

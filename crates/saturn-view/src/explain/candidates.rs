@@ -192,10 +192,7 @@ fn cannot_run(
         }
         Some(TrialOutcome::Measured { .. }) | None => {}
     }
-    let has_room = state.present_nodes().any(|node| {
-        state.gpu_type(node) == gpu_type && state.usable_devices(node).count() >= *gpus as usize
-    });
-    if !has_room {
+    if !state.has_nodes_for(gpu_type, *gpus) {
         let text = "no node of the pool has such devices now, or as many".to_owned();
         return Some((Code::NoDevices, text));
     }

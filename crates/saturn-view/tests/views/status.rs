@@ -1,6 +1,6 @@
 //! Where runs stand, as text at 80 columns and as data.
 
-use saturn_core::Node;
+use saturn_core::{Gang, Node};
 use saturn_engine::{NodeId, PlanSource, Purpose, Record, TaskEnd, TaskId, Wishes};
 use saturn_view::text::width;
 use saturn_view::{MIN_ENDED, Paint, Status, status, status_text, without_driver};
@@ -100,6 +100,40 @@ fn a_dozen_tasks() {
     let absolved = Vec::new();
     script.tell(6.0, Record::SetAside { node: NodeId(0), devices: vec![0], reason, absolved });
     insta::assert_snapshot!(text(&script, 6.5, 80));
+}
+
+/// A hundred nodes of 8 devices: one gang takes sixteen of them, one a node and a half, and others some
+/// of one.
+fn hundred_nodes() -> Script {
+    let nodes: Vec<Node> = (0..100).map(|node| Node::new(format!("n{node}"), 8, "A100")).collect();
+    let name = |index: usize| format!("task-{index}");
+    let tasks: Vec<_> = (0..90).map(|index| scripted::task(&name(index), 1000, "gpt")).collect();
+    let mut config = scripted::config();
+    config.techniques.truncate(1);
+    config.policy.max_nodes = 16;
+    let mut script = Script::of(config, &nodes, &tasks);
+    let part = |node: usize, count: u32| on(node, &(0..count).collect::<Vec<u32>>()).remove(0);
+    let whole: Gang = (0..16).map(|node| part(node, 8)).collect();
+    let half: Gang = vec![part(16, 8), part(17, 4)];
+    let mut train = |task: usize, gpus: u32, gang: Gang| {
+        let attempt = script.launch_on(10.0, task, Purpose::Train, strategy("ddp", gpus), gang);
+        script.tell(11.0, Record::Started { attempt, step: 0, setup_s: 1.0 });
+        script.report(attempt, 300, 2.5, 0.05, 20.0);
+    };
+    train(0, 128, whole);
+    train(1, 12, half);
+    for task in 2..80 {
+        let gpus = if task % 10 == 0 { 5 } else { 8 };
+        train(task, gpus, vec![part(task + 16, gpus)]);
+    }
+    script
+}
+
+#[test]
+fn a_hundred_nodes() {
+    let text = text(&hundred_nodes(), 21.0, 130);
+    let shown: Vec<&str> = text.lines().take(12).collect();
+    insta::assert_snapshot!(shown.join("\n"));
 }
 
 #[test]

@@ -161,7 +161,8 @@ class WholeScalars:
                 for number in column
             ]
         ).view(-1, 2)
-        dist.all_reduce(sums, group=data.get_group())
+        for group in data.get_all_groups():
+            dist.all_reduce(sums, group=group)
         for parameter, gradient, (total, number) in zip(trained, gradients, sums, strict=True):
             if gradient is not None:
                 gradient.copy_(total / data.size())

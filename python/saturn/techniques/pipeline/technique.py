@@ -25,6 +25,7 @@ from saturn.techniques.interface import Knobs, NotApplicable, ParallelModel, Set
 from saturn.techniques.model import attention
 from saturn.techniques.model.layers import standing_alone
 from saturn.techniques.model.local_copies import WholeScalars
+from saturn.techniques.nodes import ACROSS_NODES
 from saturn.techniques.pipeline.absent import AbsentTensor
 from saturn.techniques.pipeline.line import Line
 from saturn.techniques.pipeline.model import Microbatches, PipelinedModel
@@ -157,6 +158,8 @@ class Pipeline(Technique):
         if schedule == INTERLEAVED and (self.has_data or self.has_tensor):
             raise NotApplicable(f"the schedule `{INTERLEAVED}` is for `pipeline` alone")
         shape = self._shape(gang.world_size, knobs)
+        if any(gpus % shape.tensor for gpus in gang.node_gpus):
+            raise NotApplicable(ACROSS_NODES)
         self._split_by = plan = self._plan(module, shape, knobs)
         attention.set_back_end(module, knobs)
         dimensions = shape.dimensions
@@ -226,6 +229,9 @@ class Pipeline(Technique):
         plan = TensorPlan(module, setting.hints) if self.has_tensor else None
         allowed, reasons = [], []
         for shape in possible:
+            if not setting.holds_groups_of(shape.tensor):
+                reasons.append(ACROSS_NODES)
+                continue
             try:
                 split(module, shape.stages)
             except NotApplicable as error:

@@ -30,6 +30,7 @@ from saturn.techniques.model import attention, recompute
 from saturn.techniques.model.layers import repeated_layers
 from saturn.techniques.model.local_copies import WholeScalars
 from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
+from saturn.techniques.nodes import ACROSS_NODES
 from saturn.techniques.sharding import Sharding
 from saturn.techniques.tensor.group import TensorGroup, retry_knobs
 from saturn.techniques.tensor.plan import ONLY, TensorPlan
@@ -58,6 +59,8 @@ class _BySplitting(Technique):
     def _split(
         self, module: nn.Module, knobs: Knobs, mesh: DeviceMesh, gang: Gang, *, with_fsdp: bool
     ) -> TensorGroup:
+        if any(gpus % mesh.size() for gpus in gang.node_gpus):
+            raise NotApplicable(ACROSS_NODES)
         attention.set_back_end(module, knobs)
         self._plan = plan = TensorPlan(module, self.hints, knobs.get(ONLY))
         if (reason := plan.indivisible(mesh.size())) is not None:
@@ -78,6 +81,8 @@ class TensorParallel(_BySplitting):
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
         if setting.gpus == 1:
             return "one device leaves nothing to split: the same as ddp"
+        if setting.num_nodes > 1:
+            return ACROSS_NODES
         try:
             plan = TensorPlan(module, setting.hints)
         except NotApplicable as reason:
@@ -113,12 +118,15 @@ class TensorFsdp(_BySplitting):
             plan = TensorPlan(module, setting.hints)
         except NotApplicable as reason:
             return str(reason)
+        sizes = [size for size in sizes if setting.holds_groups_of(size)]
+        if not sizes:
+            return ACROSS_NODES
         reasons = [plan.indivisible(size) for size in sizes]
         return reasons[0] if all(reasons) else None
 
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         plan = TensorPlan(module, setting.hints)
-        sizes = _group_sizes(setting.gpus)
+        sizes = [size for size in _group_sizes(setting.gpus) if setting.holds_groups_of(size)]
         sets = [{TENSOR: size} for size in sizes if plan.indivisible(size) is None]
         return attention.with_back_ends(sets, module, setting)
 

@@ -1,0 +1,141 @@
+//! A cluster as Python carries it: the way between a run and its agents, and an agent itself.
+//! `saturn.cluster` puts Ray's calls between the two.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use saturn_runtime::{Agent, AgentSetup, Exchange, StoreOpener};
+
+use crate::errors::{invalid_input, to_python};
+
+/// The way between a run that this process drives and its agents, by their numbers.
+#[pyclass(frozen, name = "Exchange", module = "saturn._core")]
+#[derive(Debug, Default)]
+pub(crate) struct PyExchange(Exchange);
+
+#[pymethods]
+impl PyExchange {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// An agent has come, and says what it holds.
+    fn join(&self, py: Python<'_>, agent: u64, description: &str) -> PyResult<()> {
+        py.detach(|| self.0.join(agent, description)).map_err(|error| to_python(py, &error))
+    }
+
+    /// Letters of an agent.
+    #[expect(clippy::needless_pass_by_value, reason = "Python's list becomes one")]
+    fn deliver(&self, py: Python<'_>, agent: u64, letters: Vec<String>) -> PyResult<()> {
+        py.detach(|| self.0.deliver(agent, &letters)).map_err(|error| to_python(py, &error))
+    }
+
+    /// An agent or its node is lost.
+    fn lose(&self, py: Python<'_>, agent: u64, reason: String) {
+        py.detach(|| self.0.lose(agent, reason));
+    }
+
+    /// A word for the person watching.
+    fn note(&self, py: Python<'_>, text: String) {
+        py.detach(|| self.0.note(text));
+    }
+
+    /// Letters to carry, with the agents that they are for; `None` where the run is over.
+    fn orders(&self, py: Python<'_>, at_most_s: f64) -> PyResult<Option<Vec<(u64, String)>>> {
+        let at_most = duration(py, at_most_s)?;
+        Ok(py.detach(|| self.0.orders(at_most)))
+    }
+
+    /// The run is over, or never was one.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.close());
+    }
+}
+
+impl PyExchange {
+    pub(crate) fn inner(&self) -> Exchange {
+        self.0.clone()
+    }
+}
+
+/// The agent of the node that this process is on.
+#[pyclass(frozen, name = "Agent", module = "saturn._core")]
+#[derive(Debug)]
+pub(crate) struct PyAgent(Arc<Agent>);
+
+#[pymethods]
+impl PyAgent {
+    /// Takes the node's devices.
+    #[new]
+    #[pyo3(signature = (
+        name, *, devices, python, python_path, cwd, run, interface, open_store, locks_dir=None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords, in Python")]
+    fn new(
+        py: Python<'_>,
+        name: String,
+        devices: Option<u32>,
+        python: String,
+        python_path: Vec<String>,
+        cwd: PathBuf,
+        run: PathBuf,
+        interface: Option<String>,
+        open_store: Py<PyAny>,
+        locks_dir: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let stores = store_opener(open_store);
+        let setup = AgentSetup {
+            name,
+            devices,
+            python,
+            python_path,
+            cwd,
+            locks_dir,
+            run,
+            interface,
+            stores,
+        };
+        let agent = py.detach(|| Agent::claim(setup));
+        agent.map(Self).map_err(|error| to_python(py, &error))
+    }
+
+    /// What it holds, as JSON.
+    fn description(&self) -> &str {
+        self.0.description()
+    }
+
+    /// Does what letters say.
+    #[expect(clippy::needless_pass_by_value, reason = "Python's list becomes one")]
+    fn take(&self, py: Python<'_>, letters: Vec<String>) -> PyResult<()> {
+        py.detach(|| self.0.take(&letters)).map_err(|error| to_python(py, &error))
+    }
+
+    /// Letters to the driver.
+    fn news(&self, py: Python<'_>, at_most_s: f64) -> PyResult<Vec<String>> {
+        let at_most = duration(py, at_most_s)?;
+        py.detach(|| self.0.news(at_most)).map_err(|error| to_python(py, &error))
+    }
+
+    /// Ends every process.
+    fn end(&self, py: Python<'_>) {
+        py.detach(|| self.0.end());
+    }
+}
+
+/// A function of Python's that opens a store.
+fn store_opener(open: Py<PyAny>) -> StoreOpener {
+    StoreOpener(Arc::new(move || {
+        Python::attach(|py| {
+            let address = open.call0(py).and_then(|address| address.extract::<String>(py));
+            address.map_err(|error| error.to_string())
+        })
+    }))
+}
+
+fn duration(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
+    let wrong = |_| invalid_input(py, "a time must be a number of seconds, 0 or more");
+    Duration::try_from_secs_f64(seconds).map_err(wrong)
+}

@@ -1,0 +1,162 @@
+//! What driver and agents say to each other, and how it is seen that nothing is missing or foreign.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use saturn_engine::{AttemptEnd, AttemptId, FailureKind, LaunchOrder, RankReport};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::request::LaunchSettings;
+
+/// Of the letters: both ends must have the same.
+const VERSION: u32 = 2;
+
+/// To an agent.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToAgent {
+    /// The run, before all else.
+    Begin { run_dir: PathBuf, settings: Box<LaunchSettings> },
+    /// Start a gang, or of one that takes several nodes the part of this number, whose ranks meet at a
+    /// store. `memory_by_type`: what devices hold, of all nodes.
+    Launch {
+        order: Box<LaunchOrder>,
+        memory_by_type: BTreeMap<String, u64>,
+        part: Option<(usize, String)>,
+    },
+    /// Open a store, where ranks of several nodes will meet.
+    OpenStore,
+    /// Have a gang stop at a checkpoint.
+    Stop { attempt: AttemptId },
+    /// Tell a gang at which step to stop.
+    Until { attempt: AttemptId, step: Option<u64> },
+    /// Have a trial go on as training.
+    GoOn { attempt: AttemptId, steps: u64 },
+    /// Kill a gang.
+    Kill { attempt: AttemptId },
+    /// The end of an attempt is on record.
+    Ended { attempt: AttemptId, end: AttemptEnd },
+    /// The run is over.
+    End,
+}
+
+/// From an agent.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromAgent {
+    /// What is launched now starts now.
+    Ready,
+    /// It can't serve the run.
+    Unfit { error: String },
+    /// Its store is open, or why it can't be.
+    Store { opened: Result<String, String> },
+    /// A rank says something.
+    Reported { attempt: AttemptId, rank: u32, report: Box<RankReport> },
+    /// A rank's process has ended.
+    Exited { attempt: AttemptId, rank: u32, code: i32, last_words: String },
+    /// A gang could not be started.
+    LaunchFailed { attempt: AttemptId, kind: FailureKind, error: String },
+    /// A word for the person watching.
+    Note { text: String },
+    /// It has ended everything; what lives on.
+    Over { left: Vec<i32> },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Letter<T> {
+    version: u32,
+    /// Which driver of which run.
+    epoch: String,
+    /// Of the letter, among those to its reader.
+    number: u64,
+    content: T,
+}
+
+/// Where letters are written.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    epoch: String,
+    next: u64,
+}
+
+impl Outbox {
+    pub(crate) fn new(epoch: String) -> Self {
+        Self { epoch, next: 0 }
+    }
+
+    /// The letter that says this.
+    pub(crate) fn seal<T: Serialize>(&mut self, content: T) -> Result<String, String> {
+        let letter =
+            Letter { version: VERSION, epoch: self.epoch.clone(), number: self.next, content };
+        self.next += 1;
+        serde_json::to_string(&letter).map_err(|error| error.to_string())
+    }
+}
+
+/// Where letters are read, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    /// That of the first letter.
+    epoch: Option<String>,
+    next: u64,
+}
+
+impl Inbox {
+    /// What the next letter says; in words, what is wrong with it.
+    pub(crate) fn open<T: DeserializeOwned>(&mut self, letter: &str) -> Result<T, String> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let unreadable = |error: serde_json::Error| format!("a letter can't be read: {error}");
+        let Versioned { version } = serde_json::from_str(letter).map_err(unreadable)?;
+        if version != VERSION {
+            return Err(format!("a letter has version {version}, not {VERSION}"));
+        }
+        let Letter { epoch, number, content, .. }: Letter<T> =
+            serde_json::from_str(letter).map_err(unreadable)?;
+        if self.epoch.get_or_insert_with(|| epoch.clone()) != &epoch {
+            return Err("a letter is of another driver of the run".to_owned());
+        }
+        if number != self.next {
+            return Err(format!("letter {number} came in place of letter {}", self.next));
+        }
+        self.next += 1;
+        Ok(content)
+    }
+
+    /// The epoch of the letters so far.
+    pub(crate) fn epoch(&self) -> Option<&str> {
+        self.epoch.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(text: &str) -> FromAgent {
+        FromAgent::Note { text: text.to_owned() }
+    }
+
+    #[test]
+    fn letters_are_read_once_in_their_order_and_of_one_driver() {
+        let mut out = Outbox::new("one".to_owned());
+        let letters: Vec<String> = ["a", "b", "c"].map(|text| out.seal(note(text)).unwrap()).into();
+        let mut inbox = Inbox::default();
+        let open = |inbox: &mut Inbox, letter: &str| inbox.open::<FromAgent>(letter);
+        assert!(
+            matches!(open(&mut inbox, &letters[0]), Ok(FromAgent::Note { text }) if text == "a")
+        );
+        let twice = open(&mut inbox, &letters[0]).unwrap_err();
+        assert_eq!(twice, "letter 0 came in place of letter 1");
+        assert!(open(&mut inbox, &letters[2]).unwrap_err().contains("letter 2 came"));
+        let foreign = Outbox::new("two".to_owned()).seal(note("x")).unwrap();
+        assert!(open(&mut inbox, &foreign).unwrap_err().contains("another driver"));
+        let newer = letters[1].replace("\"version\":2", "\"version\":3");
+        assert_eq!(open(&mut inbox, &newer).unwrap_err(), "a letter has version 3, not 2");
+        assert!(open(&mut inbox, "[]").unwrap_err().starts_with("a letter can't be read"));
+        assert!(open(&mut inbox, &letters[1]).is_ok());
+    }
+}

@@ -1,0 +1,109 @@
+//! Where a run's journal lies: in its directory, or where that is on a network file system on this
+//! machine's own disk, with a link in its place.
+//!
+//! `SQLite`'s locks and syncs can't be trusted on a network file system
+//! (<https://sqlite.org/faq.html#q5>). It follows the link, so that whoever reads the run on this machine
+//! sees no difference. On another machine the link leads nowhere: a run is driven on, and asked about,
+//! where it began.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::Path;
+
+use crate::error::RuntimeError;
+use crate::request::new_run_id;
+use crate::run_dir::{journal_of, network_file_system_of};
+use crate::store;
+
+/// Sees to it that a run's journal is or will be where it can be trusted.
+pub(crate) fn see_to(run: &Path) -> Result<(), RuntimeError> {
+    let Some(kind) = network_file_system_of(run) else { return Ok(()) };
+    let refused = || RuntimeError::NetworkFileSystem { path: run.to_owned(), kind };
+    let home = store::home().ok_or_else(refused)?;
+    // It need not be there yet.
+    let known = home.ancestors().find(|path| path.exists());
+    if known.and_then(network_file_system_of).is_some() {
+        return Err(refused());
+    }
+    keep_in(&home, run, kind)
+}
+
+/// Has the journal of a run that is on a network file system kept below `home`.
+fn keep_in(home: &Path, run: &Path, kind: &'static str) -> Result<(), RuntimeError> {
+    let link = journal_of(run);
+    if link.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
+        // The run was begun elsewhere and moved.
+        return Err(RuntimeError::NetworkFileSystem { path: run.to_owned(), kind });
+    }
+    if let Ok(target) = link.read_link() {
+        if target.exists() {
+            return Ok(());
+        }
+        let reason = format!(
+            "its journal is not on this machine (there it is {}): go on where it was begun",
+            target.display()
+        );
+        return Err(RuntimeError::NoRun { path: run.to_owned(), reason });
+    }
+    let name = run.file_name().unwrap_or_default().to_string_lossy();
+    let directory = home.join("journals").join(format!("{name}-{}", new_run_id()?));
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .map_err(RuntimeError::file("create", &directory))?;
+    symlink(directory.join("journal.db"), &link).map_err(RuntimeError::file("link", &link))
+}
+
+#[cfg(test)]
+mod tests {
+    use saturn_engine::Record;
+
+    use super::*;
+    use crate::disk::Disk;
+    use crate::journal::Journal;
+    use crate::request::LaunchSettings;
+
+    #[test]
+    fn a_journal_is_kept_on_this_machine_and_found_by_its_link() {
+        let (home, run) = (tempfile::TempDir::new().unwrap(), tempfile::TempDir::new().unwrap());
+        keep_in(home.path(), run.path(), "NFS").unwrap();
+        let link = journal_of(run.path());
+        let settings: LaunchSettings = serde_json::from_value(serde_json::json!({
+            "python": "python", "python_path": [], "cwd": "/", "preload": [], "devices": null,
+            "run_id": "one",
+        }))
+        .unwrap();
+        let journal =
+            Journal::create(&link, &settings, &[Record::Closed], Disk::default()).unwrap();
+        // What SQLite puts beside it is there too.
+        let names = |directory: &Path| -> Vec<String> {
+            let entries = std::fs::read_dir(directory).unwrap();
+            let mut names: Vec<String> =
+                entries.map(|one| one.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(run.path()), ["journal.db"]);
+        let there = link.read_link().unwrap();
+        assert!(there.starts_with(home.path().join("journals")));
+        assert!(names(there.parent().unwrap()).contains(&"journal.db-wal".to_owned()));
+        drop(journal);
+        // The same driver again.
+        keep_in(home.path(), run.path(), "NFS").unwrap();
+        let (_, contents) = Journal::open(&link, Disk::default()).unwrap();
+        assert_eq!(contents.records.len(), 1);
+        // Another machine.
+        std::fs::remove_dir_all(home.path().join("journals")).unwrap();
+        let error = keep_in(home.path(), run.path(), "NFS").unwrap_err().to_string();
+        assert!(error.contains("its journal is not on this machine"), "{error}");
+    }
+
+    #[test]
+    fn a_journal_that_lies_on_the_network_is_refused() {
+        let (home, run) = (tempfile::TempDir::new().unwrap(), tempfile::TempDir::new().unwrap());
+        std::fs::write(journal_of(run.path()), "").unwrap();
+        let error = keep_in(home.path(), run.path(), "NFS").unwrap_err().to_string();
+        assert!(error.contains("is on a network file system (NFS)"), "{error}");
+    }
+}

@@ -1,0 +1,115 @@
+"""What runs on a node: an actor of Ray's that hosts the runtime's agent.
+
+Ray gives it the devices that it holds; the agent starts ranks on them. It and all its ranks end
+with the program that made it, with the run, or when it hears nothing of its driver any more.
+
+What goes wrong is returned, not raised: an exception would carry Ray's account of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from saturn import native
+from saturn.cluster import network, storage, versions
+from saturn.cluster.connection import asks_for_token
+from saturn.cluster.store import AgentStore
+from saturn.errors import SaturnError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Post:
+    """What an agent is told when it is made."""
+
+    node: str  # the node's name in the run
+    devices: int
+    python_path: Sequence[str]  # what the driver's program is imported from, without packages
+    cwd: str
+    run: str  # where the run will be, for other runs on the machine
+    driver: str  # an address of the driver's machine
+    network_interface: str | None  # for gangs of several nodes; the one that reaches the driver
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What an agent says of itself; `error` where it can't serve."""
+
+    pid: int
+    versions: dict[str, str]
+    asks_for_token: bool
+    description: str = ""  # of its devices, for `Exchange.join`
+    error: str | None = None
+
+
+class NodeAgent:
+    """The actor. Orders and news are asked for in a group of their own, and so keep their order."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._agent: native.Agent | None = None
+
+    def begin(self) -> About:
+        """Take the node's devices; once."""
+        about: dict[str, Any] = {
+            "pid": os.getpid(),
+            "versions": versions.here(),
+            "asks_for_token": asks_for_token(),
+        }
+        post = self._post
+        # Ray's settings of a worker are none of its ranks'.
+        for name in ("OMP_NUM_THREADS", "RAY_JOB_ID", "RAY_RAYLET_PID"):
+            os.environ.pop(name, None)
+        try:
+            if post.network_interface is None:
+                address = network.address_to(post.driver)
+            else:
+                address = network.address_of(post.network_interface)
+            self._agent = native.agent(
+                post.node,
+                devices=post.devices,
+                python=sys.executable,
+                python_path=[*post.python_path, *_own_path()],
+                cwd=post.cwd if Path(post.cwd).is_dir() else str(Path.home()),
+                run=post.run,
+                interface=post.network_interface or network.interface_of(address),
+                open_store=AgentStore(address).open,
+            )
+        except (SaturnError, OSError) as error:
+            return About(**about, error=str(error))
+        return About(**about, description=self._agent.description())
+
+    def answer(self, directory: str, word: str) -> str | None:
+        """Its part in a `storage.Proof`."""
+        return storage.answer(directory, word, self._post.node)
+
+    def take(self, letters: list[str]) -> None:
+        """Do what letters say."""
+        if self._agent is not None:
+            self._agent.take(letters)
+
+    def news(self, at_most_s: float) -> tuple[list[str], str | None]:
+        """Letters to the driver, and why there will be none any more."""
+        if self._agent is None:
+            return [], "it was never begun"
+        try:
+            return self._agent.news(at_most_s), None
+        except SaturnError as error:
+            return [], str(error)
+
+
+def _own_path() -> list[str]:
+    """Where this node's Python finds packages, without what Ray adds for its own workers."""
+    ours = Path(ray.__file__).parent
+    return [path for path in sys.path if path and ours not in Path(path).parents]
+
+
+def actor_class() -> Any:
+    """`NodeAgent` as Ray starts it."""
+    return ray.remote(concurrency_groups={"orders": 1, "news": 1}, max_restarts=0)(NodeAgent)

@@ -1,0 +1,257 @@
+"""Letters between a run and its agents, and word of the nodes: threads that use Ray's calls.
+
+- One sends orders. To one agent they are sent in their order.
+- One has each agent asked for news at any time, and asks again when it has answered.
+- One looks which nodes there are.
+- One seats agents: on nodes that have none, where the run may use them, and after a while on those
+  whose agent is lost.
+
+An agent whose calls fail is lost, and is ended: nobody can say what reached it. So is one that does
+not answer for longer than an agent serves without a driver.
+
+Where Ray's head is gone, agents answer all the same, and calls about nodes hang; after a minute
+nodes end too. So the run is stopped before, at checkpoints.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from saturn import native
+from saturn.cluster import seating
+from saturn.cluster.seating import FreeNode, Seat
+from saturn.cluster.storage import Proof
+from saturn.cluster.wish import ClusterWish
+from saturn.errors import SaturnError
+
+#: How long an agent may take to say that it has no news.
+_NEWS_S = 2.0
+#: Silence after which an agent is given up: longer than one serves without a driver (`agent.rs`).
+_SILENCE_S = 30.0
+#: How often answers, and nodes, are looked at.
+_LOOK_S, _NODES_S = 0.2, 1.0
+#: How long Ray's head may be silent before the run stops at checkpoints, and before at once.
+_HEAD_S = (15.0, 35.0)
+#: How long after a failure a node is tried again: at first, and at most.
+_AGAIN_S, _AT_MOST_S = 2.0, 60.0
+
+
+@dataclass
+class _Trouble:
+    """A node on which there is no agent, and when it is tried again."""
+
+    again_at: float = 0.0
+    wait_s: float = _AGAIN_S
+
+
+@dataclass
+class Carrier:
+    """The threads, and the agents that they serve."""
+
+    exchange: native.Exchange
+    wish: ClusterWish
+    resource: str  # "GPU" or "CPU": what the run's devices are
+    run_dir: Path
+    press: Callable[[], None]  # asks the run to stop
+    seats: dict[int, Seat] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _troubles: dict[str, _Trouble] = field(default_factory=dict)
+    _head_heard: float = field(default_factory=time.monotonic)
+    _presses: int = 0
+
+    @property
+    def has_head(self) -> bool:
+        """Whether Ray's head has answered of late."""
+        return self._presses == 0
+
+    def join(self, seat: Seat) -> None:
+        """Let a run know of an agent."""
+        number = next(self._numbers)
+        with self._lock:
+            self.seats[number] = seat
+        self.exchange.join(number, seat.about.description)
+
+    def start(self) -> None:
+        """Start carrying."""
+        for work in (self._send_orders, self._fetch_news, self._watch_nodes, self._seat_nodes):
+            name = f"saturn cluster {work.__name__.strip('_')}"
+            thread = threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop carrying, and end every agent."""
+        self._over.set()
+        self.exchange.close()
+        for thread in self._threads:
+            thread.join(timeout=5 * _NODES_S if self.has_head else _LOOK_S)
+        for number in list(self.seats):
+            self._lose(number, "the run is over")
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # the cluster's connection is gone, and every agent with it
+            if self._over.is_set():
+                return
+            self._over.set()
+            reason = f"the cluster is lost: {seating.in_words(error)}"
+            self.exchange.note(reason)
+            for number in list(self.seats):
+                self._lose(number, reason)
+            # What is saved is saved, and nothing can be stopped at a checkpoint any more.
+            self.press()
+            self.press()
+
+    def _send_orders(self) -> None:
+        sent: dict[Any, int] = {}
+        while (orders := self.exchange.orders(_LOOK_S)) is not None:
+            by_agent: dict[int, list[str]] = {}
+            for number, letter in orders:
+                by_agent.setdefault(number, []).append(letter)
+            for number, letters in by_agent.items():
+                if (seat := self.seats.get(number)) is not None:
+                    sent[seat.actor.take.options(concurrency_group="orders").remote(letters)] = (
+                        number
+                    )
+            if sent:
+                done, _ = ray.wait(list(sent), num_returns=len(sent), timeout=0)
+                for reference in done:
+                    self._result(reference, sent.pop(reference))
+
+    def _fetch_news(self) -> None:
+        asked: dict[Any, tuple[int, float]] = {}
+        while not self._over.is_set():
+            self._look_at_head()
+            waiting = {number for number, _ in asked.values()}
+            for number, seat in list(self.seats.items()):
+                if number not in waiting:
+                    news = seat.actor.news.options(concurrency_group="news")
+                    asked[news.remote(_NEWS_S)] = (number, time.monotonic())
+            if not asked:
+                self._over.wait(_LOOK_S)
+                continue
+            done, _ = ray.wait(list(asked), num_returns=1, timeout=_LOOK_S)
+            if done:
+                done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=0)
+            for reference in done:
+                number, _ = asked.pop(reference)
+                answer = self._result(reference, number)
+                if answer is not None:
+                    self._deliver(number, *answer)
+            for reference, (number, since) in list(asked.items()):
+                if time.monotonic() - since > _SILENCE_S:
+                    del asked[reference]
+                    self._lose(number, f"it has not answered for {_SILENCE_S:.0f} s")
+                elif number not in self.seats:
+                    del asked[reference]
+
+    def _result(self, reference: Any, number: int) -> Any:
+        """What a call gave; None where the agent is lost by it."""
+        try:
+            return ray.get(reference)
+        except RayError as error:
+            self._lose(number, f"its agent or the node has died ({type(error).__name__})")
+            return None
+
+    def _look_at_head(self) -> None:
+        """Have the run stopped where Ray's head is silent."""
+        silence = time.monotonic() - self._head_heard
+        if self._presses < len(_HEAD_S) and silence > _HEAD_S[self._presses]:
+            self._presses += 1
+            if self._presses == 1:
+                self.exchange.note(
+                    f"Ray's head has not answered for {silence:.0f} s: the run stops at "
+                    "checkpoints; go on with it on another cluster"
+                )
+            self.press()
+
+    def _deliver(self, number: int, letters: list[str], reason: str | None) -> None:
+        try:
+            self.exchange.deliver(number, letters)
+        except SaturnError as error:
+            reason = str(error)
+        if reason is not None and not self._over.is_set():
+            self._lose(number, reason)
+
+    def _lose(self, number: int, reason: str) -> None:
+        with self._lock:
+            seat = self.seats.pop(number, None)
+        if seat is None:
+            return
+        self._trouble(seat.node_id)
+        self.exchange.lose(number, reason)
+        seat.free(has_head=self.has_head)
+
+    def _trouble(self, node_id: str) -> None:
+        trouble = self._troubles.setdefault(node_id, _Trouble())
+        trouble.again_at = time.monotonic() + trouble.wait_s
+        trouble.wait_s = min(2 * trouble.wait_s, _AT_MOST_S)
+
+    def _watch_nodes(self) -> None:
+        while not self._over.wait(_NODES_S):
+            nodes = seating.alive()
+            self._head_heard = time.monotonic()
+            for number, seat in list(self.seats.items()):
+                if seat.node_id not in nodes:
+                    self._lose(number, "the node has died")
+
+    def _seat_nodes(self) -> None:
+        while not self._over.wait(_NODES_S):
+            try:
+                self._seat_more()
+            except (RayError, OSError) as error:  # a node has gone meanwhile, or the disk is full
+                if not self._over.is_set():
+                    self.exchange.note(f"no agent could be started: {seating.in_words(error)}")
+                    self._over.wait(_AT_MOST_S)
+
+    def _seat_more(self) -> None:
+        seated = {seat.node_id: seat.name for seat in self.seats.values()}
+        room = None if self.wish.nodes is None else self.wish.nodes - len(seated)
+        now = time.monotonic()
+        wanted: list[FreeNode] = [
+            node
+            for node in seating.free_nodes(seated, self.resource)
+            if node.free >= (self.wish.gpus_per_node or 1)
+            and self._troubles.get(node.id, _Trouble()).again_at <= now
+        ][:room]
+        if not wanted:
+            return
+        found = seating.seat(wanted, self.wish, run=str(self.run_dir))
+        with Proof(self.run_dir) as proof:
+            for each in found:
+                if isinstance(each, Seat):
+                    wrong = proved(proof, each)
+                    if wrong is None and not self._over.is_set():
+                        self.join(each)
+                        continue
+                    each.free()
+                    node_id, name = each.node_id, each.name
+                else:
+                    node_id, name, wrong = each[0].id, each[0].name, each[1]
+                if wrong is not None and node_id not in self._troubles:
+                    self.exchange.note(f"node `{name}` can't be used: {wrong}")
+                self._trouble(node_id)
+
+
+def proved(proof: Proof, seat: Seat) -> str | None:
+    """What is wrong with a node's view of the run directory; None where nothing is."""
+    try:
+        said = ray.get(
+            seat.actor.answer.remote(str(proof.directory), proof.word), timeout=_SILENCE_S
+        )
+    except RayError as error:
+        said = seating.in_words(error)
+    return proof.wrong_with(seat.name, said)

@@ -1,0 +1,70 @@
+"""A cluster for one run: seated before anything is on disk, served until the run is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from saturn import native
+from saturn.cluster import seating
+from saturn.cluster.carrier import Carrier, proved
+from saturn.cluster.connection import Connection
+from saturn.cluster.seating import Seat
+from saturn.cluster.storage import Proof
+from saturn.cluster.wish import ClusterWish
+from saturn.errors import InvalidInput
+
+
+class Cluster:
+    """Agents on the nodes that a run may use. `close` ends them all, whatever came before."""
+
+    def __init__(self, wish: ClusterWish, *, run: str) -> None:
+        """Connect, and seat the agents; `run` is where the run will be.
+
+        Raises `InvalidInput`: then nothing is left of it.
+        """
+        self._wish = wish
+        #: As it was asked for.
+        self.address = wish.address
+        self._connection = Connection(wish)
+        self._seats: list[Seat] = []
+        self._carrier: Carrier | None = None
+        try:
+            nodes = seating.chosen(wish, seating.free_nodes({}))
+            self._resource = nodes[0].resource
+            refused = []
+            for found in seating.seat(nodes, wish, run=run):
+                if isinstance(found, Seat):
+                    self._seats.append(found)
+                else:
+                    refused.append(f"node `{found[0].name}` can't be used: {found[1]}")
+            if refused:
+                raise InvalidInput("; ".join(refused))
+        except BaseException:
+            self.close()
+            raise
+
+    def serve(self, run_dir: Path, press: Callable[[], None]) -> native.Exchange:
+        """Begin to carry letters between the run and its agents; `press` asks the run to stop.
+
+        Raises `InvalidInput` where the run directory isn't on storage that all nodes share.
+        """
+        with Proof(run_dir) as proof:
+            for seat in self._seats:
+                if (wrong := proved(proof, seat)) is not None:
+                    raise InvalidInput(wrong)
+        exchange = native.exchange()
+        self._carrier = Carrier(exchange, self._wish, self._resource, run_dir, press)
+        while self._seats:
+            self._carrier.join(self._seats.pop(0))
+        self._carrier.start()
+        return exchange
+
+    def close(self) -> None:
+        """End all agents, and disconnect."""
+        if self._carrier is not None:
+            self._carrier.stop()
+            self._carrier = None
+        while self._seats:
+            self._seats.pop().free()
+        self._connection.close()

@@ -1,0 +1,201 @@
+"""Agents on nodes: which nodes a run uses, and an agent on each that holds its devices.
+
+A placement group of one bundle, bound to its node, holds the devices against other users of the
+cluster. Many nodes are seated side by side: each step is begun on all before any is waited for.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray._private.state import available_resources_per_node
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from saturn.cluster import versions
+from saturn.cluster.agent import About, Post, actor_class
+from saturn.cluster.connection import asks_for_token
+from saturn.cluster.wish import ClusterWish
+from saturn.errors import InvalidInput
+
+#: How long a placement group and an agent may take, seconds.
+_SEAT_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeNode:
+    """A node of the cluster, with what of it a run may use."""
+
+    id: str  # Ray's
+    name: str
+    resource: str  # "GPU" or "CPU"
+    free: int
+    total: int
+
+    def __str__(self) -> str:
+        what = "GPUs" if self.resource == "GPU" else "CPU slots"
+        return f"{self.name} has {self.free} free {what} of {self.total}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """An agent on a node."""
+
+    node_id: str
+    name: str
+    actor: Any
+    group: Any
+    about: About
+
+    def free(self, *, has_head: bool = True) -> None:
+        """End the agent, whatever it is at, and let go of its devices.
+
+        Without Ray's head nobody holds them for us, and to let go of them would hang.
+        """
+        end(self.actor, self.group if has_head else None)
+
+
+def alive() -> dict[str, Mapping[str, Any]]:
+    """The nodes that Ray knows to live, by their ids."""
+    return {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+
+
+def free_nodes(seated: Mapping[str, str], resource: str | None = None) -> list[FreeNode]:
+    """Nodes without an agent that have anything free; `seated` are names by node id.
+
+    GPUs where any node has some, else CPU slots; or of this resource.
+    """
+    nodes = alive()
+    if resource is None:
+        has_gpus = any(node["Resources"].get("GPU", 0) >= 1 for node in nodes.values())
+        resource = "GPU" if has_gpus else "CPU"
+    free = available_resources_per_node()
+    taken = set(seated.values())
+    found = []
+    for node_id, node in nodes.items():
+        total = int(node["Resources"].get(resource, 0))
+        if node_id in seated or total == 0:
+            continue
+        name = _fresh_name(node, taken)
+        taken.add(name)
+        num_free = int(free.get(node_id, {}).get(resource, 0))
+        found.append(FreeNode(id=node_id, name=name, resource=resource, free=num_free, total=total))
+    return found
+
+
+def _fresh_name(node: Mapping[str, Any], taken: set[str]) -> str:
+    """What the node is called where it was given a name, else its host's name; and a number."""
+    given, host = str(node.get("NodeName") or ""), str(node["NodeManagerHostname"])
+    name = host if given in ("", str(node["NodeManagerAddress"])) else given
+    # It names a directory too, and stands in marks of processes.
+    name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
+    number, fresh = 2, name
+    while fresh in taken:
+        fresh, number = f"{name}-{number}", number + 1
+    return fresh
+
+
+def chosen(wish: ClusterWish, nodes: Sequence[FreeNode]) -> list[FreeNode]:
+    """The nodes to begin with; raises `InvalidInput` where they are not enough."""
+    listed = "; ".join(str(node) for node in nodes) or "it has no node with devices"
+    if wish.gpus_per_node is not None and all(node.total < wish.gpus_per_node for node in nodes):
+        raise InvalidInput(
+            f"gpus_per_node is {wish.gpus_per_node}, which no node of the cluster has: {listed}"
+        )
+    usable = [node for node in nodes if node.free >= (wish.gpus_per_node or 1)]
+    if not usable:
+        wanted = "" if wish.gpus_per_node is None else f" {wish.gpus_per_node}"
+        raise InvalidInput(f"no node of the cluster has{wanted} free devices: {listed}")
+    if wish.nodes is not None:
+        if len(usable) < wish.nodes:
+            raise InvalidInput(
+                f"nodes is {wish.nodes}, but {len(usable)} of the cluster can be used: {listed}"
+            )
+        usable = sorted(usable, key=lambda node: -node.free)[: wish.nodes]
+    return usable
+
+
+def seat(
+    nodes: Sequence[FreeNode], wish: ClusterWish, *, run: str
+) -> list[Seat | tuple[FreeNode, str]]:
+    """An agent on each of the nodes, or why there is none."""
+    until = time.monotonic() + _SEAT_S
+    begun = []
+    agent = actor_class()
+    for node in nodes:
+        count = wish.gpus_per_node or node.free
+        group = placement_group(
+            [{node.resource: count}], bundle_label_selector=[{"ray.io/node-id": node.id}]
+        )
+        post = Post(
+            node=node.name,
+            devices=count,
+            python_path=_program_path(),
+            cwd=str(Path.cwd()),
+            run=run,
+            driver=ray.util.get_node_ip_address(),
+            network_interface=wish.network_interface,
+        )
+        counts = {"num_gpus": count} if node.resource == "GPU" else {"num_cpus": count}
+        actor = agent.options(
+            **{"num_cpus": 0, **counts},
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
+                group, placement_group_bundle_index=0
+            ),
+        ).remote(post)
+        begun.append((node, group, actor, actor.begin.remote()))
+    seated: list[Seat | tuple[FreeNode, str]] = []
+    for node, group, actor, beginning in begun:
+        try:
+            about: About = ray.get(beginning, timeout=max(1.0, until - time.monotonic()))
+            wrong = about.error or _unfit(about)
+        except GetTimeoutError:
+            wrong = f"its agent did not start within {_SEAT_S:.0f} s"
+        except RayError as error:
+            wrong = in_words(error)
+        if wrong is None:
+            seated.append(
+                Seat(node_id=node.id, name=node.name, actor=actor, group=group, about=about)
+            )
+        else:
+            end(actor, group)
+            seated.append((node, wrong))
+    return seated
+
+
+def end(actor: Any, group: Any) -> None:
+    """End an actor, whatever it is at, and let go of what its group holds, where there is one."""
+    ray.kill(actor, no_restart=True)
+    if group is not None:
+        remove_placement_group(group)
+
+
+def in_words(error: BaseException) -> str:
+    """An error of Ray's in one line."""
+    text = str(error)
+    if "No module named 'saturn" in text:
+        return "Saturn is not installed in the Python that Ray runs in there"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _unfit(about: About) -> str | None:
+    if (difference := versions.difference(about.versions)) is not None:
+        return f"it has {difference}"
+    if asks_for_token() and not about.asks_for_token:
+        return "its Ray asks for no token, though this program has one (RAY_AUTH_MODE)"
+    return None
+
+
+def _program_path() -> list[str]:
+    """Where the program's own modules are found: not Python's, nor its packages'."""
+    inner = [Path(sys.prefix), Path(sys.base_prefix)]
+    paths = [Path(path or Path.cwd()).absolute() for path in sys.path]
+    return [str(path) for path in paths if not any(part in path.parents for part in inner)]

@@ -1,0 +1,117 @@
+"""Gangs on several nodes of a cluster, with real processes of Ray.
+
+Two nodes, of two slots and of one: a gang of three takes both, and leaves none over. What the same
+training comes to across them is `test_random_chains`'s; here it is that gangs start, meet, stop and
+are given up as one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import clusters
+import pytest
+import saturn
+from clusters import TestCluster
+from saturn.cluster import network
+from saturn.errors import InvalidInput
+from test_cluster_faults import agents, losses, wait_until, workers
+
+pytestmark = pytest.mark.timeout(900)  # they start Ray, and torch many times
+
+STEPS = 300
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
+    with clusters.cluster(tmp_path_factory.mktemp("cluster"), slots=(2, 1)) as made:
+        yield made
+
+
+def nodes_of(run_dir: Path, task: str) -> list[set[int]]:
+    """Of each training attempt of a task that the report tells of, the nodes that it was on."""
+    report = json.loads((run_dir / "report.json").read_text())
+    number = [each["name"] for each in report["tasks"]].index(task)
+    trained = [one for one in report["attempts"] if one["purpose"] == "train"]
+    of_task = [one for one in trained if one["task"] == number]
+    return [{part["node"] for part in one["gang"]} for one in of_task]
+
+
+def test_a_gang_of_both_nodes_is_given_up_with_one_of_them_and_goes_on_with_another(
+    cluster: TestCluster, tmp_path: Path
+) -> None:
+    wide: dict[str, Any] = {"gpu_range": [3], "techniques": ["ddp"]}
+    tasks = [
+        clusters.task("wide", batches=STEPS, **wide),
+        clusters.task("narrow", batches=STEPS, gpu_range=[1]),
+    ]
+    run = saturn.start(
+        tasks,
+        log=False,
+        cluster=cluster.address,
+        runs_dir=tmp_path,
+        name="gangs",
+        techniques=["ddp"],
+        checkpoint_every_s=0.2,
+        max_switches=0,
+    )
+    run_dir = run.run_dir
+    wait_until("it trains on both", lambda: len(losses(run_dir, "wide")) > 30, within_s=300.0)
+    before = agents(run)
+    # The slot that the other node had on top is what is taken away.
+    single = cluster.nodes[1]
+    cluster.kill_node(single)
+    wait_until("the node is missed", lambda: len(agents(run)) == 1)
+    cluster.add_node(1)
+    wait_until("another has come", lambda: len(agents(run)) == 2)
+    joined = (set(agents(run)) | set(before)) - (set(agents(run)) & set(before))
+    assert joined
+    result = run.wait()
+    assert [task.status for task in result.tasks] == ["done", "done"]
+    assert list(run_dir.glob("tasks/wide/attempts/*/given-up"))
+    for name in ("wide", "narrow"):
+        assert sorted(losses(run_dir, name)) == list(range(1, STEPS + 1))
+    there, here = losses(run_dir, "wide"), losses(run_dir, "narrow")
+    assert max(abs(there[step] - here[step]) for step in here) < 1e-5
+    of_wide = nodes_of(run_dir, "wide")
+    assert len(of_wide) >= 2 and all(len(nodes) == 2 for nodes in of_wide)
+    assert not workers(run_dir)
+
+
+def test_a_task_is_kept_to_one_node_where_that_is_asked(
+    cluster: TestCluster, tmp_path: Path
+) -> None:
+    task = clusters.task("t", batches=10, gpu_range=[3])
+    with pytest.raises(saturn.TasksFailed) as failed:
+        saturn.orchestrate(
+            [task], log=False, cluster=cluster.address, runs_dir=tmp_path, nodes_per_task=1
+        )
+    assert "its `gpu_range` is 3, and what the nodes of this pool allow is 1, 2" in str(
+        failed.value
+    )
+
+
+def test_the_network_that_ranks_talk_by() -> None:
+    assert network.interface_of("127.0.0.1") == "lo"
+    assert network.interface_of("192.0.2.1") is None
+    assert network.address_of("lo") == "127.0.0.1"
+    assert network.address_to("127.0.0.1") == "127.0.0.1"
+    with pytest.raises(
+        InvalidInput, match=r"no network interface `eth77` with an address, but .*lo"
+    ):
+        network.address_of("eth77")
+
+
+def test_a_network_that_a_node_does_not_have(cluster: TestCluster, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="can't be used: it has no network interface `eth77`"):
+        saturn.orchestrate(
+            [clusters.task("t", batches=10)],
+            log=False,
+            cluster=cluster.address,
+            runs_dir=tmp_path / "runs",
+            network_interface="eth77",
+        )
+    assert not (tmp_path / "runs").exists()
