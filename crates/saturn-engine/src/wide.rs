@@ -4,7 +4,7 @@
 //! run has had. A strategy of as many devices or fewer is for one node, and waits for such a node where
 //! none is there; one of more is *wide* and takes several, all of them whole but for one at most. What
 //! was measured on one side of the width says nothing of the other, where a network is in between: when
-//! the width changes, outcomes that change sides are forgotten.
+//! the width grows, outcomes that change sides are forgotten.
 
 use std::collections::BTreeMap;
 
@@ -145,9 +145,10 @@ impl State {
             && gang.iter().all(|part| self.gpu_type(NodeId(part.node)) == gpu_type)
     }
 
-    /// Brings node widths up to date; forgets outcomes that no longer say what they said.
+    /// Brings node widths up to date; forgets outcomes that no longer say what they said. A width only
+    /// grows: what was measured on a large node waits for one like it where smaller ones are left.
     pub(crate) fn learn_node_widths(&mut self) {
-        let mut widths: BTreeMap<String, u32> = BTreeMap::new();
+        let mut widths = self.node_widths.clone();
         for node in &self.cluster.nodes {
             let width = widths.entry(node.gpu_type.clone()).or_default();
             *width = node.gpus.max(*width);
@@ -158,9 +159,8 @@ impl State {
         }
         for (gpu_type, old) in before {
             let new = self.node_widths.get(&gpu_type).copied().unwrap_or(old);
-            let (low, high) = (old.min(new), old.max(new));
-            if low < high {
-                self.forget_outcomes(&gpu_type, low + 1..=high);
+            if old < new {
+                self.forget_outcomes(&gpu_type, old + 1..=new);
             }
         }
     }

@@ -51,15 +51,20 @@ impl Books {
                 let width = self.width_of(&spec.gpu_type);
                 if node.0 < self.nodes.len() {
                     self.nodes[node.0] = named;
-                    self.node_gpus[node.0] = spec.gpus;
+                    self.node_gpus[node.0] = spec.gpus.max(self.node_gpus[node.0]);
                 } else {
                     self.nodes.push(named);
                     self.node_gpus.push(spec.gpus);
                 }
-                let is_other = width > 0 && width != self.width_of(&spec.gpu_type);
-                if is_other && self.config.policy.max_nodes > 1 {
-                    // What fitted a node may not any more, or the other way round.
+                let wider = self.width_of(&spec.gpu_type);
+                if (1..wider).contains(&width) && self.config.policy.max_nodes > 1 {
+                    // What took several nodes fits one now, and is measured anew there.
                     self.ruled_out.clear();
+                    for of_group in self.measured.values_mut() {
+                        of_group.retain(|(key, gpu_type)| {
+                            *gpu_type != spec.gpu_type || !(width + 1..=wider).contains(&key.gpus)
+                        });
+                    }
                 }
             }
             Record::NodeLeft { node, .. } => {
