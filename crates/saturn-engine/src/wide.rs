@@ -6,8 +6,6 @@
 //! was measured on one side of the width says nothing of the other, where a network is in between: when
 //! the width grows, outcomes that change sides are forgotten.
 
-use std::collections::BTreeMap;
-
 use saturn_core::Gang;
 
 use crate::ids::NodeId;

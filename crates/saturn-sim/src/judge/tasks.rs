@@ -68,6 +68,10 @@ impl Books {
                 }
             }
             Record::NodeLeft { node, .. } => {
+                // A gang's ranks on other nodes may live for a while; nothing is left on this one.
+                for one in self.attempts.values_mut().filter(|one| one.gang.len() > 1) {
+                    one.gang.retain(|part| part.node != node.0);
+                }
                 if let Some(node) = self.nodes.get_mut(node.0) {
                     node.2 = 0;
                 }
