@@ -45,7 +45,10 @@ impl Engine {
                 self.may_be_hopeless.insert(*task);
                 self.idle.note_without_place(*task);
             }
-            Record::TrialsChosen { .. } => self.trials_changed = true,
+            // Those of a task that rests wait.
+            Record::TrialsChosen { .. } | Record::Unpaused { .. } | Record::Judged { .. } => {
+                self.trials_changed = true;
+            }
             // What waited for a wider pool waits no longer.
             Record::Closed => self.may_be_hopeless.extend(&self.state.open_tasks),
             Record::Inspected { group, .. } | Record::Tried { group, .. } => {

@@ -8,7 +8,7 @@
 
 use saturn_core::Gang;
 
-use crate::ids::NodeId;
+use crate::ids::{NodeId, TaskId};
 use crate::state::State;
 
 /// Device counts that are all tried; beyond, neighbours differ little and every trial costs time.
@@ -155,11 +155,18 @@ impl State {
         if self.config.policy.max_nodes < 2 {
             return; // no gang is wide
         }
+        let mut is_grown = false;
         for (gpu_type, old) in before {
             let new = self.node_widths.get(&gpu_type).copied().unwrap_or(old);
             if old < new {
                 self.forget_outcomes(&gpu_type, old + 1..=new);
+                is_grown = true;
             }
+        }
+        if is_grown {
+            let wide = self.open_places().filter(|(_, place)| place.gang.len() > 1);
+            let tasks: Vec<TaskId> = wide.map(|(_, place)| place.task).collect();
+            self.close_places_of(tasks);
         }
     }
 
