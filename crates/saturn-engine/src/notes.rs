@@ -113,7 +113,8 @@ impl Engine {
     pub(crate) fn is_news(&mut self, record: &Record) -> bool {
         match record {
             Record::NodeJoined { node, .. } | Record::TakenBack { node, .. } => {
-                let may_better = !self.has_idle_node_like(*node);
+                // A wide gang may need it beside the idle node.
+                let may_better = self.state.may_span_nodes() || !self.has_idle_node_like(*node);
                 if may_better {
                     self.planning.note_arrival();
                 }

@@ -86,6 +86,15 @@ impl State {
         self.node_widths.get(gpu_type).copied().filter(|width| gpus > *width)
     }
 
+    /// Whether a task that has not ended may take several nodes.
+    pub(crate) fn may_span_nodes(&self) -> bool {
+        self.config.policy.max_nodes > 1
+            && self.open_tasks.iter().any(|task| {
+                self.choices(*task)
+                    .any(|choice| self.is_wide(choice.gpu_type, choice.trial.strategy.gpus))
+            })
+    }
+
     /// What there is of each type, in the order in which nodes came; `devices` says how many a node has.
     pub(crate) fn breadths(&self, devices: impl Fn(NodeId) -> u32) -> Vec<Breadth> {
         let mut found: Vec<Breadth> = Vec::new();

@@ -72,12 +72,8 @@ fn resume(
         Some(bytes) => DeviceMemory::Bytes(bytes),
     };
     let cluster = cluster.map(|cluster| cluster.get().inner());
-    let options = ResumeOptions {
-        device_memory,
-        allow_other_hardware,
-        cluster,
-        ..ResumeOptions::default()
-    };
+    let options =
+        ResumeOptions { device_memory, allow_other_hardware, cluster, ..ResumeOptions::default() };
     let (console, interrupts) = (console(write, is_terminal), interrupts.get().clone());
     let outcome = py
         .detach(|| {

@@ -176,7 +176,7 @@ class ParallelModel(ABC):
         """Entered on every rank around an evaluation, between two steps.
 
         Gives what a function of the model may call: every rank calls it with the same. This one
-        gives the module; a technique under which no rank can call it has no `calls_model`.
+        gives the module; where no rank can call it, `runs_whole_model` is false.
         """
         return nullcontext(self.module)
 

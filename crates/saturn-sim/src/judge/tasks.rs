@@ -19,9 +19,14 @@ impl Books {
                 }
             }
             Record::Judged { task, judgement } => {
-                let book = self.tasks.get_mut(task.0);
-                if let (Some(book), Some(ruling)) = (book, judgement.ruling) {
-                    book.judged(ruling);
+                let Some(name) = self.tasks.get(task.0).map(|book| book.name.clone()) else {
+                    return self.wrong("records name what there is", format!("{task:?} is judged"));
+                };
+                if !self.is_asked_to_judge(&name, judgement) {
+                    self.wrong("judgements are the stopper's", format!("{name}: {judgement:?}"));
+                }
+                if let Some(ruling) = judgement.ruling {
+                    self.tasks[task.0].judged(ruling);
                 }
             }
             Record::Paused { task } => self.set_paused(*task, true),
