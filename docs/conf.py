@@ -23,7 +23,7 @@ html_show_sphinx = False
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "pages"]
 root_doc = "docs/index"
-include_patterns = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/*.md"]
+include_patterns = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/**.md"]
 # Sphinx need not look through builds and environments.
 exclude_patterns = [path.name for path in ROOT.iterdir() if path.is_dir() and path != HERE]
 

@@ -3,7 +3,7 @@
 A list in a page stands for what is generated, so the page reads well in the repository too:
 
 - docs/index.md: each section with a list of links is a part of the navigation; a list before the
-  first section comes before all parts;
+  first section comes before all parts; pages of docs/clusters, if any, are below docs/cluster.md;
 - docs/python.md: a line ``- `saturn.Task` `` becomes the documentation of that name;
 - docs/commands.md: a line ``- `saturn plan` `` becomes the help text of that verb.
 
@@ -48,8 +48,11 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
     text = re.sub(r'<a id="([\w-]+)"></a>', r"[]{#\1}", text)
     folder = Path(app.env.doc2path(page)).parent
     text = LINK.sub(lambda link: link[0] if is_on_site(app, folder / link[2]) else link[1], text)
+    below = folder / f"{Path(page).name}s"
     if page == app.config.root_doc:
         text += navigation(text)
+    elif below.is_dir():
+        text += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{below.name}/*\n```\n"
     elif page == "docs/python":
         check(page, set(ITEM.findall(text)), public_names())
         text = ITEM.sub(lambda line: documented(line[1]), text)

@@ -20,7 +20,7 @@ def build(sources: Path, out: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
     command += ["-c", str(sources / "docs"), "-d", str(out / "read"), str(sources), str(out)]
     return subprocess.run(
-        command, env=worker_env(), capture_output=True, text=True, timeout=200, check=False
+        command, env=worker_env(), capture_output=True, text=True, timeout=280, check=False
     )
 
 
