@@ -70,7 +70,8 @@ def is_on_site(app: Sphinx, target: Path) -> bool:
     target = target.resolve()
     if target.is_dir():
         return False
-    return not target.is_file() or target.suffix != ".md" or bool(app.env.path2doc(target))
+    is_page = app.env.path2doc(target) in app.env.found_docs
+    return not target.is_file() or target.suffix != ".md" or is_page
 
 
 def navigation(index: str) -> str:

@@ -176,7 +176,9 @@ def test_commands_run(place: Path, programs: subprocess.CompletedProcess[str]) -
             assert command[0] == "saturn", f"{block.page}: nobody here knows how to run {line}"
             if command[1] == "run":  # what comes behind the script is the script's
                 command.insert(2, CHECKED)
-            elif "--trials" in command or command[1] in ARGUMENTS_ONLY and "--list" not in command:
+            elif "--trials" in command or (
+                command[1] in ARGUMENTS_ONLY and "--list" not in command
+            ):
                 command.append(CHECKED)
             done = call(command, place, place / "home")
         if done.returncode != 0:
