@@ -47,7 +47,7 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
     # An anchor within a text, as GitHub understands it, in MyST's words.
     text = re.sub(r'<a id="([\w-]+)"></a>', r"[]{#\1}", text)
     folder = Path(app.env.doc2path(page)).parent
-    text = LINK.sub(lambda link: link[0] if is_on_site(app, folder / link[2]) else link[1], text)
+    text = LINK.sub(lambda link: linked(app, folder, link), text)
     below = folder / f"{Path(page).name}s"
     if page == app.config.root_doc:
         text += navigation(text)
@@ -60,6 +60,15 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
         check(page, set(ITEM.findall(text)), set(verbs()))
         text = ITEM.sub(lambda line: helped(line[1]), text)
     source[0] = text
+
+
+def linked(app: Sphinx, folder: Path, link: re.Match[str]) -> str:
+    """A link as it is on the site: by the page's title where the text is the file's name."""
+    whole, text, target = link[0], link[1], link[2]
+    if not is_on_site(app, folder / target):
+        return text
+    is_name = text.endswith(".md") and target.endswith(text)
+    return whole.replace(f"[{text}]", "[]", 1) if is_name else whole
 
 
 def is_on_site(app: Sphinx, target: Path) -> bool:
