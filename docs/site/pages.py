@@ -38,6 +38,8 @@ ITEM = re.compile(r"^- `([^`]+)`\n", re.MULTILINE)
 def setup(app: Sphinx) -> dict[str, Any]:
     """Registers itself with Sphinx."""
     app.connect("source-read", fill)
+    # Made of more than their own text: read each time, also where a build before this one has.
+    app.connect("env-get-outdated", lambda *_: ["docs/python", "docs/commands"])
     return {"parallel_read_safe": True}
 
 
