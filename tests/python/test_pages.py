@@ -120,7 +120,7 @@ def call(command: list[str], cwd: Path, home: Path) -> subprocess.CompletedProce
     }
     environment["SATURN_HOME"] = str(home)
     return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=280, check=False
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=550, check=False
     )
 
 
@@ -156,13 +156,13 @@ def programs(place: Path) -> subprocess.CompletedProcess[str]:
     return call([sys.executable, "all.py"], place, place / "home")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_python_runs(programs: subprocess.CompletedProcess[str]) -> None:
     assert programs.returncode == 0, programs.stderr
     assert "4 of 4 tasks done" in programs.stderr  # the README's sweep
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_commands_run(place: Path, programs: subprocess.CompletedProcess[str]) -> None:
     assert programs.returncode == 0
     wrong = []

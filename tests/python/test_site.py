@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from harness import PYTHON_DIR, worker_env
 
+pytestmark = pytest.mark.timeout(600)
 ROOT = PYTHON_DIR.parent
 DOCS = ROOT / "docs"
 
@@ -20,7 +21,7 @@ def build(sources: Path, out: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
     command += ["-c", str(sources / "docs"), "-d", str(out / "read"), str(sources), str(out)]
     return subprocess.run(
-        command, env=worker_env(), capture_output=True, text=True, timeout=280, check=False
+        command, env=worker_env(), capture_output=True, text=True, timeout=550, check=False
     )
 
 

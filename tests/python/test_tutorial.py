@@ -28,7 +28,7 @@ def done(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return told
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     # The file that a block goes to is the last one that the text before it names.
     files = iter(["models.py", "sweep.py", "search.py", "use.py"])
