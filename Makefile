@@ -11,7 +11,7 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-short demo-fake-gpus demo-cluster test test-rust test-python test-nightly test-torch test-loggers wheel zoo gpu-check fuzz fuzz-readers bench \
+.PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster test test-rust test-python test-nightly test-torch test-loggers wheel zoo gpu-check fuzz fuzz-readers bench \
   bench-solver bench-techniques bench-engine bench-profile bench-build lint format clean
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
 	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale, trials, builds: an hour'
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
+	@echo 'make docs        the documentation as a site, its links checked: target/site/index.html'
 	@echo 'make lint        formatter, lints, types'
 	@echo 'make format      format all code'
 	@echo 'make setup       only the set-up: virtual environment, build'
@@ -143,6 +144,11 @@ bench-engine: setup
 
 bench-profile: setup
 	@$(bin)/python benches/profile/bench.py --out docs/profile-bench.md
+
+# A broken link, or a name that is missing in a reference, is an error.
+docs: setup
+	@$(bin)/python -m sphinx -q -W --keep-going -b html -c docs -d target/site-sources . target/site
+	@echo "$(CURDIR)/target/site/index.html"
 
 lint: setup
 	@$(PYTHON) $(setup) --run cargo fmt --all --check

@@ -232,8 +232,8 @@ class Technique(ABC):
             )
         if setting.model_caller is not None and not self.runs_whole_model:
             return (
-                f"{setting.model_caller} calls the model by itself, and gets it whole; here no "
-                "rank has all of it"
+                f"{setting.model_caller} calls the model by itself, so it needs the whole model on "
+                "every rank; here no rank has all of it"
             )
         return self.not_applicable(module, setting)
 
