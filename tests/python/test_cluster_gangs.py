@@ -85,13 +85,14 @@ def test_a_task_is_kept_to_one_node_where_that_is_asked(
     cluster: TestCluster, tmp_path: Path
 ) -> None:
     task = clusters.task("t", batches=10, gpu_range=[3])
-    with pytest.raises(saturn.TasksFailed) as failed:
+    with pytest.raises(InvalidInput) as refused:
         saturn.orchestrate(
             [task], log=False, cluster=cluster.address, runs_dir=tmp_path, nodes_per_task=1
         )
     assert "its `gpu_range` is 3, and what the nodes of this pool allow is 1, 2" in str(
-        failed.value
+        refused.value
     )
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_network_that_ranks_talk_by() -> None:
