@@ -18,7 +18,7 @@ use crate::event::Action;
 use crate::extend::extended;
 use crate::ids::{AttemptId, TaskId, devices};
 use crate::record::{PlanSource, Purpose, Record};
-use crate::state::{Attempt, State, TaskStatus};
+use crate::state::{Attempt, State, TaskStatus, TrialKey};
 
 impl Engine {
     /// The task that a trial is run with: one that could go on from it, else the group's first.
@@ -77,8 +77,8 @@ impl Engine {
         let attempt = state.attempts.get(&id)?;
         let (task, gang) = (attempt.task, attempt.gang.clone());
         let steps = state.task(task).steps.filter(|steps| step < *steps)?;
-        let key = attempt.strategy.key();
         let gpu_type = state.gang_type(&attempt.gang);
+        let key = TrialKey { strategy: attempt.strategy.key(), gpu_type: gpu_type.to_owned() };
         let trial = state.group_of(task).trial(&attempt.strategy, gpu_type)?;
         let may = state.chooses_trials()
             && state.interrupted.is_none()
@@ -88,7 +88,7 @@ impl Engine {
             && state.may_begin(task, now_s)
             // Its steps follow on what the task has done.
             && attempt.step == state.task(task).checkpoint_step
-            && state.task(task).spec.allows_key(&key)
+            && state.may_run(task, &key)
             && state.open_trials.is_empty();
         if !may {
             return None;

@@ -55,12 +55,12 @@ impl Engine {
                 if !self.state.has_host_memory_for(group, &key) {
                     continue; // it is looked at again when something ends
                 }
+                // Of a group whose tasks have all ended, nothing is tried: its room is for others.
+                let Some(task) = self.subject(group, &key.strategy, now_s) else { continue };
                 if let Some(gang) = rooms.take(&gpu_type, gpus) {
                     let strategy = &self.state.groups[group].trials[&key].strategy;
                     let strategy = Strategy::clone(strategy);
-                    if let Some(task) = self.subject(group, &key.strategy, now_s) {
-                        self.launch(task, Purpose::Trial, strategy, (gang, None), now_s);
-                    }
+                    self.launch(task, Purpose::Trial, strategy, (gang, None), now_s);
                 } else {
                     let soon = rooms.keep(&gpu_type, gpus);
                     if soon.is_empty() && self.state.is_chosen(group, &technique, gpus, &gpu_type) {
