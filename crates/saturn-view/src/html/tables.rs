@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use saturn_engine::PlanSource;
 
-use super::losses::spark;
+use super::curves::spark;
 use super::{not_shown, task_class};
 use crate::report::{PlanReport, Report, TaskReport, TaskReportStatus};
 use crate::units::{clock, duration, number, percent, signed_percent};
@@ -45,8 +45,9 @@ pub(super) fn tasks(report: &Report) -> Markup {
     }
 }
 
-fn task_row(index: usize, task: &TaskReport) -> Markup {
-    let (class, status) = match task.status {
+/// The class and the words for how a task stands.
+pub(super) fn status_words(status: TaskReportStatus) -> (&'static str, &'static str) {
+    match status {
         TaskReportStatus::Done => ("good", "done"),
         TaskReportStatus::Failed => ("bad", "failed"),
         TaskReportStatus::Cancelled => ("dim", "cancelled"),
@@ -58,7 +59,11 @@ fn task_row(index: usize, task: &TaskReport) -> Markup {
         TaskReportStatus::Measuring => ("", "measuring"),
         TaskReportStatus::Inspecting => ("", "inspecting"),
         TaskReportStatus::Unmeasured => ("", "to be measured"),
-    };
+    }
+}
+
+fn task_row(index: usize, task: &TaskReport) -> Markup {
+    let (class, status) = status_words(task.status);
     let steps = match task.steps {
         Some(steps) if steps != task.step => format!("{} / {steps}", task.step),
         _ => task.step.to_string(),
@@ -75,7 +80,7 @@ fn task_row(index: usize, task: &TaskReport) -> Markup {
         tr data-task=(index) {
             td.task { i.dot.(task_class(index)) {} (task.name) }
             td class=(class) title=[task.error.as_ref()] { (status) }
-            td { (spark(index, &task.losses)) }
+            td { (spark(&task_class(index), &task.losses)) }
             td.n { b { (task.final_loss.map_or("–".to_owned(), number)) } }
             td.n { (steps) }
             td { (strategy) }
