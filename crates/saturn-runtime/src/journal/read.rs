@@ -150,6 +150,7 @@ fn damage(error: &rusqlite::Error) -> Option<&'static str> {
         rusqlite::Error::SqliteFailure(error, _) if error.code == rusqlite::ErrorCode::Unknown => {
             Some("a table is missing")
         }
+        rusqlite::Error::SqlInputError { .. } => Some("a table is missing"),
         rusqlite::Error::QueryReturnedNoRows => Some("a row is missing"),
         rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..) => {
             Some("a row holds something else than was written")

@@ -101,16 +101,20 @@ fn a_share_of_the_disk_that_is_used_up_is_a_full_disk_too() {
     assert_eq!(Contents::read(&path).unwrap().records.len(), 3);
 }
 
+type Damage = Box<dyn Fn(&Path)>;
+
 #[test]
 fn each_damage_is_told_in_one_line_that_says_what_to_do() {
     let sql = |text: &'static str| {
         move |path: &Path| Connection::open(path).unwrap().execute_batch(text).unwrap()
     };
-    type Damage = Box<dyn Fn(&Path)>;
-    let damages: Vec<(Damage, &str)> = vec![
-        (Box::new(|path| std::fs::write(path, "text ".repeat(999)).unwrap()), "no SQLite database"),
+    let damages: [(Damage, &str); 7] = [
         (
-            Box::new(|path| {
+            Box::new(|path: &Path| std::fs::write(path, "text ".repeat(999)).unwrap()),
+            "no SQLite database",
+        ),
+        (
+            Box::new(|path: &Path| {
                 let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
                 file.set_len(file.metadata().unwrap().len() / 2).unwrap();
             }),

@@ -41,8 +41,13 @@ fn measurements(report: &Report) -> Markup {
     for trial in &report.trials {
         rows.entry(trial.task).or_default().insert(column(report, trial), trial);
     }
-    let run = rows.values().flatten().filter(|(_, trial)| !trial.ruled_out);
-    let columns: BTreeSet<Column<'_>> = run.map(|(column, _)| *column).collect();
+    let is_measured =
+        |trial: &TrialReport| matches!(trial.result, Some(TrialOutcome::Measured { .. }));
+    let measured = rows.values().flatten().filter(|(_, trial)| is_measured(trial));
+    let columns: BTreeSet<Column<'_>> = measured.map(|(column, _)| *column).collect();
+    if columns.is_empty() {
+        return Markup::default();
+    }
     let types: BTreeSet<&str> = columns.iter().map(|(gpu_type, ..)| *gpu_type).collect();
     let heading = |(gpu_type, technique, gpus): &Column<'_>| {
         let name = report.techniques.get(*technique).map_or("?", String::as_str);
@@ -52,8 +57,7 @@ fn measurements(report: &Report) -> Markup {
     html! {
         p.note {
             "Seconds a step and peak memory of each task under each strategy; the fastest is bold. A task \
-             speaks for all that perform alike by construction. What a look at the model has ruled out for \
-             all of them has no column."
+             speaks for all that perform alike by construction. What was measured for none has no column."
         }
         div.scroll {
             table {
