@@ -144,7 +144,7 @@ impl Sweep {
 
     /// Each task on the devices that are free first; every fifth on two.
     fn plan(&self, told: &mut Told) -> Vec<Slot> {
-        let mut free_s = vec![3.0; self.num_devices as usize];
+        let mut free_s = vec![3.0_f64; self.num_devices as usize];
         let mut slots = Vec::new();
         for task in 0..self.num_tasks {
             let width = if task % 5 == 4 { 2 } else { 1 };

@@ -43,6 +43,29 @@ pub(crate) fn not_shown(number: usize, noun: &str) -> Markup {
     }
 }
 
+/// Rows of a long table that are seen at once. A browser lays out a table as a whole: one of a thousand
+/// rows makes the page stutter when it comes near the screen.
+const MAX_SEEN: usize = 100;
+
+/// A table whose rows beyond the first [`MAX_SEEN`] are folded away behind it.
+pub(crate) fn long_table(head: &Markup, rows: &[Markup], noun: &str) -> Markup {
+    let (seen, folded) = rows.split_at(rows.len().min(MAX_SEEN));
+    let table = |rows: &[Markup]| {
+        html! {
+            div.scroll { table { thead { (head) } tbody { @for row in rows { (row) } } } }
+        }
+    };
+    html! {
+        (table(seen))
+        @if !folded.is_empty() {
+            details.fold {
+                summary { b { (count(folded.len(), &format!("more {noun}"))) } }
+                (table(folded))
+            }
+        }
+    }
+}
+
 /// Names that stand for a group of tasks.
 const MAX_NAMES: usize = 3;
 

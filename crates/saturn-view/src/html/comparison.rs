@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use super::curves::{Chart, Curve, SMALL};
 use super::page::{Page, badge, section, status_word};
-use super::{colours, evaluations, not_shown, schedule, task_class};
+use super::{colours, evaluations, long_table, not_shown, schedule, task_class};
 use crate::comparison::{ComparedRun, ComparedTask, Comparison, TaskInRun, places, task_names};
 use crate::report::{Report, RunStatus, TaskReport};
 use crate::units::{count, duration, number, percent};
@@ -226,20 +226,12 @@ fn chart(
 
 fn tasks(comparison: &Comparison) -> Markup {
     let num_left_out = comparison.tasks.len().saturating_sub(MAX_TASKS);
+    let head = html! { tr { th { "task" } @for run in &comparison.runs { th { (run.name) } } } };
+    let rows = comparison.tasks.iter().enumerate().take(MAX_TASKS);
+    let rows: Vec<Markup> = rows.map(|(index, task)| task_row(index, task)).collect();
     html! {
         p.note { "How each task ran in each run: strategy, time, and how well it did. The shortest time is bold." }
-        div.scroll {
-            table {
-                thead {
-                    tr { th { "task" } @for run in &comparison.runs { th { (run.name) } } }
-                }
-                tbody {
-                    @for (index, task) in comparison.tasks.iter().enumerate().take(MAX_TASKS) {
-                        (task_row(index, task))
-                    }
-                }
-            }
-        }
+        (long_table(&head, &rows, "task"))
         (not_shown(num_left_out, "task"))
     }
 }

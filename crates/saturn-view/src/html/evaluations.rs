@@ -7,7 +7,7 @@ use saturn_engine::Evaluation;
 
 use super::curves::{Chart, Curve, SMALL, WIDE, spark};
 use super::losses::MAX_CURVES;
-use super::{not_shown, task_class};
+use super::{long_table, not_shown, task_class};
 use crate::report::{EvaluationReport, LossPoint, Report, TaskReport};
 use crate::units::{duration, number};
 use crate::words::{chief_name, metrics};
@@ -88,25 +88,18 @@ pub(super) fn table(report: &Report) -> Markup {
     if num_tasks == 0 {
         return Markup::default();
     }
-    html! {
-        div.scroll {
-            table {
-                thead {
-                    tr {
-                        th { "task" } th { "curve" } th { "last" } th.n { "at step" } th { "best" }
-                        th.n { "at step" }
-                        th.n title="for how much of its time training stood still for evaluations" {
-                            "taken"
-                        }
-                    }
-                }
-                tbody {
-                    @for (index, task, evaluation, last) in evaluated().take(MAX_TASKS) {
-                        (row(index, task, evaluation, last))
-                    }
-                }
-            }
+    let head = html! {
+        tr {
+            th { "task" } th { "curve" } th { "last" } th.n { "at step" } th { "best" }
+            th.n { "at step" }
+            th.n title="for how much of its time training stood still for evaluations" { "taken" }
         }
+    };
+    let rows = evaluated().take(MAX_TASKS);
+    let rows: Vec<Markup> =
+        rows.map(|(index, task, evaluation, last)| row(index, task, evaluation, last)).collect();
+    html! {
+        (long_table(&head, &rows, "task"))
         (not_shown(num_tasks.saturating_sub(MAX_TASKS), "task"))
     }
 }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use saturn_engine::PlanSource;
 
 use super::curves::spark;
-use super::{not_shown, task_class};
+use super::{long_table, not_shown, task_class};
 use crate::report::{PlanReport, Report, TaskReport, TaskReportStatus};
 use crate::units::{clock, duration, number, percent, signed_percent};
 use crate::words::{plan_status, technique_on};
@@ -19,28 +19,22 @@ const MAX_DEVICES: usize = 100;
 
 /// Tasks, planned and realised.
 pub(super) fn tasks(report: &Report) -> Markup {
-    html! {
-        div.scroll {
-            table {
-                thead {
-                    tr {
-                        th { "task" } th { "status" } th { "loss" } th.n { "final" }
-                        th.n { "steps" } th { "strategy" } th.n { "start" } th.n { "end" }
-                        th.n { "planned" } th.n { "realised" }
-                        th.n title="for how much of the realised time training stood still for checkpoints; \
-                                    what is written while training goes on doesn't count" { "saving" }
-                        th.n title="realised over planned time, less one; only for tasks that trained in one \
-                                    attempt as first planned" { "estimate error" }
-                        th.n { "attempts" }
-                    }
-                }
-                tbody {
-                    @for (index, task) in report.tasks.iter().enumerate().take(MAX_TASKS) {
-                        (task_row(index, task))
-                    }
-                }
-            }
+    let head = html! {
+        tr {
+            th { "task" } th { "status" } th { "loss" } th.n { "final" }
+            th.n { "steps" } th { "strategy" } th.n { "start" } th.n { "end" }
+            th.n { "planned" } th.n { "realised" }
+            th.n title="for how much of the realised time training stood still for checkpoints; \
+                        what is written while training goes on doesn't count" { "saving" }
+            th.n title="realised over planned time, less one; only for tasks that trained in one \
+                        attempt as first planned" { "estimate error" }
+            th.n { "attempts" }
         }
+    };
+    let tasks = report.tasks.iter().enumerate().take(MAX_TASKS);
+    let rows: Vec<Markup> = tasks.map(|(index, task)| task_row(index, task)).collect();
+    html! {
+        (long_table(&head, &rows, "task"))
         (not_shown(report.tasks.len().saturating_sub(MAX_TASKS), "task"))
     }
 }
