@@ -11,7 +11,7 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-short demo-fake-gpus demo-cluster test test-rust test-python test-nightly test-torch wheel zoo gpu-check fuzz fuzz-readers bench \
+.PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster test test-rust test-python test-nightly test-torch test-loggers wheel zoo gpu-check fuzz fuzz-readers bench \
   bench-solver bench-techniques bench-engine bench-profile bench-build lint format clean
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
 	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale, trials, builds: an hour'
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
+	@echo 'make docs        the documentation as a site, its links checked: target/site/index.html'
 	@echo 'make lint        formatter, lints, types'
 	@echo 'make format      format all code'
 	@echo 'make setup       only the set-up: virtual environment, build'
@@ -75,6 +76,7 @@ test-nightly: test
 	  $(bin)/python tests/python/gpu_check.py --small --out "$$out" && rm -rf "$$out"
 	@SATURN_TEST_INDUCTOR=1 $(bin)/python -m pytest tests/python/test_compile.py
 	@$(MAKE) test-torch
+	@$(MAKE) test-loggers
 	@$(MAKE) zoo
 	@SATURN_GPU_CHAIN_SEEDS=100 $(bin)/python -m pytest tests/python/test_gpu_training.py
 	@ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(bin)/python -m pytest
@@ -85,6 +87,11 @@ TORCH ?= 2.9.1
 test-torch: setup
 	@$(PYTHON) scripts/with_torch.py $(TORCH) -m pytest $(addprefix tests/python/test_,$(addsuffix .py,$(TORCH_TESTS)))
 TORCH_TESTS := walkthrough same_training pipeline tensor offload fsdp_knobs checkpoints precision trial warm_parent survival doctor
+
+# The trackers themselves, which weigh 340 MB and want other versions of what the tests need: in a folder of their own.
+test-loggers: setup
+	@$(bin)/python -m pip install --quiet --target=target/trackers wandb mlflow-skinny trackio
+	@PYTHONPATH=target/trackers $(bin)/python -m pytest tests/python/test_loggers.py
 
 # Without build isolation: what `make setup` has built is only linked anew and packed.
 WHEELS ?= dist
@@ -137,6 +144,11 @@ bench-engine: setup
 
 bench-profile: setup
 	@$(bin)/python benches/profile/bench.py --out docs/profile-bench.md
+
+# A broken link, or a name that is missing in a reference, is an error.
+docs: setup
+	@$(bin)/python -m sphinx -q -W --keep-going -b html -c docs -d target/site-sources . target/site
+	@echo "$(CURDIR)/target/site/index.html"
 
 lint: setup
 	@$(PYTHON) $(setup) --run cargo fmt --all --check

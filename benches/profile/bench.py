@@ -27,8 +27,9 @@ SCRIPTS = ("end_to_end.py", "predicted.py", "neighbours.py")
 
 PAGE = """# Trials, measured
 `python benches/profile/bench.py --seeds {seeds} --out docs/profile-bench.md` writes this page \
-(`make bench-profile` with 20 seeds). Load of the machine when it began: {load:.1f} on {cores} \
-cores.
+(`make bench-profile` with 20 seeds). Sections that name a program are what that program printed, \
+at another time where that is said there. Load of the machine when the first section began: \
+{load:.1f} on {cores} cores.
 
 ## What trials cost, and what they are worth
 Simulated, with the engine and the solver as they are, on the step times of four models on up to \

@@ -66,7 +66,7 @@ class TaskDefinition:
     def model_caller(self) -> str | None:
         """What of the task calls the model, and needs the whole of it; None: nothing does."""
         if self.evaluate is not None and not isinstance(self.evaluate, Evaluation):
-            return "`evaluate` (say saturn.Evaluation(get_dataloader, metrics), or it)"
+            return "the function `evaluate` (a saturn.Evaluation would leave that to Saturn)"
         return self.model_caller_in_step
 
     @property

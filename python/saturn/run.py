@@ -55,7 +55,8 @@ def search(
         tasks: the workload.
         techniques: names in the library; all of it by default.
         log: show what happens on standard error.
-        devices: how many GPUs, or CPU slots where there is no GPU; all by default.
+        devices: how many GPUs to use, or CPU slots (a pinned core each) where there is no GPU; all
+            by default.
         cluster: "auto" or the address of the head of a Ray cluster, to run on its nodes in place of
             this machine's devices (see docs/cluster.md).
         nodes: how many of the cluster's nodes; all that have free devices by default.
@@ -63,21 +64,21 @@ def search(
         nodes_per_task: how many of the nodes a task may take at once, at most; all by default.
         network_interface: the network by which ranks on several nodes talk, such as "eth0"; by
             default the one by which nodes reach this program's.
-        device_memory: what each may hold, as bytes or a size such as "600MB" or "2GiB"; enforced,
-            on CPU slots too. No limit but the device's own by default.
-        host_memory: what all that runs at once may be expected to take of this machine's own
-            memory; what is available when the run starts by default.
+        device_memory: what each device may hold, as bytes or a size such as "600MB" or "2GiB";
+            enforced, on CPU slots too. By default there is no limit but the device's own memory.
+        host_memory: what all trials and tasks that run at once may be expected to take of this
+            machine's own memory, as bytes or a size; by default what is available at the start.
         name: the run's name, unique in `runs_dir`; made from the time by default.
         runs_dir: where the run directory goes.
-        profile: what is known of tasks that perform alike and is not measured again. By default
-            what earlier runs found, as far as it holds for this hardware and these versions (see
-            `saturn profile`); or the directory of an earlier run, or a file like its
-            `profile.json`, for its trials on the same type of device; or "none".
-        warmup_steps: first steps of a trial, not timed.
-        timed_steps: steps that a trial times at least, two or more.
-        max_timed_steps: steps that it times at most, where they differ too much to be known to 3%
-            before, and take no more than two seconds; 30 by default. As many as `timed_steps` for
-            the plain median of just so many.
+        profile: where trials of earlier runs are taken from, which are not measured again. By
+            default all that earlier runs found, as far as it holds for this hardware and these
+            versions (see `saturn profile`). The directory of an earlier run, or a file like its
+            `profile.json`: its trials on the same type of device. "none": all is measured anew.
+        warmup_steps: how many first steps of a trial are not timed.
+        timed_steps: how many steps a trial times at least, two or more.
+        max_timed_steps: how many steps a trial times at most; 30 by default. It ends earlier once
+            a step's time is known to 3%, or two seconds are spent. As many as `timed_steps`: the
+            plain median of just so many.
 
     Raises `InvalidInput` (nothing was started), `TasksFailed`, `RunInterrupted`, `RunFailed`.
     """
@@ -140,7 +141,8 @@ def orchestrate(
         interval: the longest time between two re-plans, seconds.
         log: show what happens on standard error.
         techniques: names in the library; all of it by default.
-        devices: how many GPUs, or CPU slots where there is no GPU; all by default.
+        devices: how many GPUs to use, or CPU slots (a pinned core each) where there is no GPU; all
+            by default.
         cluster: "auto" or the address of the head of a Ray cluster, to run on its nodes in place of
             this machine's devices (see docs/cluster.md).
         nodes: how many of the cluster's nodes; all that have free devices by default.
@@ -148,16 +150,16 @@ def orchestrate(
         nodes_per_task: how many of the nodes a task may take at once, at most; all by default.
         network_interface: the network by which ranks on several nodes talk, such as "eth0"; by
             default the one by which nodes reach this program's.
-        device_memory: what each may hold, as bytes or a size such as "600MB" or "2GiB"; enforced,
-            on CPU slots too. No limit but the device's own by default.
-        host_memory: what all that runs at once may be expected to take of this machine's own
-            memory; what is available when the run starts by default.
+        device_memory: what each device may hold, as bytes or a size such as "600MB" or "2GiB";
+            enforced, on CPU slots too. By default there is no limit but the device's own memory.
+        host_memory: what all trials and tasks that run at once may be expected to take of this
+            machine's own memory, as bytes or a size; by default what is available at the start.
         name: the run's name, unique in `runs_dir`; made from the time by default.
         runs_dir: where the run directory goes.
-        profile: what is known of tasks that perform alike and is not measured again. By default
-            what earlier runs found, as far as it holds for this hardware and these versions (see
-            `saturn profile`); or the directory of an earlier run, or a file like its
-            `profile.json`, for its trials on the same type of device; or "none".
+        profile: where trials of earlier runs are taken from, which are not measured again. By
+            default all that earlier runs found, as far as it holds for this hardware and these
+            versions (see `saturn profile`). The directory of an earlier run, or a file like its
+            `profile.json`: its trials on the same type of device. "none": all is measured anew.
         checkpoint_every_s: seconds of training between two checkpoints of a task; by default as
             what they cost and how often the run's attempts fail make best.
         stall_s: seconds of silence after which a task's workers count as hung and are restarted
@@ -168,11 +170,11 @@ def orchestrate(
             in mid-run, where trials or checkpoints have shown what that costs; a plan with such
             switches must end 2% sooner than the best without. 0 plans none.
         seed: of the solver; the tasks have their own.
-        warmup_steps: first steps of a trial, not timed.
-        timed_steps: steps that a trial times at least, two or more.
-        max_timed_steps: steps that it times at most, where they differ too much to be known to 3%
-            before, and take no more than two seconds; 30 by default. As many as `timed_steps` for
-            the plain median of just so many.
+        warmup_steps: how many first steps of a trial are not timed.
+        timed_steps: how many steps a trial times at least, two or more.
+        max_timed_steps: how many steps a trial times at most; 30 by default. It ends earlier once
+            a step's time is known to 3%, or two seconds are spent. As many as `timed_steps`: the
+            plain median of just so many.
         trial_budget: how much to spend on trials. "worthwhile" measures every group of tasks that
             perform alike once, and then what is expected to save more than it costs; a number of
             device-seconds is a limit on that; "full" measures every technique on every device

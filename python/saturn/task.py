@@ -25,37 +25,36 @@ if TYPE_CHECKING:
 _numbers = itertools.count(1)
 
 
-#: What the forward and the loss may be computed in.
-
-
 class HParams:
     """Hyper-parameters of a task: how long it trains, and with what optimizer.
 
     Args:
         lr: learning rate.
-        epochs: passes over the loader. Exactly one of `epochs` and `batch_count` says how long
-            the task trains.
-        batch_count: batches of the loader.
+        epochs: how long the task trains, as passes over the loader. Give either this or
+            `batch_count`.
+        batch_count: how long the task trains, as a number of batches of the loader.
         optimizer_cls: called with the trainable parameters and `lr=`; a class or a
             `functools.partial` of one. AdamW by default.
-        gradient_accumulation_steps: so many consecutive batches of the loader make one optimizer
-            step, across the ends of epochs too; the last step takes what is left.
-        max_grad_norm: before each step gradients are scaled down to this global 2-norm where
-            theirs is larger, as by `torch.nn.utils.clip_grad_norm_`; None: never.
+        gradient_accumulation_steps: how many consecutive batches of the loader make one optimizer
+            step, across the ends of epochs too; the last step takes the batches that are left.
+        max_grad_norm: before each step gradients are scaled down to this 2-norm of the whole
+            model's where it is larger, as by `torch.nn.utils.clip_grad_norm_`; None: never.
         precision: "float32"; "bf16" or "fp16": the forward and the loss run under
             `torch.autocast`, for fp16 with a scaled loss;
             "bf16-params": `fsdp` gathers and computes in bf16, and adds gradients in float32.
             Parameters and optimizer always stay as they are built.
         deterministic: on GPUs, only kernels that add in a fixed order
-            (`torch.use_deterministic_algorithms`): slower, and where there is none the task fails.
-        tf32: on GPUs, products of float32 are rounded to TF32: faster, with 3 digits.
+            (`torch.use_deterministic_algorithms`): slower, and a task fails whose operations have
+            no such kernel.
+        tf32: on GPUs, matrix products and convolutions in float32 compute in TF32: faster, and
+            exact to 3 digits.
         parameter_groups: settings of the optimizer for some parameters by name, such as
             [{"params": ["*.bias", "*norm*"], "weight_decay": 0.0}]: the names, or patterns of them
             (as of `fnmatch`), in `params`, and whatever a parameter group of the optimizer may say
             besides. A parameter is in the first group that names it; all others have the
             optimizer's own settings.
-        epoch_batches: batches that the loader has in an epoch. With it a step ends with its epoch:
-            the last of each takes what is left, where steps take several batches.
+        epoch_batches: how many batches the loader has in an epoch, for steps that end with their
+            epoch: its last step takes the batches that are left, where steps take several.
         lr_scheduler: called with the optimizer, returns a torch learning rate scheduler that is
             stepped after every optimizer step; a class, a `functools.partial` of one, or a
             function. None: the learning rate stays.
@@ -146,15 +145,16 @@ class Task:
             are mappings `loss_function(outputs, batch)`, or None for the model's own
             `outputs.loss`.
         hparams: see `HParams`.
-        gpu_range: device counts that the plan may choose; all by default.
-        name: unique among the tasks planned together; `task-<n>` by default.
-        hints: what techniques may know about the model, such as `is_transformer`.
+        gpu_range: numbers of devices (GPUs or CPU slots) that the plan may choose; all by default.
+        name: unique among the tasks of a run; `task-<n>` by default.
+        hints: what techniques may know about the model, such as {"attention": "sdpa"}: see
+            docs/techniques.md.
         save_dir: where a copy of the last checkpoint goes when training is done, as
             `<save_dir>/<task>/step-<n>/`; a model of transformers is also written as
             `<save_dir>/<task>/step-<n>-huggingface/`, for `from_pretrained`.
         seed: decides model weights, order of data, and every other random number.
-        loss_weight: `loss_weight(batch)` → what a slice of a batch counts in the loss (its tokens,
-            say), where that is not its number of samples.
+        loss_weight: `loss_weight(batch)` → the weight of a slice of a batch in the loss of the
+            whole (its number of tokens, say), where that is not its number of samples.
         training_step: `training_step(model, batch)` → the scalar mean loss of a batch, in place of
             `loss_function`, for losses that take more than one call of the model; Saturn takes the
             backward itself. Techniques that give no rank the whole model (pipelines) can't run it.
@@ -163,7 +163,7 @@ class Task:
         deadline: when the task should have ended, seconds on the run's clock, which begins when
             the run's workers are ready and stands still while no process drives the run. A plan
             keeps deadlines if any plan can; a task that misses its own goes on.
-        release: it does not train before this time on the run's clock, seconds.
+        release: the task does not train before this time on the run's clock, seconds.
         techniques: names of the techniques that the plan may choose, such as ["ddp", "fsdp"]; or,
             each with a minus before it, of those that it may not: ["-pipeline"]. All by default.
         knobs: values that a technique's knobs must have, such as
@@ -179,7 +179,7 @@ class Task:
         best: a metric, and "min" or "max": the checkpoint with its best value is kept beside the
             last, as ("eval_loss", "min").
         parameters: the values that tell it from other tasks, by name, for reports and tables; by
-            default the learning rate, and what `get_model` is called with.
+            default the learning rate, and the keywords for `get_model`.
 
     After `search`, `strategies` holds what was found; after `orchestrate`, `selected_strategy` is
     the one that trained last.
@@ -331,11 +331,9 @@ class Task:
         task trains as that trainer would, under every technique (see `from_trainer`). Then the
         script goes on with the trained model, in a task of its own, named `<name>-rest`.
 
-        Any other trains by itself.
-
-        It says how far it is by `saturn.report`, or by lines of JSON in the file that
-        `SATURN_REPORT` names. It is measured for a few steps, planned, and started with torchrun's
-        environment, a process for each device (see docs/scripts.md).
+        Any other script trains by itself. It says how far it is by `saturn.report`, or by lines of
+        JSON in the file that `SATURN_REPORT` names. It is measured for a few steps, planned, and
+        started with torchrun's environment, a process for each device (see docs/scripts.md).
 
         Args:
             path: the script, in Python or an executable file.
@@ -343,16 +341,16 @@ class Task:
             name: unique among the tasks planned together; made of the script's name by default.
             steps: how many it trains in all; where it is not given, a report has `total_steps`.
             gpu_range: device counts that it can use; one device by default, any for a trainer.
-            resume: the flag that has it go on from the checkpoint whose path comes behind it, such
-                as `"--load"`, or `"--load="`. By default `--resume_from_checkpoint`, if the
-                script's text has that name. False: it can't; then it is never moved, and
-                starts anew after a crash.
-            cwd: where it runs; here by default.
-            environment: variables for it alone.
+            resume: the script's flag that is followed by the path of a checkpoint to go on from,
+                such as `"--load"`, or `"--load="`. By default `--resume_from_checkpoint`, if the
+                script's text has that name. False: the script can't go on from a checkpoint; then
+                it is never moved, and starts anew after a crash.
+            cwd: the directory in which it runs; the present one by default.
+            environment: environment variables for the script alone.
             report_within_s: the longest time between two reports, and before the first, seconds;
                 600 by default.
             stop_within_s: seconds that it has to save and end when it is asked to; 60 by default.
-            trainer: whether it makes a trainer; by default as its text looks.
+            trainer: whether the script makes a trainer; by default, as its text looks.
             priority: as of any task.
             deadline: as of any task.
             release: as of any task.
@@ -400,18 +398,18 @@ class Task:
         """A task that trains as the trainer would that `make_trainer` returns.
 
         Model, data, collator, loss, optimizer, scheduler, accumulation, clipping, precision and
-        seeds are the trainer's. It is made once here, to be looked at, on the CPU, with nothing
-        sent anywhere; and once by whoever builds the model for the ranks.
+        seeds are the trainer's. The trainer is made once here, on the CPU, to be read, with
+        nothing sent anywhere; and again by the workers, where they need one.
 
         Args:
             make_trainer: called without arguments, returns a `transformers.Trainer`, or one of
                 TRL's, on which `train()` has not been called. Its global batch is
                 `per_device_train_batch_size` times `gradient_accumulation_steps`, on any number
                 of devices.
-            gpu_range: as of a `Task`; and so are all others.
-            name: see there.
-            hints: see there.
-            save_dir: see there.
+            gpu_range: as of `Task`.
+            name: as of `Task`.
+            hints: as of `Task`.
+            save_dir: as of `Task`.
             options: `seed` (what the random streams are seeded with before `make_trainer` is
                 called), `priority`, `deadline`, `release`, `after`, `techniques`, `knobs`;
                 `evaluate`, in place of the trainer's own evaluation (None: none is done),

@@ -41,13 +41,21 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
 
 
 @pytest.fixture(scope="session")
-def gpu_warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+def fake_gpus() -> None:
+    """Fake GPUs can be had: on Linux on x86-64, with the versions of torch that were tried.
+
+    Elsewhere what asks for them is left out, and pytest says why.
+    """
+    if (reason := requirements.why_not()) is not None:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def gpu_warm(tmp_path_factory: pytest.TempPathFactory, fake_gpus: None) -> Iterator[Warm]:
     """A warm parent on a machine of four fake GPUs, which has transformers.
 
     It never uses them: what uses CUDA before a fork can't after it, as on real ones.
     """
-    if (reason := requirements.why_not()) is not None:
-        pytest.skip(reason)
     names = ("GPT2LMHeadModel", "LlamaForCausalLM", "ViTForImageClassification")
     parent = Warm(
         tmp_path_factory.mktemp("gpu-warm") / "workers.lock",

@@ -20,7 +20,7 @@ from saturn.cluster import network
 from saturn.errors import InvalidInput
 from test_cluster_faults import agents, losses, wait_until, workers
 
-pytestmark = pytest.mark.timeout(900)  # they start Ray, and torch many times
+pytestmark = pytest.mark.timeout(1800)  # they start Ray, and torch many times
 
 STEPS = 300
 
@@ -59,7 +59,7 @@ def test_a_gang_of_both_nodes_is_given_up_with_one_of_them_and_goes_on_with_anot
         max_switches=0,
     )
     run_dir = run.run_dir
-    wait_until("it trains on both", lambda: len(losses(run_dir, "wide")) > 30, within_s=300.0)
+    wait_until("it trains on both", lambda: len(losses(run_dir, "wide")) > 30, within_s=600.0)
     before = agents(run)
     # The slot that the other node had on top is what is taken away.
     single = cluster.nodes[1]
@@ -85,13 +85,14 @@ def test_a_task_is_kept_to_one_node_where_that_is_asked(
     cluster: TestCluster, tmp_path: Path
 ) -> None:
     task = clusters.task("t", batches=10, gpu_range=[3])
-    with pytest.raises(saturn.TasksFailed) as failed:
+    with pytest.raises(InvalidInput) as refused:
         saturn.orchestrate(
             [task], log=False, cluster=cluster.address, runs_dir=tmp_path, nodes_per_task=1
         )
     assert "its `gpu_range` is 3, and what the nodes of this pool allow is 1, 2" in str(
-        failed.value
+        refused.value
     )
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_network_that_ranks_talk_by() -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import saturn
-from fake_gpu import requirements
 from fake_gpu.environment import environment
 from harness import PYTHON_DIR
 from saturn import Task, supported
@@ -57,7 +56,7 @@ def test_a_machine_on_which_the_tests_pass_is_well(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "nothing stays behind"
 
 
-@pytest.mark.skipif(requirements.why_not() is not None, reason=str(requirements.why_not()))
+@pytest.mark.usefixtures("fake_gpus")
 def test_gpus_compute(tmp_path: Path) -> None:
     _, found = findings(
         tmp_path, "--python", sys.executable, variables=environment(devices=2, names=["H200"])

@@ -14,9 +14,7 @@ import pytest
 from fake_gpu import requirements
 from fake_gpu.environment import device_uuid, environment
 
-pytestmark = pytest.mark.skipif(
-    requirements.why_not() is not None, reason=str(requirements.why_not())
-)
+pytestmark = pytest.mark.usefixtures("fake_gpus")
 
 ONE_PROCESS = """
 import json, os, time

@@ -21,8 +21,8 @@ Floors = Sequence[Mapping[str, str]]
 #: `saturn` itself. Packages of one floor don't use one another.
 FLOORS: Floors = (
     {
-        "plain": "_core definition durable errors evaluation installed names reporting result "
-        "script series sizes stoppers/ strategy supported loggers/"
+        "plain": "_core definition durable errors evaluation given_numbers installed names "
+        "reporting result script series sizes stoppers/ strategy supported loggers/"
     },
     {"rank": "rank/"},
     {

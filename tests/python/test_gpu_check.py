@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_gpu import requirements
 from fake_gpu.environment import environment
 
 PROGRAM = Path(__file__).with_name("gpu_check.py")
@@ -25,9 +24,8 @@ def run(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.usefixtures("fake_gpus")
 def test_a_part_leaves_its_findings_versions_and_a_report(tmp_path: Path) -> None:
-    if (reason := requirements.why_not()) is not None:
-        pytest.skip(reason)
     done = run("--only", "out-of-memory", "--out", tmp_path, **environment(devices=1))
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "out-of-memory.json").read_text())

@@ -11,14 +11,11 @@ from pathlib import Path
 import models
 import pytest
 import reference
-from fake_gpu import requirements
 from fake_gpu.environment import device_uuid, environment
 from gpu_runs import SATURN, GpuRun
 from harness import LIMIT_S
 
-pytestmark = pytest.mark.skipif(
-    requirements.why_not() is not None, reason=str(requirements.why_not())
-)
+pytestmark = pytest.mark.usefixtures("fake_gpus")
 
 TWO_TYPES = """
 import os

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -167,9 +166,6 @@ def test_a_run_is_shown_in_its_cell(
     assert str(result.run_dir) in last and told == ""
 
 
-@pytest.mark.skipif(
-    not (find_spec("ipykernel") and find_spec("jupyter_client")), reason="no Jupyter here"
-)
 @pytest.mark.timeout(240)
 def test_a_kernel_shows_a_run_and_an_interrupt_stops_it_at_checkpoints(tmp_path: Path) -> None:
     from jupyter_client.manager import start_new_kernel

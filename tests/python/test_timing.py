@@ -136,7 +136,7 @@ class FakeWorld:
 
         def rows() -> list[list[float]]:
             self.now_s = max(self.now_s, done_s)
-            return [[loss, 1.0, stop, save]]
+            return [[loss, 1.0, stop, save, 0.0]]
 
         if not self.steps_behind:
             rows()

@@ -201,7 +201,11 @@ pub(crate) fn places(
         });
     }
     // What has changed since it was asked: the others' places may still be good.
-    let changed = stale(state, &places);
+    let mut changed = stale(state, &places);
+    // The solver knows no limit to the nodes of a gang.
+    let most = state.config.policy.max_nodes as usize;
+    let too_many = places.iter().filter(|place| place.gang.len() > most);
+    changed.extend(too_many.map(|place| place.task));
     places.retain(|place| !changed.contains(&place.task));
     Ok(places)
 }

@@ -215,8 +215,9 @@ impl State {
         node.is_there = false;
         // Whatever comes back is free, though ranks on other nodes are still to end.
         for (number, attempt) in &mut self.attempts {
-            if attempt.gang.len() > 1 {
+            if attempt.gang.len() > 1 && attempt.gang.iter().any(|part| part.node == id.0) {
                 attempt.gang.retain(|part| part.node != id.0);
+                attempt.is_lost = true;
                 for device in &mut node.devices {
                     device.held_by = device.held_by.filter(|holder| holder != number);
                 }

@@ -61,7 +61,7 @@ pub(crate) fn without_place(state: &State, tasks: &[TaskId], places: &[Place]) -
 
 /// The place of a task that trains and goes on as it does.
 fn as_it_trains(state: &State, task: TaskId, now_s: f64) -> Option<Place> {
-    let (_, attempt) = state.attempt_of(task)?;
+    let (_, attempt) = state.attempt_of(task).filter(|(_, attempt)| !attempt.is_lost)?;
     Some(Place {
         task,
         strategy: attempt.strategy.clone(),
@@ -182,6 +182,12 @@ impl Back {
         let mut nodes: Vec<(Time, NodeId, usize)> = of_type
             .filter_map(|(node, devices)| Some((devices.last()?.0, *node, devices.len())))
             .collect();
+        // Where it may not take as many as there are, the largest hold it if any do.
+        let most = state.config.policy.max_nodes as usize;
+        if most < nodes.len() {
+            nodes.sort_unstable_by_key(|(_, node, num_devices)| (Reverse(*num_devices), *node));
+            nodes.truncate(most);
+        }
         nodes.sort_unstable();
         let (mut parts, mut left, mut free) = (Vec::new(), gpus as usize, Time::of(self.now_s));
         for (whole, node, num_devices) in nodes {
@@ -194,8 +200,7 @@ impl Back {
             parts.push((node, u32::try_from(num_taken).unwrap_or(u32::MAX)));
             left -= num_taken;
             if left == 0 {
-                let fits = parts.len() <= state.config.policy.max_nodes as usize;
-                return fits.then_some((free, parts));
+                return Some((free, parts));
             }
         }
         None

@@ -18,7 +18,7 @@ use crate::event::Action;
 use crate::extend::extended;
 use crate::ids::{AttemptId, TaskId, devices};
 use crate::record::{PlanSource, Purpose, Record};
-use crate::state::{State, TaskStatus};
+use crate::state::{Attempt, State, TaskStatus};
 
 impl Engine {
     /// The task that a trial is run with: one that could go on from it, else the group's first.
@@ -47,6 +47,9 @@ impl Engine {
 
     /// Tells a measured trial whether it goes on as training from the step that it has come to.
     pub(crate) fn let_go_on(&mut self, id: AttemptId, step: u64, now_s: f64) {
+        if self.state.attempts.get(&id).is_none_or(Attempt::is_dying) {
+            return; // It was killed after it had said this.
+        }
         let Some(steps) = self.steps_to_go_on_for(id, step, now_s) else {
             self.act(Action::Stop { attempt: id });
             return;

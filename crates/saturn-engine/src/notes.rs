@@ -45,7 +45,10 @@ impl Engine {
                 self.may_be_hopeless.insert(*task);
                 self.idle.note_without_place(*task);
             }
-            Record::TrialsChosen { .. } => self.trials_changed = true,
+            // Those of a task that rests wait.
+            Record::TrialsChosen { .. } | Record::Unpaused { .. } | Record::Judged { .. } => {
+                self.trials_changed = true;
+            }
             // What waited for a wider pool waits no longer.
             Record::Closed => self.may_be_hopeless.extend(&self.state.open_tasks),
             Record::Inspected { group, .. } | Record::Tried { group, .. } => {
@@ -113,7 +116,8 @@ impl Engine {
     pub(crate) fn is_news(&mut self, record: &Record) -> bool {
         match record {
             Record::NodeJoined { node, .. } | Record::TakenBack { node, .. } => {
-                let may_better = !self.has_idle_node_like(*node);
+                // A wide gang may need it beside the idle node.
+                let may_better = self.state.may_span_nodes() || !self.has_idle_node_like(*node);
                 if may_better {
                     self.planning.note_arrival();
                 }

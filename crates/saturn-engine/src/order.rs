@@ -156,6 +156,8 @@ impl State {
             state.is_to_rest()
                 || is_excluded(&state.excluded, &place.strategy)
                 || !self.can_hold(&place.gang)
+                || self.attempt_of(task).is_none()
+                    && !self.has_shape_for(&place.gang, place.strategy.gpus)
         })
     }
 

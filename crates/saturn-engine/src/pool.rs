@@ -69,9 +69,6 @@ impl Engine {
                     continue;
                 }
                 // Ranks on other nodes live on: the gang is over once they are reaped too.
-                if let Some(attempt) = self.state.attempts.get_mut(&attempt) {
-                    attempt.is_lost = true;
-                }
                 self.kill(attempt, now_s);
             }
             self.commit(Record::NodeLeft { node, reason: reason.to_owned() }, now_s);

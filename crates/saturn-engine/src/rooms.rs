@@ -14,6 +14,7 @@ use crate::state::State;
 pub(crate) struct Rooms {
     by_type: BTreeMap<String, Vec<Room>>,
     node_widths: BTreeMap<String, u32>,
+    max_nodes: usize,
 }
 
 #[derive(Debug)]
@@ -61,7 +62,8 @@ impl Rooms {
             }
             rooms.entry(state.gpu_type(node).to_owned()).or_default().push(room);
         }
-        Self { by_type: rooms, node_widths: state.node_widths.clone() }
+        let max_nodes = state.config.policy.max_nodes as usize;
+        Self { by_type: rooms, node_widths: state.node_widths.clone(), max_nodes }
     }
 
     /// At most how many trials of a width fit, and one more that may wait.
@@ -133,7 +135,7 @@ impl Rooms {
             let enough = rooms.into_iter().filter(|room| has(room) >= left);
             parts.push((enough.min_by_key(|room| has(room))?.node, left));
         }
-        Some(parts)
+        (parts.len() <= self.max_nodes).then_some(parts)
     }
 
     /// The devices that are free already on a node where a trial will fit once other trials end.

@@ -268,7 +268,7 @@ impl State {
             return;
         }
         let is_wider = before.is_some_and(|before| limit.is_none_or(|limit| limit > before));
-        for group in self.groups.iter_mut().filter(|group| group.num_open > 0) {
+        for group in &mut self.groups {
             let ruled_out: Vec<Arc<TrialKey>> =
                 group.trials.keys().filter(|key| group.is_ruled_out(key)).cloned().collect();
             group.inspection.found = None;

@@ -4,13 +4,11 @@
 //! run has had. A strategy of as many devices or fewer is for one node, and waits for such a node where
 //! none is there; one of more is *wide* and takes several, all of them whole but for one at most. What
 //! was measured on one side of the width says nothing of the other, where a network is in between: when
-//! the width changes, outcomes that change sides are forgotten.
-
-use std::collections::BTreeMap;
+//! the width grows, outcomes that change sides are forgotten.
 
 use saturn_core::Gang;
 
-use crate::ids::NodeId;
+use crate::ids::{NodeId, TaskId};
 use crate::state::State;
 
 /// Device counts that are all tried; beyond, neighbours differ little and every trial costs time.
@@ -86,6 +84,15 @@ impl State {
         self.node_widths.get(gpu_type).copied().filter(|width| gpus > *width)
     }
 
+    /// Whether a task that has not ended may take several nodes.
+    pub(crate) fn may_span_nodes(&self) -> bool {
+        self.config.policy.max_nodes > 1
+            && self.open_tasks.iter().any(|task| {
+                self.choices(*task)
+                    .any(|choice| self.is_wide(choice.gpu_type, choice.trial.strategy.gpus))
+            })
+    }
+
     /// What there is of each type, in the order in which nodes came; `devices` says how many a node has.
     pub(crate) fn breadths(&self, devices: impl Fn(NodeId) -> u32) -> Vec<Breadth> {
         let mut found: Vec<Breadth> = Vec::new();
@@ -136,9 +143,10 @@ impl State {
             && gang.iter().all(|part| self.gpu_type(NodeId(part.node)) == gpu_type)
     }
 
-    /// Brings node widths up to date; forgets outcomes that no longer say what they said.
+    /// Brings node widths up to date; forgets outcomes that no longer say what they said. A width only
+    /// grows: what was measured on a large node waits for one like it where smaller ones are left.
     pub(crate) fn learn_node_widths(&mut self) {
-        let mut widths: BTreeMap<String, u32> = BTreeMap::new();
+        let mut widths = self.node_widths.clone();
         for node in &self.cluster.nodes {
             let width = widths.entry(node.gpu_type.clone()).or_default();
             *width = node.gpus.max(*width);
@@ -147,12 +155,18 @@ impl State {
         if self.config.policy.max_nodes < 2 {
             return; // no gang is wide
         }
+        let mut is_grown = false;
         for (gpu_type, old) in before {
             let new = self.node_widths.get(&gpu_type).copied().unwrap_or(old);
-            let (low, high) = (old.min(new), old.max(new));
-            if low < high {
-                self.forget_outcomes(&gpu_type, low + 1..=high);
+            if old < new {
+                self.forget_outcomes(&gpu_type, old + 1..=new);
+                is_grown = true;
             }
+        }
+        if is_grown {
+            let wide = self.open_places().filter(|(_, place)| place.gang.len() > 1);
+            let tasks: Vec<TaskId> = wide.map(|(_, place)| place.task).collect();
+            self.close_places_of(tasks);
         }
     }
 

@@ -27,12 +27,17 @@ fn config() -> RunConfig {
         device_kind: DeviceKind::Cpu,
         device_memory_bytes: None,
         techniques: vec![technique],
-        policy: Policy::default(),
+        policy: Policy { max_nodes: 3, ..Policy::default() },
     }
 }
 
 /// A task that is measured already: an hour on one device, and `setup_s` to launch.
 fn submit(name: &str, setup_s: f64) -> Event {
+    submit_wide(name, setup_s, 1, None)
+}
+
+/// The same on `gpus` devices, measured where the largest node had `node_gpus` and could not hold them.
+fn submit_wide(name: &str, setup_s: f64, gpus: u32, node_gpus: Option<u32>) -> Event {
     let outcome = TrialOutcome::Measured {
         step_s: 1.0,
         setup_s,
@@ -45,7 +50,7 @@ fn submit(name: &str, setup_s: f64) -> Event {
         batches_per_epoch: None,
         evaluation_s: None,
     };
-    let strategy = Strategy { technique: "ddp".into(), gpus: 1, knobs: Knobs::new() };
+    let strategy = Strategy { technique: "ddp".into(), gpus, knobs: Knobs::new() };
     let trial = Trial {
         task: name.to_owned(),
         profile_key: None,
@@ -53,7 +58,7 @@ fn submit(name: &str, setup_s: f64) -> Event {
         device_memory_bytes: None,
         strategy,
         outcome,
-        origin: Origin::default(),
+        origin: Origin { node_gpus, ..Origin::default() },
     };
     let spec = TaskSpec {
         name: name.to_owned(),
@@ -62,7 +67,7 @@ fn submit(name: &str, setup_s: f64) -> Event {
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
         can_resume: true,
-        gpu_range: Some(vec![1]),
+        gpu_range: Some(vec![gpus]),
         profile_key: name.to_owned(),
         measured: vec![trial],
         wishes: Wishes::default(),
@@ -188,6 +193,22 @@ fn a_node_like_an_idle_one_is_no_reason_to_solve_again() {
     };
     assert_eq!(asks(2), 0, "the solver left one like it idle");
     assert_eq!(asks(4), 1, "it is wider than any");
+}
+
+#[test]
+fn a_task_that_needs_several_nodes_is_planned_when_one_more_joins_an_idle_one() {
+    let nodes = ["n0", "n1", "n2"].map(|name| Node::new(name, 2, "cpu"));
+    let mut engine = busy_on(nodes.to_vec(), 1.0);
+    let gone = Event::NodeLeft { name: "n2".to_owned(), reason: String::new() };
+    engine.handle(gone, 100.0);
+    assert_eq!(order(&engine.handle(submit_wide("t1", 1.0, 6, Some(2)), 110.0)), None);
+    let back = engine.handle(Event::NodeJoined { spec: nodes[2].clone() }, 200.0);
+    let problem = back.actions.iter().find_map(|action| match action {
+        Action::Solve { order, .. } => Some(&order.problem),
+        _ => None,
+    });
+    let names = problem.expect("a plan is asked for").tasks.iter().map(|task| task.name.as_str());
+    assert_eq!(names.collect::<Vec<_>>(), ["t0", "t1"], "though n1 is idle and like n2");
 }
 
 #[test]

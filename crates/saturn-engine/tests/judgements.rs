@@ -1,7 +1,5 @@
 //! What a stopper says of tasks: who trains on, who waits, who ends, and whose devices they are.
 
-#![expect(clippy::expect_used, reason = "a test may panic")]
-
 use std::num::NonZeroU64;
 
 use saturn_core::{
@@ -110,9 +108,9 @@ impl Run {
 
     /// Whether an attempt was asked to stop; it has then done so.
     fn stops(&mut self, attempt: AttemptId, step: u64) -> bool {
-        let stop = Action::Stop { attempt };
-        let is_asked = self.actions.contains(&stop);
-        self.actions.retain(|one| *one != stop);
+        let order = Action::Stop { attempt };
+        let is_asked = self.actions.contains(&order);
+        self.actions.retain(|one| *one != order);
         if is_asked {
             self.report(attempt, RankReport::Checkpoint { step, save_s: 0.1, blocked_s: 0.1 });
             self.report(attempt, RankReport::Stopped { step });

@@ -158,6 +158,28 @@ fn inspection(finding: Finding, batches_per_epoch: Option<u64>) -> Inspection {
     }
 }
 
+/// What evaluations and stoppers say.
+fn found_of_training() -> impl Strategy<Value = Record> {
+    prop_oneof![
+        (attempt(), 0..50u64, 0..2u8).prop_map(|(attempt, step, kind)| Record::Evaluated {
+            attempt,
+            evaluation: evaluation(step),
+            best: (kind == 0)
+                .then(|| BestEvaluation { metric: "a".into(), evaluation: evaluation(step / 2) }),
+            evaluation_s: (kind == 0).then_some(0.5),
+        }),
+        (task(), 0..50u64, 0..3usize).prop_map(|(task, step, ruling)| Record::Judged {
+            task,
+            judgement: Judgement {
+                step,
+                values: Metrics::new(),
+                ruling: [Ruling::GoOn, Ruling::Hold, Ruling::Stop].get(ruling).copied(),
+                reason: "a".into(),
+            },
+        }),
+    ]
+}
+
 fn record() -> impl Strategy<Value = Record> {
     let node = || (0..3usize).prop_map(NodeId);
     prop_oneof![
@@ -209,13 +231,6 @@ fn record() -> impl Strategy<Value = Record> {
             save_s: 0.1,
             blocked_s: 0.1,
         }),
-        (attempt(), 0..50u64, 0..2u8).prop_map(|(attempt, step, kind)| Record::Evaluated {
-            attempt,
-            evaluation: evaluation(step),
-            best: (kind == 0)
-                .then(|| BestEvaluation { metric: "a".into(), evaluation: evaluation(step / 2) }),
-            evaluation_s: (kind == 0).then_some(0.5),
-        }),
         (0..4u8, outcome()).prop_map(|(key, outcome)| Record::Tried {
             group: format!("k{key}"),
             gpu_type: "cpu".into(),
@@ -248,15 +263,7 @@ fn record() -> impl Strategy<Value = Record> {
             step,
             step_s: None,
         }),
-        (task(), 0..50u64, 0..3usize).prop_map(|(task, step, ruling)| Record::Judged {
-            task,
-            judgement: Judgement {
-                step,
-                values: Metrics::new(),
-                ruling: [Ruling::GoOn, Ruling::Hold, Ruling::Stop].get(ruling).copied(),
-                reason: "a".into(),
-            },
-        }),
+        found_of_training(),
         task().prop_map(|task| Record::Excluded { task, key: way(1).key(), reason: String::new() }),
         task().prop_map(|task| Record::TaskEnded { task, end: TaskEnd::Done { loss: None } }),
         Just(Record::RunEnded { end: RunEnd::Interrupted }),

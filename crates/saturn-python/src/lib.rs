@@ -6,7 +6,7 @@ mod errors;
 mod live;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
@@ -55,10 +55,10 @@ fn run(
     run_dir, write=None, *, is_terminal=false, interrupts,
     cluster=None, device_memory_bytes=None, allow_other_hardware=false,
 ))]
-#[allow(clippy::too_many_arguments)]
+#[expect(clippy::too_many_arguments, reason = "each is a keyword of Python")]
 fn resume(
     py: Python<'_>,
-    run_dir: PathBuf,
+    run_dir: &str,
     write: Option<Py<PyAny>>,
     is_terminal: bool,
     interrupts: &Bound<'_, Interrupts>,
@@ -72,18 +72,14 @@ fn resume(
         Some(bytes) => DeviceMemory::Bytes(bytes),
     };
     let cluster = cluster.map(|cluster| cluster.get().inner());
-    let options = ResumeOptions {
-        device_memory,
-        allow_other_hardware,
-        cluster,
-        ..ResumeOptions::default()
-    };
+    let options =
+        ResumeOptions { device_memory, allow_other_hardware, cluster, ..ResumeOptions::default() };
     let (console, interrupts) = (console(write, is_terminal), interrupts.get().clone());
     let outcome = py
         .detach(|| {
             let mut is_interrupted = || interrupts.take();
             let watcher = Watcher::new(console, &mut is_interrupted);
-            saturn_runtime::resume(&run_dir, options, watcher)
+            saturn_runtime::resume(Path::new(run_dir), options, watcher)
         })
         .map_err(|error| to_python(py, &error))?;
     Ok(outcome.report.to_json())

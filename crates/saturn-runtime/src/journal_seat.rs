@@ -57,7 +57,7 @@ fn keep_in(home: &Path, run: &Path, kind: &'static str) -> Result<(), RuntimeErr
 
 #[cfg(test)]
 mod tests {
-    use saturn_engine::Record;
+    use saturn_engine::{DeviceKind, Mode, Policy, Record, RunConfig};
 
     use super::*;
     use crate::disk::Disk;
@@ -74,8 +74,15 @@ mod tests {
             "run_id": "one",
         }))
         .unwrap();
-        let journal =
-            Journal::create(&link, &settings, &[Record::Closed], Disk::default()).unwrap();
+        let config = RunConfig {
+            mode: Mode::Orchestrate,
+            device_kind: DeviceKind::Cpu,
+            device_memory_bytes: None,
+            techniques: Vec::new(),
+            policy: Policy::default(),
+        };
+        let began = [Record::Began { config }];
+        let journal = Journal::create(&link, &settings, &began, Disk::default()).unwrap();
         // What SQLite puts beside it is there too.
         let names = |directory: &Path| -> Vec<String> {
             let entries = std::fs::read_dir(directory).unwrap();

@@ -46,12 +46,14 @@ struct Told {
     note: String,
 }
 
-/// Starts the process, and gives who is to be told of the run's records; `None` where the run has no
-/// trackers.
+/// A run's trackers, and who is to be told of its records.
+type Started = (Trackers, Box<dyn Observer>);
+
+/// Starts the process; `None` where the run has no trackers.
 pub(crate) fn start(
     run_dir: &Path,
     settings: &LaunchSettings,
-) -> Option<Result<(Trackers, Box<dyn Observer>), RuntimeError>> {
+) -> Option<Result<Started, RuntimeError>> {
     run_dir.join(LOGGERS).exists().then(|| {
         let log_path = run_dir.join("loggers.log");
         let log = OpenOptions::new().create(true).append(true).open(&log_path);

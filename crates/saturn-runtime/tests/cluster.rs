@@ -52,8 +52,11 @@ fn carry(exchange: Exchange, served: Served) -> JoinHandle<()> {
         while let Some(orders) = exchange.orders(Duration::from_millis(5)) {
             let agents = served.lock().unwrap().clone();
             for (number, letter) in orders {
-                if let Some(agent) = agents.get(&number) {
-                    agent.take(&[letter]).unwrap();
+                if let Some(agent) = agents.get(&number)
+                    && let Err(error) = agent.take(&[letter])
+                {
+                    served.lock().unwrap().remove(&number);
+                    exchange.lose(number, error.to_string());
                 }
             }
             for (number, agent) in agents {
@@ -218,6 +221,27 @@ fn a_gang_is_given_up_as_one_when_one_of_its_agents_is_lost() {
         .collect();
     assert_eq!(trained.len(), 2, "{trained:?}");
     lost.unwrap().end();
+    run.assert_no_process_lives();
+}
+
+#[test]
+fn other_launches_go_on_while_a_gang_waits_for_its_store() {
+    let run = Run::new(9, &[GOOD, GOOD, GOOD, GOOD]);
+    let (exchange, served) = (Exchange::default(), Served::default());
+    for (number, name) in [(0, "one"), (1, "two")] {
+        let open_store = || {
+            std::thread::park_timeout(Duration::from_millis(300));
+            Ok("127.0.0.1:7".to_owned())
+        };
+        join(&exchange, &served, number, agent_with(&run, name, open_store));
+    }
+    let carrier = carry(exchange.clone(), served);
+    let outcome = drive_request(&wide(&run), &exchange, &mut || false);
+    carrier.join().unwrap();
+    assert_eq!(outcome.num_failed, 0);
+    let report = run.report();
+    let attempts = report["attempts"].as_array().unwrap();
+    assert!(!attempts.is_empty() && attempts.iter().all(|one| one["how"] != "lost"), "{report}");
     run.assert_no_process_lives();
 }
 

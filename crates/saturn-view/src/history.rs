@@ -259,32 +259,18 @@ impl History {
                 self.tasks.resize(state.tasks.len(), PastTask::default());
             }
             Record::Launched { attempt, task, purpose, strategy, gang, .. } => {
-                let live = state.attempts.get(attempt);
-                let forecast_s = live
-                    .filter(|_| state.task(*task).steps.is_some() && *purpose == Purpose::Train)
-                    .map(|live| state.time_left_s(live, live.until_step, now_s));
-                self.attempts.insert(
-                    *attempt,
-                    PastAttempt {
-                        task: *task,
-                        purpose: *purpose,
-                        strategy: strategy.clone(),
-                        gang: gang.clone(),
-                        launched_s: now_s,
-                        forecast_s,
-                        started: None,
-                        stopping: None,
-                        ended: None,
-                    },
-                );
-                if *purpose == Purpose::Trial {
-                    self.trials_took.began(now_s);
-                }
-                if *purpose == Purpose::Train
-                    && let Some(task) = self.tasks.get_mut(task.0)
-                {
-                    task.attempts.push(*attempt);
-                }
+                let past = PastAttempt {
+                    task: *task,
+                    purpose: *purpose,
+                    strategy: strategy.clone(),
+                    gang: gang.clone(),
+                    launched_s: now_s,
+                    forecast_s: None,
+                    started: None,
+                    stopping: None,
+                    ended: None,
+                };
+                self.launched(state, *attempt, past);
             }
             Record::Started { attempt, step, .. } => {
                 self.with_attempt(*attempt, |one| one.started = Some((*step, now_s)));
@@ -356,6 +342,21 @@ impl History {
             | Record::Interrupted { .. }
             | Record::RunEnded { .. } => {}
         }
+    }
+
+    fn launched(&mut self, state: &State, attempt: AttemptId, mut past: PastAttempt) {
+        let now_s = past.launched_s;
+        match past.purpose {
+            Purpose::Trial => self.trials_took.began(now_s),
+            Purpose::Train => {
+                let live = state.attempts.get(&attempt);
+                let live = live.filter(|_| state.task(past.task).steps.is_some());
+                past.forecast_s = live.map(|live| state.time_left_s(live, live.until_step, now_s));
+                self.with_task(past.task, |task| task.attempts.push(attempt));
+            }
+            Purpose::Inspection => {}
+        }
+        self.attempts.insert(attempt, past);
     }
 
     /// A task's training attempts, the first first.

@@ -106,17 +106,16 @@ fn nodes(pool: &PoolStatus) -> String {
             .collect();
         return format!("busy on nodes: {}", each.join(", "));
     }
-    let names = |is_so: &dyn Fn(&NodeStatus) -> bool| -> Vec<&str> {
-        nodes.iter().filter(|one| is_so(one)).map(|one| one.name.as_str()).collect()
+    let kind = |node: &NodeStatus| match (node.busy, node.devices) {
+        (_, 0) => None,
+        (0, _) => Some("idle"),
+        (busy, devices) if busy == devices => Some("busy"),
+        _ => Some("busy in part"),
     };
     let mut parts = Vec::new();
-    let kinds: [(&str, &dyn Fn(&NodeStatus) -> bool); 3] = [
-        ("busy", &|one| one.devices > 0 && one.busy == one.devices),
-        ("busy in part", &|one| one.busy > 0 && one.busy < one.devices),
-        ("idle", &|one| one.busy == 0 && one.devices > 0),
-    ];
-    for (what, is_so) in kinds {
-        let names = names(is_so);
+    for what in ["busy", "busy in part", "idle"] {
+        let of_kind = nodes.iter().filter(|one| kind(one) == Some(what));
+        let names: Vec<&str> = of_kind.map(|one| one.name.as_str()).collect();
         // All but a few are busy: that they are is said, and not which.
         let which =
             if what == "busy" { String::new() } else { format!(" ({})", words::some_of(&names)) };

@@ -85,6 +85,9 @@ fn training_lines(
     if counts.cancelled > 0 {
         others.push(format!(", {} cancelled", counts.cancelled));
     }
+    if counts.stopped > 0 {
+        others.push(format!(", {} stopped early", counts.stopped));
+    }
     let others = others.concat();
     let done = format!("{} of {} done", counts.done, count(counts.all, "task"));
     if is_interrupted {

@@ -226,15 +226,15 @@ fn parts(
 
 /// Looks at models hold no device: rows of their own, as many as there were at once.
 fn looks(events: &mut Events, state: &State, history: &History) {
-    let mut ends_s: Vec<f64> = Vec::new();
+    let mut free_from_s: Vec<f64> = Vec::new();
     for attempt in history.attempts.values().filter(|one| one.purpose == Purpose::Inspection) {
         let end_s = attempt.ended.as_ref().map_or(state.now_s, |ended| ended.at_s);
-        let free = ends_s.iter().position(|end_s| *end_s <= attempt.launched_s);
+        let free = free_from_s.iter().position(|until_s| *until_s <= attempt.launched_s);
         let lane = free.unwrap_or_else(|| {
-            ends_s.push(0.0);
-            ends_s.len() - 1
+            free_from_s.push(0.0);
+            free_from_s.len() - 1
         });
-        ends_s[lane] = end_s;
+        free_from_s[lane] = end_s;
         let row = Row { thread: FIRST_LOOKS.thread + lane as u64, ..FIRST_LOOKS };
         events.thread(row, "looks at models");
         let name = format!("look at {}", state.name(attempt.task));

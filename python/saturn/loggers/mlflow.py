@@ -15,7 +15,13 @@ _STATUS = {"done": "FINISHED", "failed": "FAILED"}
 
 
 class MLflow(Logger):
-    """MLflow, on a server or in files of this machine."""
+    """Tracks tasks in MLflow, on a server or in files of this machine.
+
+    Args:
+        experiment: where tracked runs go; made where it isn't there. The run's name by default.
+        tracking_uri: where MLflow keeps them; `MLFLOW_TRACKING_URI` or its own by default.
+        name: the logger's name, unique among those of a run.
+    """
 
     def __init__(
         self,
@@ -24,13 +30,6 @@ class MLflow(Logger):
         tracking_uri: str | None = None,
         name: str = "mlflow",
     ) -> None:
-        """Take settings.
-
-        Args:
-            experiment: where tracked runs go; made where it isn't there. The run's name by default.
-            tracking_uri: where MLflow keeps them; `MLFLOW_TRACKING_URI` or its own by default.
-            name: what this logger is called, where a run has two of the kind.
-        """
         self.name = name
         self._experiment, self._tracking_uri = experiment, tracking_uri
 

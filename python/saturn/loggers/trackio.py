@@ -9,16 +9,15 @@ from saturn.loggers.interface import Logger, Point, TrackedRun, TrackedTask, req
 
 
 class Trackio(Logger):
-    """Trackio, with what `trackio.init` is to be told."""
+    """Tracks tasks in Trackio.
+
+    Args:
+        project: where tracked runs go; the run's name by default.
+        name: the logger's name, unique among those of a run.
+        init: more keywords of `trackio.init`, such as `space_id`.
+    """
 
     def __init__(self, project: str | None = None, *, name: str = "trackio", **init: Any) -> None:
-        """Take settings.
-
-        Args:
-            project: where tracked runs go; the run's name by default.
-            name: what this logger is called, where a run has two of the kind.
-            init: more keywords of `trackio.init`, such as `space_id`.
-        """
         self.name = name
         self._project, self._init = project, init
 

@@ -19,7 +19,15 @@ _STEP = "saturn/step"
 
 
 class WandB(Logger):
-    """Weights & Biases, with what `wandb.init` is to be told."""
+    """Tracks tasks in Weights & Biases.
+
+    Args:
+        project: where tracked runs go; `WANDB_PROJECT` or W&B's own by default.
+        mode: "online", "offline" (files for `wandb sync`) or "disabled"; `WANDB_MODE` or online
+            by default.
+        name: the logger's name, unique among those of a run.
+        init: more keywords of `wandb.init`, such as `entity` and `tags`.
+    """
 
     def __init__(
         self,
@@ -29,15 +37,6 @@ class WandB(Logger):
         name: str = "wandb",
         **init: Any,
     ) -> None:
-        """Take settings.
-
-        Args:
-            project: where tracked runs go; `WANDB_PROJECT` or W&B's own by default.
-            mode: "online", "offline" (files for `wandb sync`) or "disabled"; `WANDB_MODE` or online
-                by default.
-            name: what this logger is called, where a run has two of the kind.
-            init: more keywords of `wandb.init`, such as `entity` and `tags`.
-        """
         self.name = name
         self._mode = mode
         self._init = {"project": project, **init}

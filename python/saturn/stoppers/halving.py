@@ -27,11 +27,12 @@ class ASHA(Stopper):
     """Asynchronous successive halving (Li et al. 2020): the best of each rung go on.
 
     Args:
-        metric: as of any stopper.
-        mode: likewise.
+        metric: name of the metric to compare by; by default what the tasks call the best by
+            (`Task(best=…)`), or the training loss.
+        mode: "min" or "max": which values are better; by default as the tasks' `best` says.
         min_steps: steps of the first rung; by default 1/eta^3 of each task's own, so that tasks of
             different lengths are compared at the same share of their training.
-        eta: one task in so many goes on to the next rung, which is at so many times the steps.
+        eta: one task in `eta` goes on to the next rung, which is at `eta` times the steps.
     """
 
     min_steps: int | None = None
@@ -116,7 +117,7 @@ def _place(name: str, order: list[str]) -> str:
 
 
 def _best(number: int) -> str:
-    return {0: "none goes", 1: "the best goes"}.get(number, f"the best {number} go")
+    return {0: "none yet goes", 1: "the best goes"}.get(number, f"the best {number} go")
 
 
 def _at(asha: ASHA, task: Progress, rung: int) -> str:

@@ -19,10 +19,10 @@ class Median(Stopper):
     (Golovin et al. 2017, "Google Vizier: A Service for Black-Box Optimization".)
 
     Args:
-        metric: as of any stopper.
-        mode: likewise.
-        min_tasks: others that must have come as far.
-        min_steps: no task is ended before.
+        metric: as of `ASHA`.
+        mode: as of `ASHA`.
+        min_tasks: how many other tasks must have come as far before a task is ended.
+        min_steps: no task is ended before so many steps.
     """
 
     min_tasks: int = 3
@@ -58,13 +58,13 @@ class Median(Stopper):
 
 @dataclass(frozen=True, kw_only=True)
 class Plateau(Stopper):
-    """Ends a task that has not got better for so many steps.
+    """Ends a task whose metric has not got better for `steps` steps.
 
     Args:
-        metric: as of any stopper.
-        mode: likewise.
-        steps: for how many steps it may get no better.
-        min_delta: what counts as better: by more than this.
+        metric: as of `ASHA`.
+        mode: as of `ASHA`.
+        steps: for how many steps the metric may get no better.
+        min_delta: a value counts as better if it is so by more than this.
     """
 
     steps: int = field(default=0)
@@ -93,10 +93,10 @@ class Target(Stopper):
     """Ends a task whose metric is as good as wanted.
 
     Args:
-        metric: as of any stopper.
-        mode: likewise.
-        value: what is wanted.
-        stop_all: the first task to be so good ends all: that is what the run was for.
+        metric: as of `ASHA`.
+        mode: as of `ASHA`.
+        value: the value that is good enough.
+        stop_all: whether the first task that reaches it ends all others too.
     """
 
     value: float = math.nan

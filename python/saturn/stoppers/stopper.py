@@ -32,12 +32,12 @@ Tasks = Mapping[str, Progress]
 
 @dataclass(frozen=True, kw_only=True)
 class Stopper:
-    """A rule for which tasks go on.
+    """A rule for which tasks go on. Write a class of your own by overriding `looked`.
 
     Args:
-        metric: what it goes by: a metric of the tasks' evaluations, or `"loss"`. By default the
-            metric that tasks call the best by (`Task(best=…)`), or the training loss where they
-            don't evaluate.
+        metric: name of what it compares tasks by: a metric of their evaluations, or `"loss"`. By
+            default the metric that tasks call the best by (`Task(best=…)`), or the training loss
+            where they don't evaluate.
         mode: `"min"` or `"max"`: whether less is better, or more. By default as `best` says, or
             `"min"`.
     """

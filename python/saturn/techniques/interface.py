@@ -176,7 +176,7 @@ class ParallelModel(ABC):
         """Entered on every rank around an evaluation, between two steps.
 
         Gives what a function of the model may call: every rank calls it with the same. This one
-        gives the module; a technique under which no rank can call it has no `calls_model`.
+        gives the module; where no rank can call it, `runs_whole_model` is false.
         """
         return nullcontext(self.module)
 
@@ -232,8 +232,8 @@ class Technique(ABC):
             )
         if setting.model_caller is not None and not self.runs_whole_model:
             return (
-                f"{setting.model_caller} calls the model by itself, and gets it whole; here no "
-                "rank has all of it"
+                f"{setting.model_caller} calls the model by itself, so it needs the whole model on "
+                "every rank; here no rank has all of it"
             )
         return self.not_applicable(module, setting)
 

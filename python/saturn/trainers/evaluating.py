@@ -5,7 +5,8 @@ that is transformers' own, and so is `compute_loss`, the model is called first, 
 calls it, and batches are dealt out to the devices. Otherwise these get the model in their hands,
 and every device evaluates all batches.
 
-Not here: when the task is evaluated (`worker.evaluations`). Callbacks are not told of it.
+Not here: when the task is evaluated (`worker.evaluations`). Nor who is
+told of it (`callbacks`).
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ def _notes(trainer: Any) -> list[str]:
     ]
     if strangers:
         notes.append(
-            f"its callbacks may watch the training, on one rank, and change nothing: "
+            "its callbacks may watch the training, on one rank, and change nothing: "
             f"{', '.join(strangers)}"
         )
     return notes

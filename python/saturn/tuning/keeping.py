@@ -47,7 +47,7 @@ def read(run_dir: Path) -> Tuner | None:
         tuner: Tuner = pickle.loads(content["tuner"])
     except Exception as error:
         raise InvalidInput(
-            f"what holds and ends the tasks of the run, {run_dir / FILE}, can't be loaded here: "
+            f"the stopper or study of the run, {run_dir / FILE}, can't be loaded here: "
             f"{type(error).__name__}: {error}"
         ) from error
     return tuner

@@ -103,13 +103,16 @@ class Watch:
             self._reports[one["task"]].was_seen(one["step"], values)
 
     def _round(self) -> None:
-        self._send(self._read())
         now = time.monotonic()
-        if now < self._next_look:
+        is_to_look = now >= self._next_look
+        if is_to_look:
+            self._look()
+            took_s = time.monotonic() - now
+            self._next_look = now + max(_LOOK_S, _LOOKS_PER_TIME * took_s)
+        # Read after it was looked: of what has ended by then, all reports are there.
+        self._send(self._read())
+        if not is_to_look:
             return
-        self._look()
-        took_s = time.monotonic() - now
-        self._next_look = now + max(_LOOK_S, _LOOKS_PER_TIME * took_s)
         rulings = list(self.tuner.at(self._now_s, self._tasks))
         if self._is_at_rest() and not rulings:
             rulings += self.tuner.at_rest(self._tasks)

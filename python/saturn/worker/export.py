@@ -21,7 +21,7 @@ from saturn.worker.spec import Spec
 def export(
     spec: Spec, definition: TaskDefinition, save_dir: Path, step: int, reporter: Reporter
 ) -> None:
-    """Copy the checkpoint after `step` steps to `save_dir/<task>/`, under its own name.
+    """Copy the checkpoint after `step` steps to `save_dir/<task>/step-<step>/`.
 
     Or the best, where the task says so and has one.
 
@@ -30,8 +30,9 @@ def export(
     checkpoint = manifest.of_step(spec.checkpoints_dir, step)
     if definition.saves_best:
         kept = manifest.newest_valid(best.directory_of(spec.checkpoints_dir))
-        checkpoint = checkpoint if kept is None else kept[0]
-    name = checkpoint.name
+        if kept is not None:
+            checkpoint, step = kept[0], kept[1]["step"]
+    name = manifest.step_dir_name(step)
     # The run's name marks a copy that isn't whole yet, so that a later attempt finds and drops it.
     scratch = save_dir / spec.task_dir.name / f".{name}-{spec.run_dir.name}"
     try:

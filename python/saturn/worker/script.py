@@ -22,7 +22,7 @@ from saturn.worker.report import Reporter
 from saturn.worker.script_checkpoint import ScriptCheckpoint, forget, last_of
 from saturn.worker.script_processes import Processes
 from saturn.worker.script_reports import Report, Reports, Unsound
-from saturn.worker.script_times import StepTimes
+from saturn.worker.script_times import ReportedTimes
 from saturn.worker.spec import Spec
 
 #: Seconds between two looks at a script.
@@ -72,7 +72,7 @@ class _Launch:
         self._steps: int | None = script.steps
         self._last: Report | None = None
         self._loss: float | None = None  # that was reported last
-        self._times = StepTimes()
+        self._times = ReportedTimes()
         self._metrics: Metrics | None = None
         self._told_s = 0.0
 

@@ -6,14 +6,13 @@ import statistics
 
 from saturn.worker.script_reports import Report
 from saturn.worker.spec import Spec
+from saturn.worker.step_times import ENOUGH_S, KNOWN_TO
 
 #: How many of the last steps' times say how long one takes.
 _TIMES = 20
-#: A trial ends where steps are known so well, or this long were timed.
-_PRECISION, _TIMED_S = 0.03, 2.0
 
 
-class StepTimes:
+class ReportedTimes:
     """The times of a launch's steps, of late."""
 
     def __init__(self) -> None:
@@ -44,9 +43,9 @@ class StepTimes:
         each_s = self._each_s[spec.warmup_steps :]
         if len(each_s) < spec.timed_steps:
             return False
-        is_sure = _relative_error(each_s) <= _PRECISION
+        is_sure = _relative_error(each_s) <= KNOWN_TO
         most = min(spec.max_timed_steps, _TIMES)
-        return is_sure or len(each_s) >= most or sum(each_s) >= _TIMED_S
+        return is_sure or len(each_s) >= most or sum(each_s) >= ENOUGH_S
 
     def measured(self, spec: Spec, *, num_steps: int, taken_s: float) -> dict[str, float | int]:
         """A trial's numbers, after so many steps, which with the start took `taken_s`."""

@@ -24,6 +24,11 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import NormalDist, fmean, median, pstdev
 
+#: A step's seconds are known when their standard error is no more than this part of them.
+KNOWN_TO = 0.03
+#: Seconds of timed steps after which none is timed beyond the least number of them.
+ENOUGH_S = 2.0
+
 
 @dataclass(frozen=True)
 class Estimate:

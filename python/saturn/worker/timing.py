@@ -33,12 +33,8 @@ from saturn.data import nested
 from saturn.data.slices import Position, Slice
 from saturn.rank.gang import Gang
 from saturn.training.stepper import Staged, Stepper
-from saturn.worker.step_times import Estimate, StepTimes
+from saturn.worker.step_times import ENOUGH_S, KNOWN_TO, Estimate, StepTimes
 
-#: A step's seconds are known when their standard error is no more than this part of them.
-KNOWN_TO = 0.03
-#: Seconds after which no step is timed beyond the least number of them.
-_BUDGET_S = 2.0
 #: Batches that are looked at for their size: at most so many steps' worth, for about so long.
 _LOOKED_AT_STEPS = 64
 _LOOK_S = 0.5
@@ -119,7 +115,7 @@ class StepTimer:
         while (
             timed.at(mean_size).relative_error > KNOWN_TO
             and len(timed.seconds) < limits.most
-            and timed.total_s < _BUDGET_S
+            and timed.total_s < ENOUGH_S
             and not self._is_too_slow()
         ):
             self._step(timed)

@@ -35,7 +35,7 @@ pub(crate) struct RunsArgs {
 pub(crate) struct StatusArgs {
     /// Run directory, or a run's name in `saturn_runs`; the newest there by default.
     pub(crate) run: Option<PathBuf>,
-    /// Show it again and again until no process drives the run any more.
+    /// Show the table again and again until no process drives the run any more.
     #[arg(long, short)]
     pub(crate) watch: bool,
     /// Print it as JSON; with `--watch` on a line each time.
@@ -78,7 +78,7 @@ pub(crate) struct LogsArgs {
     /// Only what this rank wrote.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>)]
     pub(crate) rank: Option<u32>,
-    /// Of this attempt; by default of the newest that trains, or else of the newest trial.
+    /// Only what this attempt wrote; by default the newest that trains, or else the newest trial.
     #[arg(
         long,
         value_name = "N",

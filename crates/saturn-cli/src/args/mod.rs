@@ -93,8 +93,8 @@ pub(crate) enum Command {
     ("saturn plan sweep.toml --trials", "what a sweep will take"),
 ], "0 a plan, 2 bad input, 3 infeasible, 4 timed out without a plan"))]
 pub(crate) struct PlanArgs {
-    /// Planning problem (JSON); `-` reads standard input. Or a sweep (TOML), for what is known of its
-    /// tasks from earlier runs.
+    /// A planning problem (JSON; `-` reads it from standard input), or a sweep (TOML), which is
+    /// planned by what is known of its tasks from earlier runs.
     pub(crate) file: PathBuf,
     /// Seconds that the solve may take.
     #[arg(
@@ -105,10 +105,10 @@ pub(crate) struct PlanArgs {
         value_parser = seconds
     )]
     pub(crate) time_limit: f64,
-    /// What to make small.
+    /// What the plan makes as small as possible.
     #[arg(long, default_value_t, value_parser = one_of::<Objective>(Objective::ALL.iter().map(|one| one.name())))]
     pub(crate) objective: Objective,
-    /// How to solve.
+    /// By which solver.
     #[arg(long, default_value_t, value_parser = one_of::<Backend>(Backend::ALL.iter().map(|one| one.name())))]
     pub(crate) solver: Backend,
     /// Seed: the same one gives the same plan within the same number of iterations.
@@ -145,21 +145,21 @@ pub(crate) struct ResumeArgs {
     /// Without it, what it could hold before.
     #[arg(long, value_name = "SIZE")]
     pub(crate) device_memory: Option<Size>,
-    /// Go on although the machine is not what the run was on: what is not known for its devices is
-    /// measured anew.
+    /// Go on although this machine has other devices than the run began with; strategies that were
+    /// not measured on such devices are measured anew.
     #[arg(long)]
     pub(crate) allow_other_hardware: bool,
-    /// Go on on the nodes of a Ray cluster: `auto`, or the address of its head.
+    /// Use the nodes of a Ray cluster: `auto`, or the address of its head.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) cluster: Option<String>,
-    /// How many of the cluster's nodes; all that have free devices without it.
+    /// How many of the cluster's nodes to use; all that have free devices by default.
     #[arg(long, value_name = "N", requires = "cluster")]
     pub(crate) nodes: Option<u32>,
-    /// How many GPUs, or CPU slots, of each; all that are free without it.
+    /// How many GPUs, or CPU slots, of each node to use; all that are free by default.
     #[arg(long, value_name = "N", requires = "cluster")]
     pub(crate) gpus_per_node: Option<u32>,
-    /// The nodes' network by which ranks on several of them talk, such as eth0; the one by which they
-    /// reach this program's without it.
+    /// The network by which ranks on several nodes talk, such as eth0; by default the one by which
+    /// nodes reach the node of this program.
     #[arg(long, value_name = "NAME", requires = "cluster")]
     pub(crate) network_interface: Option<String>,
     /// Print the report as JSON at the end.

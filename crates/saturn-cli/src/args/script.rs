@@ -29,9 +29,9 @@ pub(crate) struct StartArgs {
 /// `saturn run`.
 #[derive(Debug, clap::Args, Serialize)]
 #[command(after_help = more(&[
-    ("saturn run train.py --lr 0.01", "all that comes behind SCRIPT is the script's"),
+    ("saturn run train.py --lr 0.01", "what comes after SCRIPT goes to the script"),
     ("saturn run --gpus 1,2 --steps 500 train.py", "on one device or two"),
-    ("saturn run --resume --load train.py", "taken up again by its own flag"),
+    ("saturn run --resume --load train.py", "it goes on by --load PATH"),
 ], "0 done, 1 the script failed, 2 bad input, 5 the machine failed, 130 stopped"))]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -42,17 +42,18 @@ pub(crate) struct RunArgs {
     /// Device counts that the script can use, such as 1,2,4; 1 by default, any for a trainer.
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub(crate) gpus: Vec<u32>,
-    /// The flag that has it go on from the checkpoint whose path comes behind it, such as --load or
-    /// --load=; `--resume_from_checkpoint` by default, if the script's text has that name.
+    /// The script's flag that is followed by the path of a checkpoint to go on from, such as --load
+    /// or --load=; `--resume_from_checkpoint` by default, if the script's text has that name.
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) resume: Option<String>,
-    /// It can't go on from a checkpoint: it is never moved.
+    /// The script can't go on from a checkpoint: it is never moved.
     #[arg(long, conflicts_with = "resume")]
     pub(crate) no_resume: bool,
-    /// It makes a transformers Trainer, whatever its text looks like: that is what is trained.
+    /// The script makes a transformers Trainer, whatever its text looks like: that is what is
+    /// trained.
     #[arg(long, conflicts_with = "no_trainer")]
     pub(crate) trainer: bool,
-    /// It trains by itself, whatever its text looks like.
+    /// The script trains by itself, whatever its text looks like.
     #[arg(long)]
     pub(crate) no_trainer: bool,
     /// The script, and its arguments.

@@ -126,7 +126,7 @@ fn follow(run: &Found, mut task: Task, args: &LogsArgs) -> io::Result<Exit> {
 fn say_nothing_yet(run: &Found, args: &LogsArgs) {
     let task = saturn_view::words::shell_quoted(&args.task);
     let message = format!(
-        "`{}` has not been launched yet; why: saturn explain {} {task}",
+        "`{}` has no logs: it has not trained yet, or never will; why: saturn explain {} {task}",
         args.task, run.shown
     );
     eprintln!("{}", escape_terminal(&message));

@@ -7,6 +7,7 @@
 //! - Where nothing is heard of the driver for [`LEASE`], everything is ended: it may have started the
 //!   same tasks elsewhere. A thread sees to that, also where Python comes to nothing.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -86,8 +87,9 @@ struct Inner {
     inbox: Inbox,
     outbox: Option<Outbox>,
     letters: Vec<String>,
-    /// The newest attempt.
-    newest: Option<AttemptId>,
+    /// Every attempt so far. They need not come in the order of their numbers: a gang of several nodes
+    /// waits until there is a store for it.
+    attempts: BTreeSet<AttemptId>,
     is_ready_told: bool,
 }
 
@@ -114,7 +116,7 @@ impl Agent {
             inbox: Inbox::default(),
             outbox: None,
             letters: Vec::new(),
-            newest: None,
+            attempts: BTreeSet::new(),
             is_ready_told: false,
         };
         let agent = Arc::new_cyclic(|own| Self {
@@ -265,10 +267,9 @@ impl Inner {
         match order {
             ToAgent::Launch { order, memory_by_type, part } => {
                 let attempt = order.attempt;
-                if self.newest.is_some_and(|newest| attempt <= newest) {
-                    return Err(format!("attempt {attempt} is of the past"));
+                if !self.attempts.insert(attempt) {
+                    return Err(format!("attempt {attempt} is launched twice"));
                 }
-                self.newest = Some(attempt);
                 launcher.learn_memory(memory_by_type);
                 let share =
                     part.map(|(part, store)| Share { part, store, interface: interface.cloned() });

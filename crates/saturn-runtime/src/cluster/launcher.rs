@@ -207,8 +207,8 @@ impl ClusterLauncher {
     /// An agent is lost, with all that it had.
     fn lose(&mut self, agent: u64, reason: &str) {
         let Some(seat) = self.seats.remove(&agent) else { return };
-        let on_it = self.attempts.iter().filter(|(_, live)| live.is_on(agent));
-        let lost: Vec<AttemptId> = on_it.map(|(attempt, _)| *attempt).collect();
+        let running = self.attempts.iter().filter(|(_, live)| live.is_on(agent));
+        let lost: Vec<AttemptId> = running.map(|(attempt, _)| *attempt).collect();
         let directories: Vec<PathBuf> =
             lost.iter().map(|attempt| self.attempts[attempt].directory.clone()).collect();
         self.give_up(&directories, reason);
@@ -225,7 +225,7 @@ impl ClusterLauncher {
             // What has no processes yet has none on other nodes either.
             let is_unstarted = waits_for_store(&attempt) || self.forget_waiting(attempt);
             let Some(live) = self.attempts.get_mut(&attempt) else { continue };
-            let (of_it, others) = std::mem::take(&mut live.shares)
+            let (gone, others): (Vec<_>, Vec<_>) = std::mem::take(&mut live.shares)
                 .into_iter()
                 .partition(|(on, _)| *on == agent || is_unstarted);
             live.shares = others;
@@ -237,8 +237,7 @@ impl ClusterLauncher {
                 let error = format!("its node has gone: {reason}");
                 self.tell_failure(attempt, 0, FailureKind::Machine, error);
             }
-            let of_it: Vec<(u64, BTreeSet<u32>)> = of_it;
-            for rank in of_it.into_iter().flat_map(|(_, ranks)| ranks) {
+            for rank in gone.into_iter().flat_map(|(_, ranks)| ranks) {
                 self.tell_end(attempt, rank);
             }
         }

@@ -322,7 +322,13 @@ impl Books {
             return self.wrong("records come before actions", format!("{attempt} has processes"));
         };
         let expected = self.config.num_ranks(&one.strategy);
-        if one.has_begun || num_ranks != expected || one.gang != *gang {
+        // The launcher puts the node with the most devices first.
+        let by_node = |gang: &Gang| {
+            let mut parts = gang.clone();
+            parts.sort_by_key(|part| part.node);
+            parts
+        };
+        if one.has_begun || num_ranks != expected || by_node(&one.gang) != by_node(gang) {
             let what = format!("{attempt} has {num_ranks} of {expected} processes on {gang:?}");
             return self.wrong("a gang is whole", what);
         }

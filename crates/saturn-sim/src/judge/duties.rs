@@ -1,8 +1,8 @@
 //! What a decision owes: to what was told, and to what it has stored itself.
 
 use saturn_engine::{
-    Action, AttemptId, Command, Event, FailureKind, NamedJudgement, Purpose, RankReport, Record,
-    Ruling, TaskEnd, TaskId,
+    Action, AttemptId, Command, Event, FailureKind, Judgement, NamedJudgement, Purpose, RankReport,
+    Record, TaskEnd, TaskId,
 };
 
 use super::books::Books;
@@ -186,11 +186,11 @@ impl Books {
         });
     }
 
-    pub(super) fn is_asked_to_stop(&self, name: &str) -> bool {
-        let is_stop =
-            |one: &NamedJudgement| one.task == name && one.judgement.ruling == Some(Ruling::Stop);
+    /// Whether the stopper has just said so of a task.
+    pub(super) fn is_asked_to_judge(&self, name: &str, judgement: &Judgement) -> bool {
+        let is_it = |one: &NamedJudgement| one.task == name && one.judgement == *judgement;
         self.asked.iter().any(|one| match one {
-            Command::Judge { judgements } => judgements.iter().any(is_stop),
+            Command::Judge { judgements } => judgements.iter().any(is_it),
             _ => false,
         })
     }

@@ -9,7 +9,7 @@ mod books;
 mod duties;
 mod tasks;
 
-use saturn_engine::{Event, Record, RunConfig, RunEnd, TaskEnd};
+use saturn_engine::{Event, Record, Ruling, RunConfig, RunEnd, TaskEnd};
 
 use crate::history::{Fact, History};
 use crate::simulation::Violation;
@@ -135,8 +135,8 @@ impl Books {
                 }
             }
             TaskEnd::Stopped { reason } => {
-                if reason.is_empty() || !self.is_asked_to_stop(&self.tasks[id.0].name) {
-                    let what = format!("{}: {reason}", self.tasks[id.0].name);
+                if reason.is_empty() || task.ruling != Ruling::Stop {
+                    let what = format!("{}: {reason}", task.name);
                     self.wrong("stopped by the stopper", what);
                 }
             }

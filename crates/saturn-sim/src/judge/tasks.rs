@@ -19,9 +19,14 @@ impl Books {
                 }
             }
             Record::Judged { task, judgement } => {
-                let book = self.tasks.get_mut(task.0);
-                if let (Some(book), Some(ruling)) = (book, judgement.ruling) {
-                    book.judged(ruling);
+                let Some(name) = self.tasks.get(task.0).map(|book| book.name.clone()) else {
+                    return self.wrong("records name what there is", format!("{task:?} is judged"));
+                };
+                if !self.is_asked_to_judge(&name, judgement) {
+                    self.wrong("judgements are the stopper's", format!("{name}: {judgement:?}"));
+                }
+                if let Some(ruling) = judgement.ruling {
+                    self.tasks[task.0].judged(ruling);
                 }
             }
             Record::Paused { task } => self.set_paused(*task, true),
@@ -46,18 +51,27 @@ impl Books {
                 let width = self.width_of(&spec.gpu_type);
                 if node.0 < self.nodes.len() {
                     self.nodes[node.0] = named;
-                    self.node_gpus[node.0] = spec.gpus;
+                    self.node_gpus[node.0] = spec.gpus.max(self.node_gpus[node.0]);
                 } else {
                     self.nodes.push(named);
                     self.node_gpus.push(spec.gpus);
                 }
-                let is_other = width > 0 && width != self.width_of(&spec.gpu_type);
-                if is_other && self.config.policy.max_nodes > 1 {
-                    // What fitted a node may not any more, or the other way round.
+                let wider = self.width_of(&spec.gpu_type);
+                if (1..wider).contains(&width) && self.config.policy.max_nodes > 1 {
+                    // What took several nodes fits one now, and is measured anew there.
                     self.ruled_out.clear();
+                    for of_group in self.measured.values_mut() {
+                        of_group.retain(|(key, gpu_type)| {
+                            *gpu_type != spec.gpu_type || !(width + 1..=wider).contains(&key.gpus)
+                        });
+                    }
                 }
             }
             Record::NodeLeft { node, .. } => {
+                // A gang's ranks on other nodes may live for a while; nothing is left on this one.
+                for one in self.attempts.values_mut().filter(|one| one.gang.len() > 1) {
+                    one.gang.retain(|part| part.node != node.0);
+                }
                 if let Some(node) = self.nodes.get_mut(node.0) {
                     node.2 = 0;
                 }

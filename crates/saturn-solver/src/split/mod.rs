@@ -295,8 +295,9 @@ impl<'a> Search<'a> {
             .filter_map(|task| {
                 if let Some(stay) = &model.tasks[task].stay
                     && (model.tasks[task].is_fixed() || random.below(2) == 0)
+                    && let Some(piece) = Piece::staying(task, stay, WHOLE)
                 {
-                    return Piece::staying(task, stay, WHOLE);
+                    return Some(piece);
                 }
                 let fits = |node: &usize| !model.modes_on(task, *node).is_empty();
                 let nodes: Vec<usize> = (0..model.nodes.len()).filter(fits).collect();

@@ -157,7 +157,7 @@ fn why_extended(plan: &RunPlan) -> Option<String> {
         PlanSource::Extended { reason } => {
             let reason = reason.as_ref().map(|reason| format!(": {}", escape_terminal(reason)));
             let reason = reason.unwrap_or_default();
-            Some(format!("what had no place is put behind what has one, task by task{reason}"))
+            Some(format!("tasks that had no place are put behind the others, one by one{reason}"))
         }
     }
 }

@@ -258,9 +258,8 @@ impl Transcript {
 fn why_stopped(ended: &PastAttempt) -> &'static str {
     match ended.stopping {
         Some((StopReason::Replan, _)) => ", to go on as the new plan says",
-        Some((StopReason::Interrupt, _)) => "",
+        Some((StopReason::Interrupt | StopReason::Judged, _)) => "",
         Some((StopReason::Pause, _)) => ", paused",
-        Some((StopReason::Judged, _)) => "",
         Some((StopReason::Trial, _)) => ", to leave its devices to a trial",
         Some((StopReason::SetAside, _)) => ", to go on on other devices",
         Some((StopReason::Switch, _)) | None => ", to be switched as planned",

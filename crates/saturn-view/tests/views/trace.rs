@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use crate::scripted::{self, Script, strategy};
 
+/// From when to when, and its name.
+type Slice = (i64, i64, String);
+
 /// What Perfetto would make of it, a line for each event; panics where a rule is broken.
 fn checked(text: &str) -> Vec<String> {
     let file: Value = serde_json::from_str(text).unwrap();
@@ -19,7 +22,7 @@ fn checked(text: &str) -> Vec<String> {
     let number = |event: &Value, key: &str| event[key].as_i64().unwrap();
     let row = |event: &Value| (number(event, "pid"), number(event, "tid"));
     let mut names = BTreeMap::new();
-    let mut slices: BTreeMap<(i64, i64), Vec<(i64, i64, String)>> = BTreeMap::new();
+    let mut slices: BTreeMap<(i64, i64), Vec<Slice>> = BTreeMap::new();
     let mut open: BTreeMap<(String, i64), (String, i64)> = BTreeMap::new();
     let mut lines = Vec::new();
     for event in events {

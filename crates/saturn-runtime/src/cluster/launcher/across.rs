@@ -59,7 +59,7 @@ impl ClusterLauncher {
             Ok(address) => {
                 seat.store = Store::Open(address.clone());
                 for order in waiting {
-                    self.start_across(order, &address);
+                    self.start_across(&order, &address);
                 }
             }
             Err(error) => {
@@ -80,7 +80,7 @@ impl ClusterLauncher {
         match &mut seat.store {
             Store::Open(address) => {
                 let address = address.clone();
-                self.start_across(order, &address);
+                self.start_across(&order, &address);
             }
             Store::Opening(waiting) => waiting.push(order),
             Store::Closed => {
@@ -91,7 +91,7 @@ impl ClusterLauncher {
     }
 
     /// Has all agents of a gang start their shares.
-    fn start_across(&mut self, order: LaunchOrder, store: &str) {
+    fn start_across(&mut self, order: &LaunchOrder, store: &str) {
         let Some(live) = self.attempts.get(&order.attempt) else { return };
         let agents: Vec<u64> = live.shares.iter().map(|(agent, _)| *agent).collect();
         let memory_by_type = self.memory_by_type();
