@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from saturn import HParams, Task
+from saturn import HParams, Task, live
 
 
 def _ask_for_token() -> None:
@@ -91,6 +91,7 @@ def cluster(home: Path, *, slots: tuple[int, ...]) -> Iterator[TestCluster]:
         finally:
             import ray
 
+            live._stop_unfinished()  # those of a test that has failed
             ray.shutdown()
             made.shutdown()
 

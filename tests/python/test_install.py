@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from saturn.supported import TORCH_REQUIREMENT
-from test_readme import ROOT, blocks
+from test_pages import ROOT, blocks
 from test_walkthrough import WALK_THROUGH
 
 PACKAGE = ROOT / "python" / "saturn"

@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ class Carrier:
                         number
                     )
             if sent:
-                done, _ = ray.wait(list(sent), num_returns=len(sent), timeout=0)
+                done = _finished(sent, at_most=len(sent), within_s=0)
                 for reference in done:
                     self._result(reference, sent.pop(reference))
 
@@ -143,9 +143,9 @@ class Carrier:
             if not asked:
                 self._over.wait(_LOOK_S)
                 continue
-            done, _ = ray.wait(list(asked), num_returns=1, timeout=_LOOK_S)
+            done = _finished(asked, at_most=1, within_s=_LOOK_S)
             if done:
-                done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=0)
+                done = _finished(asked, at_most=len(asked), within_s=0)
             for reference in done:
                 number, _ = asked.pop(reference)
                 answer = self._result(reference, number)
@@ -202,6 +202,7 @@ class Carrier:
 
     def _watch_nodes(self) -> None:
         while not self._over.wait(_NODES_S):
+            _check_connected()
             nodes = seating.alive()
             self._head_heard = time.monotonic()
             for number, seat in list(self.seats.items()):
@@ -210,6 +211,7 @@ class Carrier:
 
     def _seat_nodes(self) -> None:
         while not self._over.wait(_NODES_S):
+            _check_connected()
             try:
                 self._seat_more()
             except (RayError, OSError) as error:  # a node has gone meanwhile, or the disk is full
@@ -244,6 +246,19 @@ class Carrier:
                 if wrong is not None and node_id not in self._troubles:
                     self.exchange.note(f"node `{name}` can't be used: {wrong}")
                 self._trouble(node_id)
+
+
+def _finished(calls: Mapping[Any, Any], *, at_most: int, within_s: float) -> list[Any]:
+    """Those of the calls that have an answer."""
+    _check_connected()
+    done, _ = ray.wait(list(calls), num_returns=at_most, timeout=within_s)
+    return list(done)
+
+
+def _check_connected() -> None:
+    """Raise where the program has disconnected from Ray, which would start a cluster of its own."""
+    if not ray.is_initialized():
+        raise ConnectionError("the program has disconnected from Ray")
 
 
 def proved(proof: Proof, seat: Seat) -> str | None:

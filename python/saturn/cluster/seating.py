@@ -171,7 +171,12 @@ def seat(
 
 
 def end(actor: Any, group: Any) -> None:
-    """End an actor, whatever it is at, and let go of what its group holds, where there is one."""
+    """End an actor, whatever it is at, and let go of what its group holds, where there is one.
+
+    Where the program has disconnected from Ray, Ray has ended both.
+    """
+    if not ray.is_initialized():
+        return
     ray.kill(actor, no_restart=True)
     if group is not None:
         remove_placement_group(group)

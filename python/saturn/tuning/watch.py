@@ -172,6 +172,8 @@ class Watch:
                 self._tasks[name] = Progress(name)
                 self._reports[name] = TaskReports(name, path, self.tuner.metrics)
             task = self._tasks[name]
+            # A short task may begin and end between two looks.
+            has_moved = one["steps"] != task.steps or (one["stage"] in _ENDS and task.end is None)
             task.steps = one["steps"]
             self._after[name] = one["after"]
             if one["stage"] in _ENDS:
@@ -180,7 +182,7 @@ class Watch:
                 task.stage = _STAGES.get(one["stage"], WAITING)
             # What has just stopped may have said something before.
             is_live = one["attempt"] is not None
-            if is_live or is_new or name in self._live:
+            if is_live or is_new or has_moved or name in self._live:
                 self._to_read.add(name)
             else:
                 self._to_read.discard(name)
