@@ -499,6 +499,13 @@ impl State {
         })
     }
 
+    /// Whether a trial of a group has no outcome and is to be run.
+    pub fn is_open_trial(&self, group: usize, key: &TrialKey) -> bool {
+        let on = (key.gpu_type.clone(), Reverse(key.strategy.gpus));
+        let one = (group, key.strategy.technique.clone());
+        self.open_trials.get(&on).is_some_and(|open| open.contains(&one))
+    }
+
     /// Number of the next attempt.
     pub(crate) fn next_attempt(&self) -> AttemptId {
         AttemptId(self.next_attempt)

@@ -111,7 +111,8 @@ impl Disk {
         self.before(Operation::Rename, path)
             .and_then(|()| std::fs::rename(&fresh, path))
             .map_err(RuntimeError::file("replace", path))?;
-        let directory = path.parent().unwrap_or(Path::new("."));
+        let directory = path.parent().filter(|one| !one.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
         self.before(Operation::SyncDirectory, directory)
             .and_then(|()| File::open(directory)?.sync_all())
             .map_err(RuntimeError::file("sync", directory))

@@ -98,13 +98,29 @@ pub enum RuntimeError {
         /// Why.
         source: rusqlite::Error,
     },
-    /// The journal holds what this version can't read.
-    #[error("the journal `{}` is damaged or of another version: {reason}", path.display())]
+    /// The journal does not hold what a run has written.
+    #[error(
+        "the journal `{}` is damaged: {reason}; put a copy of it in its place, if there is one; the \
+         checkpoints in `{}` load without it", path.display(), path.with_file_name("tasks").display()
+    )]
     Damaged {
         /// The journal.
         path: PathBuf,
         /// What is wrong.
         reason: String,
+    },
+    /// The journal is one that this program can't read.
+    #[error(
+        "the journal `{}` is of version {version}, and this program reads 1 to {newest}; use the \
+         Saturn that made it, or a newer one", path.display()
+    )]
+    OtherVersion {
+        /// The journal.
+        path: PathBuf,
+        /// Its version.
+        version: i64,
+        /// The newest that is known.
+        newest: i64,
     },
     /// A file or directory of the run can't be used.
     #[error("failed to {action} `{}`", path.display())]

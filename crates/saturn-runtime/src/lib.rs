@@ -52,7 +52,9 @@ pub use disk::{Disk, Operation};
 pub use doctor::{Finding, Mark, examine};
 pub use error::{RuntimeError, io_words, with_causes};
 pub use outlook::{Outlook, outlook};
-pub use reports::{Reported, explain, judged, read, report, status, trace, write_trace};
+pub use reports::{
+    Reported, explain, judged, read, read_report, report, status, trace, write_page, write_trace,
+};
 pub use request::RunRequest;
 pub use run::{
     DeviceMemory, Interpreter, Outcome, ResumeOptions, Watcher, interpreter_of, resume, start,

@@ -57,6 +57,18 @@ pub fn report(run_dir: &Path) -> Result<Reported, RuntimeError> {
     Ok(Reported { report: written.report, warnings })
 }
 
+/// A run's report from what is on disk; nothing is written.
+pub fn read_report(run_dir: &Path) -> Result<Report, RuntimeError> {
+    let (state, history) = read(run_dir)?;
+    let path = run_dir.canonicalize().map_err(RuntimeError::file("find", run_dir))?;
+    Ok(built(&path, &state, &history))
+}
+
+/// Writes a page that several runs' reports were made into, whole or not at all.
+pub fn write_page(path: &Path, page: &str) -> Result<(), RuntimeError> {
+    Disk::default().replace(path, page.as_bytes())
+}
+
 /// A run's trace for Perfetto, from what is on disk; the run may be in progress elsewhere.
 pub fn trace(run_dir: &Path) -> Result<String, RuntimeError> {
     let records = Contents::read(&journal_of(run_dir))?.records;
@@ -151,6 +163,17 @@ fn named(state: &State, name: Option<&str>) -> Result<Option<TaskId>, String> {
     })
 }
 
+/// The report of the run in this directory.
+fn built(run: &Path, state: &State, history: &History) -> Report {
+    let metrics = state.tasks.iter().map(|task| {
+        // A task that has not trained yet has none.
+        let file = File::open(run.join(&task.spec.dir).join("metrics.jsonl"));
+        file.and_then(|file| saturn_view::read_metrics(BufReader::new(file))).unwrap_or_default()
+    });
+    let name = run.file_name().unwrap_or_default().to_string_lossy();
+    Report::build(state, history, &name, metrics.collect())
+}
+
 /// A run's report, and its files as far as they could be written.
 #[derive(Debug)]
 pub(crate) struct Written {
@@ -171,14 +194,7 @@ impl Written {
         platform: Option<&Platform>,
         disk: &Disk,
     ) -> Self {
-        let metrics = state.tasks.iter().map(|task| {
-            // A task that has not trained yet has none.
-            let file = File::open(run.join(&task.spec.dir).join("metrics.jsonl"));
-            file.and_then(|file| saturn_view::read_metrics(BufReader::new(file)))
-                .unwrap_or_default()
-        });
-        let name = run.file_name().unwrap_or_default().to_string_lossy();
-        let report = Report::build(state, history, &name, metrics.collect());
+        let report = built(run, state, history);
         let mut failures = Vec::new();
         let mut write = |name: &str, content: String| {
             let path = run.join(name);

@@ -4,7 +4,7 @@
 //! Every reason has a stable [`Code`] for scripts and a sentence for people. It works on runs that go
 //! on and that have ended: everything is from the journal.
 
-mod candidates;
+pub(crate) mod candidates;
 mod code;
 mod moves;
 mod run;

@@ -1,9 +1,13 @@
-//! Self-contained pages: a run's report, and a plan alone.
+//! Self-contained pages: a run's report, several runs side by side, and a plan alone.
 //!
 //! A page needs nothing from any network, says so in its content security policy, and runs no script
 //! but its own. Text from users and workers is escaped by construction: markup comes from templates
 //! alone.
 
+mod choices;
+mod colours;
+mod comparison;
+mod curves;
 mod evaluations;
 mod gantt;
 mod losses;
@@ -17,9 +21,11 @@ mod trials;
 
 use maud::{Markup, html};
 
+pub use comparison::comparison_html;
 pub use page::render_html;
 pub use plan::plan_html;
 
+use crate::report::Report;
 use crate::units::count;
 
 /// A coordinate: a tenth of a pixel is enough, and keeps pages small.
@@ -37,9 +43,44 @@ pub(crate) fn not_shown(number: usize, noun: &str) -> Markup {
     }
 }
 
-/// The class that gives an element the colour of a task.
+/// Rows of a long table that are seen at once. A browser lays out a table as a whole: one of a thousand
+/// rows makes the page stutter when it comes near the screen.
+const MAX_SEEN: usize = 100;
+
+/// A table whose rows beyond the first [`MAX_SEEN`] are folded away behind it.
+pub(crate) fn long_table(head: &Markup, rows: &[Markup], noun: &str) -> Markup {
+    let (seen, folded) = rows.split_at(rows.len().min(MAX_SEEN));
+    let table = |rows: &[Markup]| {
+        html! {
+            div.scroll { table { thead { (head) } tbody { @for row in rows { (row) } } } }
+        }
+    };
+    html! {
+        (table(seen))
+        @if !folded.is_empty() {
+            details.fold {
+                summary { b { (count(folded.len(), &format!("more {noun}"))) } }
+                (table(folded))
+            }
+        }
+    }
+}
+
+/// Names that stand for a group of tasks.
+const MAX_NAMES: usize = 3;
+
+/// The first names of a group of tasks, and how many more there are.
+pub(crate) fn names(report: &Report, tasks: &[usize]) -> String {
+    let shown: Vec<&str> =
+        tasks.iter().take(MAX_NAMES).map(|task| report.task_name(*task)).collect();
+    let num_more = tasks.len() - shown.len();
+    let more = if num_more > 0 { format!(" and {num_more} more") } else { String::new() };
+    shown.join(", ") + &more
+}
+
+/// The class that gives an element the look of a task.
 pub(crate) fn task_class(task: usize) -> String {
-    format!("t{task}")
+    colours::class(task)
 }
 
 #[cfg(test)]

@@ -5,12 +5,14 @@
 //! - [`status`] is where a run and each of its tasks stand, as data; [`status_text`] the same as text.
 //! - [`explain`] says why a task, or the run, is as it is.
 //! - [`Report`] is a run as data (`report.json`) and as a page (`report.html`).
+//! - [`Comparison`] is several runs side by side, as data and as a page.
 //! - [`trace`] is a run for Perfetto (`trace.json`): what each device did when.
 //! - [`plan_text`] is a plan of a planning problem for a terminal, [`plan_html`] the same as a page.
 //!
 //! All but the thin console are pure functions: no files, no clock, no network, so each view is
 //! tested by a snapshot. Text from users and workers is escaped where it enters a view.
 
+pub mod comparison;
 mod console;
 mod expect;
 mod explain;
@@ -33,6 +35,7 @@ mod transcript;
 pub mod units;
 pub mod words;
 
+pub use comparison::Comparison;
 pub use console::{Console, Sink};
 pub use expect::{Band, DEFAULT_RATIOS, MIN_ENDED, QUANTILES};
 pub use explain::{Candidate, Code, Explanation, Reason, TaskMove, explain};
@@ -40,7 +43,7 @@ pub use history::{
     History, Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent, replay,
     without_driver,
 };
-pub use html::{plan_html, render_html};
+pub use html::{comparison_html, plan_html, render_html};
 pub use paint::Paint;
 pub use plan_table::plan_text;
 pub use report::{LossPoint, Report, TaskMetrics, read_metrics};

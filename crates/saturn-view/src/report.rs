@@ -4,13 +4,19 @@
 //! drives the run). Fields are only ever added within one `version`.
 
 mod build;
+mod choices;
 mod metrics;
+mod ranking;
 
 use std::collections::BTreeSet;
 
 use saturn_core::{Gang, Inspection, Knobs, PlanStatus, TrialOutcome, WHOLE};
 use saturn_engine::{BestEvaluation, DeviceKind, Evaluation, Goal, Mode, PlanSource, Wishes};
 use serde::{Deserialize, Serialize};
+
+use crate::explain::Candidate;
+
+pub(crate) use ranking::Ranked;
 
 pub use metrics::{LossPoint, MAX_POINTS, TaskMetrics, read_metrics};
 
@@ -284,6 +290,15 @@ pub struct InspectionReport {
     pub found: Inspection,
 }
 
+/// What tasks that are alike in all of this could have trained under.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChoiceReport {
+    /// Indices of the tasks.
+    pub tasks: Vec<usize>,
+    /// Their strategies, as `saturn explain` tells them of the first of the tasks.
+    pub candidates: Vec<Candidate>,
+}
+
 /// What an attempt was for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -360,6 +375,9 @@ pub struct Report {
     pub inspections: Vec<InspectionReport>,
     /// The profile.
     pub trials: Vec<TrialReport>,
+    /// What each task could train under, and why it does not.
+    #[serde(default)]
+    pub choices: Vec<ChoiceReport>,
     /// Every launch.
     pub attempts: Vec<AttemptReport>,
 }

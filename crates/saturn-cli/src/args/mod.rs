@@ -44,7 +44,7 @@ pub(crate) enum Command {
     Sweep(SweepArgs),
     /// Go on with a run that was interrupted or that died.
     Resume(ResumeArgs),
-    /// Write a run's report anew, also while it is in progress.
+    /// Write a run's report anew, also while it is in progress; or a page that compares several runs.
     Report(ReportArgs),
     /// Write a run's trace for Perfetto: what each device did when.
     Trace(TraceArgs),
@@ -173,11 +173,16 @@ pub(crate) struct ResumeArgs {
     ("saturn report my-run", "write its page, and say where it is"),
     ("saturn report my-run --json", "the same as data"),
     ("saturn report my-run --csv", "its tasks, the best first"),
-], "0 written, 2 no such run, 5 the machine failed"))]
+    ("saturn report my-run other-run", "both side by side on one page, comparison.html"),
+], "0 written, 2 no such run, 5 the machine failed or the run's journal is damaged"))]
 pub(crate) struct ReportArgs {
-    /// Run directory, or a run's name in `saturn_runs`.
-    pub(crate) run: PathBuf,
-    /// Print the report as JSON.
+    /// Run directory, or a run's name in `saturn_runs`; several are compared.
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Of several runs: where their page is written; comparison.html without it.
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the report, or the comparison, as JSON; of several runs nothing is written then.
     #[arg(long)]
     pub(crate) json: bool,
     /// Print a line a task as CSV, the best first: how well it did, its parameters, how it trained.

@@ -1,17 +1,34 @@
 //! `saturn report`.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use saturn_view::{Comparison, Report, comparison_html};
+
 use super::run_failed;
 use crate::args::ReportArgs;
 use crate::exit::{Exit, fail, print_data};
-use crate::find;
+use crate::find::{self, Found};
 use crate::python;
 
+/// Where several runs' page is written unless told otherwise.
+const DEFAULT_PAGE: &str = "comparison.html";
+
 pub(crate) fn run(args: &ReportArgs) -> Exit {
-    let run = match find::run(&args.run) {
-        Ok(run) => run,
-        Err(exit) => return exit,
-    };
-    let reported = match saturn_runtime::report(&run.path) {
+    let runs: Result<Vec<Found>, Exit> = args.runs.iter().map(|run| find::run(run)).collect();
+    match runs.as_deref() {
+        Ok([run]) => one(&run.path, args),
+        Ok(runs) => several(runs, args),
+        Err(exit) => *exit,
+    }
+}
+
+fn one(run: &Path, args: &ReportArgs) -> Exit {
+    if args.out.is_some() {
+        let message = "`--out` is for the page of several runs; that of one run is its report.html";
+        return fail(Exit::BadInput, message);
+    }
+    let reported = match saturn_runtime::report(run) {
         Ok(reported) => reported,
         Err(error) => return run_failed(&error),
     };
@@ -22,10 +39,57 @@ pub(crate) fn run(args: &ReportArgs) -> Exit {
         return fail(Exit::Machine, warning);
     }
     if args.csv {
-        return python::become_verb("table", &serde_json::json!({ "run_dir": run.path }));
+        return python::become_verb("table", &serde_json::json!({ "run_dir": run }));
     }
     if !args.json {
-        print_data(&format!("{}\n", run.path.join("report.html").display()));
+        print_data(&format!("{}\n", run.join("report.html").display()));
     }
     Exit::Ok
+}
+
+fn several(runs: &[Found], args: &ReportArgs) -> Exit {
+    if args.csv {
+        return fail(
+            Exit::BadInput,
+            "`--csv` prints the tasks of one run; name one, or use `--json`",
+        );
+    }
+    let mut known = BTreeSet::new();
+    for run in runs {
+        // Under whatever name, a run is to be compared with others.
+        let place = run.path.canonicalize().unwrap_or_else(|_| run.path.clone());
+        if !known.insert(place) {
+            return fail(
+                Exit::BadInput,
+                format!("the run {} is named twice; name each once", run.shown),
+            );
+        }
+    }
+    let reports: Result<Vec<Report>, _> =
+        runs.iter().map(|run| saturn_runtime::read_report(&run.path)).collect();
+    let mut reports = match reports {
+        Ok(reports) => reports,
+        Err(error) => return run_failed(&error),
+    };
+    tell_apart(&mut reports, runs);
+    if args.json {
+        print_data(&Comparison::of(&reports).to_json());
+        return Exit::Ok;
+    }
+    let page = args.out.as_deref().unwrap_or(Path::new(DEFAULT_PAGE));
+    if let Err(error) = saturn_runtime::write_page(page, &comparison_html(&reports)) {
+        return run_failed(&error);
+    }
+    print_data(&format!("{}\n", page.display()));
+    Exit::Ok
+}
+
+/// Runs of one name are called by their paths.
+fn tell_apart(reports: &mut [Report], runs: &[Found]) {
+    let names: Vec<String> = reports.iter().map(|report| report.name.clone()).collect();
+    for (report, run) in reports.iter_mut().zip(runs) {
+        if names.iter().filter(|name| **name == report.name).count() > 1 {
+            report.name = run.path.display().to_string();
+        }
+    }
 }

@@ -69,7 +69,10 @@ impl Contents {
     /// Reads and checks what a connection is open to; errors name the journal at `path`.
     pub(super) fn of(path: &Path, connection: &Connection) -> Result<Self, RuntimeError> {
         let damaged = |reason: String| RuntimeError::Damaged { path: path.to_owned(), reason };
-        let failed = |source| RuntimeError::Journal { path: path.to_owned(), source };
+        let failed = |source| match damage(&source) {
+            Some(reason) => damaged(reason.to_owned()),
+            None => RuntimeError::Journal { path: path.to_owned(), source },
+        };
         // One view of the file from here on, whatever is appended meanwhile.
         let snapshot = connection.unchecked_transaction().map_err(failed)?;
         let version: i64 =
@@ -80,21 +83,30 @@ impl Contents {
             return Err(RuntimeError::NoRun { path: run, reason });
         }
         if !(1..=VERSION).contains(&version) {
-            return Err(damaged(format!(
-                "its version is {version}; this program reads 1 to {VERSION}"
-            )));
+            return Err(RuntimeError::OtherVersion {
+                path: path.to_owned(),
+                version,
+                newest: VERSION,
+            });
         }
         let check: String =
             snapshot.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
         if check != "ok" {
-            return Err(damaged(check));
+            return Err(damaged(check.lines().collect::<Vec<_>>().join(", ")));
         }
-        let rows: Vec<(f64, String)> = snapshot
-            .prepare("SELECT at_s, record FROM record ORDER BY seq")
+        let rows: Vec<(i64, f64, String)> = snapshot
+            .prepare("SELECT seq, at_s, record FROM record ORDER BY seq")
             .and_then(|mut rows| {
-                rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+                rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect()
             })
             .map_err(failed)?;
+        // Each is one more than the one before, as no row is ever removed.
+        if let Some((seq, ..)) =
+            (1..).zip(&rows).find_map(|(seq, row)| (row.0 != seq).then_some(row))
+        {
+            return Err(damaged(format!("records before record {seq} are missing")));
+        }
+        let rows: Vec<(f64, String)> = rows.into_iter().map(|(_, at_s, row)| (at_s, row)).collect();
         let settings: String = snapshot
             .query_row("SELECT launch FROM settings", [], |row| row.get(0))
             .map_err(failed)?;
@@ -121,6 +133,29 @@ impl Contents {
             return Err(damaged("it does not begin with the run's beginning".to_owned()));
         }
         Ok(Self { version, records, settings })
+    }
+}
+
+/// What is wrong with the file itself, where that is what an error says.
+fn damage(error: &rusqlite::Error) -> Option<&'static str> {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    match error {
+        rusqlite::Error::SqliteFailure(error, _) if error.code == NotADatabase => {
+            Some("it is no SQLite database")
+        }
+        rusqlite::Error::SqliteFailure(error, _) if error.code == DatabaseCorrupt => {
+            Some("a part of the file is missing or overwritten")
+        }
+        // A table or a row is not there, or not as it was made.
+        rusqlite::Error::SqliteFailure(error, _) if error.code == rusqlite::ErrorCode::Unknown => {
+            Some("a table is missing")
+        }
+        rusqlite::Error::SqlInputError { .. } => Some("a table is missing"),
+        rusqlite::Error::QueryReturnedNoRows => Some("a row is missing"),
+        rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..) => {
+            Some("a row holds something else than was written")
+        }
+        _ => None,
     }
 }
 

@@ -100,3 +100,54 @@ fn a_share_of_the_disk_that_is_used_up_is_a_full_disk_too() {
     assert!(!path.with_added_extension("probe").exists());
     assert_eq!(Contents::read(&path).unwrap().records.len(), 3);
 }
+
+type Damage = Box<dyn Fn(&Path)>;
+
+#[test]
+fn each_damage_is_told_in_one_line_that_says_what_to_do() {
+    let sql = |text: &'static str| {
+        move |path: &Path| Connection::open(path).unwrap().execute_batch(text).unwrap()
+    };
+    let damages: [(Damage, &str); 7] = [
+        (
+            Box::new(|path: &Path| std::fs::write(path, "text ".repeat(999)).unwrap()),
+            "no SQLite database",
+        ),
+        (
+            Box::new(|path: &Path| {
+                let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+                file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+            }),
+            "a part of the file is missing or overwritten",
+        ),
+        (Box::new(sql("DROP TABLE record")), "a table is missing"),
+        (Box::new(sql("DELETE FROM settings")), "a row is missing"),
+        (Box::new(sql("DELETE FROM record WHERE seq = 2")), "records before record 3 are missing"),
+        (Box::new(sql("UPDATE record SET record = '{' WHERE seq = 2")), "record 2: "),
+        (Box::new(sql("UPDATE record SET record = x'00ff' WHERE seq = 2")), "something else"),
+    ];
+    for (damage, expected) in damages {
+        let (dir, path, _) = written();
+        damage(&path);
+        let error = Contents::read(&path).unwrap_err();
+        assert!(
+            matches!(error, RuntimeError::Damaged { .. }) && !error.is_bad_input(),
+            "{error:?}"
+        );
+        let told = crate::error::with_causes(&error);
+        assert!(told.contains(expected) && told.lines().count() == 1, "{told}");
+        assert!(told.contains("put a copy of it in its place"), "{told}");
+        assert!(told.contains(&format!("{}/tasks", dir.path().display())), "{told}");
+    }
+}
+
+#[test]
+fn a_journal_of_a_later_version_asks_for_that_program() {
+    let (_dir, path, _) = written();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", VERSION + 1).unwrap();
+    let told = Contents::read(&path).unwrap_err().to_string();
+    assert!(
+        told.contains("is of version 3, and this program reads 1 to 2; use the Saturn"),
+        "{told}"
+    );
+}

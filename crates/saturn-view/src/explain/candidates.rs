@@ -3,7 +3,7 @@
 //! A plan does not give each task what is fastest for it alone, but what lets all end soonest; so
 //! each candidate is compared by the time that it takes and by the devices' time that it takes.
 
-use saturn_core::{StrategyKey, TrialOutcome};
+use saturn_core::{Finding, StrategyKey, TrialOutcome};
 use saturn_engine::{State, TaskId, TrialKey, TrialState};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,18 @@ pub struct Candidate {
     pub gpus: u32,
     /// Type of device.
     pub gpu_type: String,
+    /// Seconds a step: as training took last, as measured, or else as estimated.
+    #[serde(default)]
+    pub step_s: Option<f64>,
+    /// That is an estimate.
+    #[serde(default)]
+    pub is_estimate: bool,
+    /// Peak memory of a device in its trial, bytes; null where it was not measured.
+    #[serde(default)]
+    pub peak_memory_bytes: Option<u64>,
+    /// What a device needs at the very least, bytes, by a look at the model; null where unknown.
+    #[serde(default)]
+    pub least_memory_bytes: Option<u64>,
     /// Seconds that it takes for what is left of the task, launching and loading included, and
     /// stopping where the task trains otherwise now; of a task that has ended, for all of it.
     pub time_s: Option<f64>,
@@ -42,7 +54,7 @@ pub struct Candidate {
 
 /// The candidates of a task: the one that it has first, those that it could have by time, then those
 /// that it can't.
-pub(super) fn of(state: &State, history: &History, task: TaskId, now_s: f64) -> Vec<Candidate> {
+pub(crate) fn of(state: &State, history: &History, task: TaskId, now_s: f64) -> Vec<Candidate> {
     let next = next_places(state).get(&task).copied();
     let way = way_of(state, history, next, task);
     let chosen = way.map(|(strategy, gang)| TrialKey {
@@ -107,10 +119,22 @@ fn candidate(
         }
         (None, ..) => (Code::NotTried, "not compared: its task has no strategy yet".to_owned()),
     };
+    let measured = match &trial.outcome {
+        Some(TrialOutcome::Measured { step_s, peak_memory_bytes, .. }) => {
+            Some((*step_s, *peak_memory_bytes))
+        }
+        _ => None,
+    };
+    let clocked_s = trial.trained_step_s.or(measured.map(|(step_s, _)| step_s));
+    let estimated_s = trial.estimate.map(|estimate| estimate.step_s);
     Candidate {
         technique: key.strategy.technique.clone(),
         gpus,
         gpu_type: key.gpu_type.clone(),
+        step_s: clocked_s.or(estimated_s.filter(|_| trial.outcome.is_none())),
+        is_estimate: clocked_s.is_none() && trial.outcome.is_none() && estimated_s.is_some(),
+        peak_memory_bytes: measured.map(|(_, bytes)| bytes),
+        least_memory_bytes: least_memory_bytes(state, task, key),
         time_s,
         slower_s,
         slower_share,
@@ -118,6 +142,20 @@ fn candidate(
         code,
         sentence,
     }
+}
+
+fn least_memory_bytes(state: &State, task: TaskId, key: &TrialKey) -> Option<u64> {
+    let found = state.group_of(task).inspection.found.as_ref()?;
+    found.verdicts.iter().find_map(|verdict| match verdict.finding {
+        Finding::CanRun { least_memory_bytes, .. }
+            if verdict.technique == key.strategy.technique
+                && verdict.gpus == key.strategy.gpus
+                && verdict.gpu_type == key.gpu_type =>
+        {
+            least_memory_bytes
+        }
+        _ => None,
+    })
 }
 
 fn chosen_words(state: &State, task: TaskId) -> String {
@@ -200,12 +238,11 @@ fn cannot_run(
         return None;
     }
     let is_ruled_out = state.is_ruled_out(task.group, key);
-    let is_open = || state.open_trials().any(|(group, one)| group == task.group && one == *key);
     let how = if trial.attempt.is_some() {
         "being measured".to_owned()
     } else if is_ruled_out {
         "not measured: the technique has run out of memory where it needs no more".to_owned()
-    } else if is_open() {
+    } else if state.is_open_trial(task.group, key) {
         "to be measured: a plan that counts on it might be better".to_owned()
     } else if let Some(estimate) = trial.estimate {
         format!(

@@ -1,16 +1,79 @@
-//! The table of evaluations: of each task the last and the best, and how they went.
+//! Evaluations: a chart of each metric by step, and a table of each task's last and best.
+
+use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 use saturn_engine::Evaluation;
 
-use super::losses::spark;
-use super::{not_shown, task_class};
-use crate::report::{EvaluationReport, LossPoint, Report};
+use super::curves::{Chart, Curve, SMALL, WIDE, spark};
+use super::losses::MAX_CURVES;
+use super::{long_table, not_shown, task_class};
+use crate::report::{EvaluationReport, LossPoint, Report, TaskReport};
 use crate::units::{duration, number};
 use crate::words::{chief_name, metrics};
 
 /// Rows of the table.
 const MAX_TASKS: usize = 1000;
+/// Metrics that have a chart: those that most tasks are judged by first.
+const MAX_CHARTS: usize = 6;
+
+/// A chart of each metric; empty where no task was evaluated.
+pub(super) fn charts(report: &Report) -> Markup {
+    // By metric: the tasks that have it, and how many of them are judged by it.
+    let mut metrics: BTreeMap<&str, (Vec<(usize, &TaskReport)>, usize)> = BTreeMap::new();
+    for (index, task) in report.tasks.iter().enumerate() {
+        let Some(evaluation) = &task.evaluation else { continue };
+        let Some(last) = &evaluation.last else { continue };
+        let chief = chief_name(last, evaluation.best.as_ref());
+        for name in last.metrics.keys() {
+            let (tasks, num_judged) = metrics.entry(name).or_default();
+            tasks.push((index, task));
+            *num_judged += usize::from(chief == Some(name));
+        }
+    }
+    let mut metrics: Vec<_> = metrics.into_iter().collect();
+    metrics.sort_by_key(|(_, (_, num_judged))| std::cmp::Reverse(*num_judged));
+    let size = if metrics.len() == 1 { WIDE } else { SMALL };
+    let num_left_out = metrics.len().saturating_sub(MAX_CHARTS);
+    let drawn = metrics.into_iter().take(MAX_CHARTS);
+    let charts: Vec<(&str, Markup)> = drawn
+        .map(|(name, (tasks, _))| {
+            let curves = tasks.into_iter().filter_map(|(index, task)| {
+                let points = points(task, name);
+                let value = points.last().map(|point| point.1);
+                let (key, class) = (index.to_string(), task_class(index));
+                (!points.is_empty()).then_some(Curve {
+                    key,
+                    class,
+                    name: &task.name,
+                    points,
+                    value,
+                })
+            });
+            let curves = curves.take(MAX_CURVES).collect();
+            let label = format!("{name} of each evaluation by step");
+            (name, Chart { label, size, is_noisy: false, curves }.svg())
+        })
+        .filter(|(_, chart)| !chart.0.is_empty())
+        .collect();
+    html! {
+        @if !charts.is_empty() {
+            p.note { "A dot an evaluation, by step." }
+            div.multiples {
+                @for (name, chart) in &charts { div { h3 { (name) } (chart) } }
+            }
+            (not_shown(num_left_out, "metric"))
+        }
+    }
+}
+
+/// A metric of a task's evaluations, by step; where it was no number, there is no point.
+pub(super) fn points(task: &TaskReport, metric: &str) -> Vec<LossPoint> {
+    let all = task.evaluation.iter().flat_map(|evaluation| &evaluation.all);
+    all.filter_map(|one| Some((one.step, one.metrics.get(metric).copied().flatten()?)))
+        .filter(|point| point.1.is_finite())
+        .collect()
+}
 
 /// Tasks that were evaluated; empty where none was.
 pub(super) fn table(report: &Report) -> Markup {
@@ -18,48 +81,42 @@ pub(super) fn table(report: &Report) -> Markup {
         let tasks = report.tasks.iter().enumerate();
         tasks.filter_map(|(index, task)| {
             let evaluation = task.evaluation.as_ref()?;
-            Some((index, task.name.as_str(), evaluation, evaluation.last.as_ref()?))
+            Some((index, task, evaluation, evaluation.last.as_ref()?))
         })
     };
     let num_tasks = evaluated().count();
     if num_tasks == 0 {
         return Markup::default();
     }
-    html! {
-        div.scroll {
-            table {
-                thead {
-                    tr {
-                        th { "task" } th { "curve" } th { "last" } th.n { "at step" } th { "best" }
-                        th.n { "at step" }
-                        th.n title="for how much of its time training stood still for evaluations" {
-                            "taken"
-                        }
-                    }
-                }
-                tbody {
-                    @for (index, name, evaluation, last) in evaluated().take(MAX_TASKS) {
-                        (row(index, name, evaluation, last))
-                    }
-                }
-            }
+    let head = html! {
+        tr {
+            th { "task" } th { "curve" } th { "last" } th.n { "at step" } th { "best" }
+            th.n { "at step" }
+            th.n title="for how much of its time training stood still for evaluations" { "taken" }
         }
+    };
+    let rows = evaluated().take(MAX_TASKS);
+    let rows: Vec<Markup> =
+        rows.map(|(index, task, evaluation, last)| row(index, task, evaluation, last)).collect();
+    html! {
+        (long_table(&head, &rows, "task"))
         (not_shown(num_tasks.saturating_sub(MAX_TASKS), "task"))
     }
 }
 
-fn row(index: usize, name: &str, evaluation: &EvaluationReport, last: &Evaluation) -> Markup {
+fn row(
+    index: usize,
+    task: &TaskReport,
+    evaluation: &EvaluationReport,
+    last: &Evaluation,
+) -> Markup {
     let best = evaluation.best.as_ref();
     let chief = chief_name(last, best);
-    let points: Vec<LossPoint> = evaluation
-        .all
-        .iter()
-        .filter_map(|one| Some((one.step, one.metrics.get(chief?).copied().flatten()?)))
-        .collect();
+    let points = chief.map(|name| points(task, name)).unwrap_or_default();
     html! {
         tr data-task=(index) {
-            td.task { i.dot.(task_class(index)) {} (name) }
-            td title=[chief] { (spark(index, &points)) }
+            td.task { i.dot.(task_class(index)) {} (task.name) }
+            td title=[chief] { (spark(&task_class(index), &points)) }
             td { (metrics(last)) }
             td.n { (last.step) }
             @match best {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::{px, task_class};
+use super::{colours, px, task_class};
 use crate::text::fit;
 use crate::units::{count, duration};
 
@@ -90,6 +90,8 @@ pub(super) struct Gantt {
     pub(super) from_s: f64,
     /// The time at the right edge.
     pub(super) to_s: f64,
+    /// The least width of what stands before the rows: where charts are above each other, the same for all.
+    pub(super) least_left: f64,
 }
 
 /// A row: neighbouring devices of one node, and the bars on them.
@@ -161,6 +163,11 @@ impl Gantt {
         }
     }
 
+    /// The width of what stands before the rows.
+    pub(super) fn left(&self) -> f64 {
+        self.layout().left
+    }
+
     /// The rows of all devices.
     fn rows(&self) -> Vec<Row> {
         let mut held: BTreeMap<(usize, u32), Vec<usize>> = BTreeMap::new();
@@ -209,7 +216,7 @@ impl Gantt {
         let names = self.devices.iter().map(|device| device.node_name.chars().count());
         let longest = names.max().unwrap_or(0).min(MAX_NODE_NAME);
         let label = rows.iter().map(|row| self.ids(row).chars().count()).max().unwrap_or(1);
-        let left = 28.0 + label as f64 * 6.0 + longest as f64 * 6.4;
+        let left = (28.0 + label as f64 * 6.0 + longest as f64 * 6.4).max(self.least_left);
         let span_s = (self.to_s - self.from_s).max(1e-9);
         Layout {
             rows,
@@ -274,7 +281,7 @@ impl Gantt {
         let inset = if layout.row_height < 16.0 { 1.0 } else { 2.0 };
         let tallest = blocks.iter().max_by_key(|(first, last)| last - first);
         let ready = bar.ready_s.map(|ready_s| layout.x(ready_s) - x).filter(|wide| *wide > 1.0);
-        let class = task_class(bar.task);
+        let (class, texture) = (task_class(bar.task), colours::texture(bar.task));
         html! {
             @if !blocks.is_empty() && bar.end_s >= self.from_s && bar.start_s <= self.to_s {
                 g.bar.(class).(bar.class) data-task=(bar.task) {
@@ -284,6 +291,10 @@ impl Gantt {
                         @let height = layout.tops[block.1] + layout.row_height - inset - y;
                         @let radius = px((height / 4.0).clamp(1.5, 4.0));
                         rect.fill x=(px(x)) y=(px(y)) width=(px(width)) height=(px(height)) rx=(radius) {}
+                        @if texture > 0 {
+                            rect fill=(format!("url(#x{texture})")) x=(px(x)) y=(px(y)) width=(px(width))
+                                height=(px(height)) rx=(radius) {}
+                        }
                         @if let Some(wide) = ready {
                             rect.setup x=(px(x)) y=(px(y)) width=(px(wide.min(width)))
                                 height=(px(height)) rx=(radius) {}
@@ -417,6 +428,7 @@ mod tests {
             marks: Vec::new(),
             from_s: 0.0,
             to_s: 1.0,
+            least_left: 0.0,
         }
     }
 

@@ -1,47 +1,83 @@
-// Points at one task everywhere at once, and shows tips without the browser's delay.
+// Points at one task everywhere at once, and shows tips without the browser's delay. Nothing here takes
+// longer the more tasks a page has, but for one look at its parts when it opens.
 "use strict";
 const tip = document.getElementById("tip");
 
-// With scripts, titles become tips; without, the browser shows them by itself.
-for (const title of document.querySelectorAll("svg title")) {
-  title.parentNode.dataset.tip = title.textContent;
-  title.remove();
+// By task: all that speaks of it.
+const parts = new Map();
+for (const part of document.querySelectorAll("[data-task]")) {
+  const of = parts.get(part.dataset.task);
+  if (of) of.push(part);
+  else parts.set(part.dataset.task, [part]);
 }
+// Having all others step back restyles them all.
+const isLarge = parts.size > 200;
 
+let lit;
 function light(task) {
-  document.body.classList.toggle("lit", task !== undefined);
-  for (const part of document.querySelectorAll("[data-task]")) {
-    part.classList.toggle("on", part.dataset.task === task);
-  }
+  if (task === lit) return;
+  for (const part of parts.get(lit) ?? []) part.classList.remove("on");
+  for (const part of parts.get(task) ?? []) part.classList.add("on");
+  if (!isLarge) document.body.classList.toggle("lit", task !== undefined);
+  lit = task;
 }
 
+// With scripts, titles become tips when they are first pointed at; without, the browser shows them by itself.
+function tipAt(target) {
+  const drawn = target.closest("g");
+  const title = drawn?.querySelector(":scope > title");
+  if (title) {
+    drawn.dataset.tip = title.textContent;
+    title.remove();
+  }
+  return target.closest("[data-tip]")?.dataset.tip;
+}
+
+let size = { width: 0, height: 0 };
 document.addEventListener("pointerover", (event) => {
   light(event.target.closest("[data-task]")?.dataset.task);
-  const told = event.target.closest("[data-tip]");
-  tip.hidden = !told;
-  if (told) tip.textContent = told.dataset.tip;
+  const told = tipAt(event.target);
+  tip.hidden = told === undefined;
+  if (tip.hidden) return;
+  tip.textContent = told;
+  size = { width: tip.offsetWidth, height: tip.offsetHeight };
 });
 
 document.addEventListener("pointermove", (event) => {
   if (tip.hidden) return;
-  const { offsetWidth: width, offsetHeight: height } = tip;
-  tip.style.left = Math.max(8, Math.min(event.clientX + 14, innerWidth - width - 8)) + "px";
-  tip.style.top = (event.clientY + 18 + height > innerHeight ? event.clientY - height - 10 : event.clientY + 18) + "px";
+  tip.style.left = Math.max(8, Math.min(event.clientX + 14, innerWidth - size.width - 8)) + "px";
+  tip.style.top = (event.clientY + 18 + size.height > innerHeight ? event.clientY - size.height - 10 : event.clientY + 18) + "px";
 });
 
 document.addEventListener("focusin", (event) => light(event.target.dataset?.task));
 document.addEventListener("focusout", () => light(undefined));
 
 // Between curves, the nearest one is meant.
-const losses = document.querySelector(".losses");
-losses?.addEventListener("pointermove", (event) => {
-  const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(losses.getScreenCTM().inverse());
-  let nearest, least = 30;
-  for (const curve of losses.querySelectorAll(".curve")) {
-    for (const point of curve.lastElementChild.points) {
-      const away = Math.hypot(point.x - at.x, point.y - at.y);
-      if (away < least) [nearest, least] = [curve, away];
+for (const chart of document.querySelectorAll(".curves")) {
+  let curves;
+  chart.addEventListener("pointermove", (event) => {
+    curves ??= [...chart.querySelectorAll(".curve")].map((curve) => ({
+      task: curve.dataset.task,
+      points: [...curve.lastElementChild.points].map((point) => [point.x, point.y]),
+    }));
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(chart.getScreenCTM().inverse());
+    let nearest, least = 30;
+    for (const { task, points } of curves) {
+      for (const [x, y] of points) {
+        const away = Math.hypot(x - at.x, y - at.y);
+        if (away < least) [nearest, least] = [task, away];
+      }
     }
-  }
-  light(nearest?.dataset.task);
+    light(nearest);
+  });
+}
+
+// Paper can't be opened: what is folded is printed open.
+let opened = [];
+addEventListener("beforeprint", () => {
+  opened = [...document.querySelectorAll("details:not([open])")];
+  for (const one of opened) one.open = true;
+});
+addEventListener("afterprint", () => {
+  for (const one of opened) one.open = false;
 });

@@ -3,7 +3,9 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use saturn_core::names::escape_terminal;
 
-use super::{evaluations, losses, overview, parameters, schedule, tables, trials};
+use super::{
+    choices, colours, evaluations, losses, overview, parameters, schedule, tables, trials,
+};
 use crate::report::{Report, RunStatus};
 use crate::units::count;
 use crate::words::pool;
@@ -12,14 +14,7 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
 /// Names the one script that a page may run, by its digest; a test keeps it right.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
-                      script-src 'sha256-bScmJZFY4dNwgIUesLxcWV5j1wYzgM7LM5ysULuq51g='";
-
-/// Turning by this angle (degrees, the golden one) keeps any number of hues apart.
-const TURN: f64 = 137.507_764;
-/// Hue of the first task.
-const FIRST_HUE: f64 = 255.0;
-/// Alternating lightness tells apart what hue alone does not once there are many tasks.
-const LIGHTNESS: [&str; 3] = [".72", ".8", ".65"];
+                      script-src 'sha256-QZP2aejylbb8DW8+H+19oBiEl+Smze1aL5Fs41DEE4I='";
 
 /// What a page is made of.
 pub(super) struct Page<'a> {
@@ -43,9 +38,10 @@ impl Page<'_> {
                     meta http-equiv="Content-Security-Policy" content=(POLICY);
                     meta name="color-scheme" content="light dark";
                     title { (self.title) " · Saturn" }
-                    style { (PreEscaped(STYLE)) (PreEscaped(colours(self.num_tasks))) }
+                    style { (PreEscaped(STYLE)) (PreEscaped(colours::css(self.num_tasks))) }
                 }
                 body {
+                    (colours::patterns(self.num_tasks))
                     header {
                         (logo())
                         div {
@@ -93,17 +89,6 @@ fn logo() -> Markup {
     }
 }
 
-/// The CSS that gives class `t0`, `t1` … its colour as `--c`: even in lightness, so that dark labels
-/// read on all of them and no task shouts; neighbours in the workload far apart in hue.
-fn colours(num_tasks: usize) -> String {
-    let rules = (0..num_tasks).map(|task| {
-        let hue = (FIRST_HUE + TURN * task as f64) % 360.0;
-        let lightness = LIGHTNESS[task % LIGHTNESS.len()];
-        format!(".t{task}{{--c:oklch({lightness} .125 {hue:.1})}}")
-    });
-    rules.collect::<Vec<_>>().concat()
-}
-
 /// A number with its name, an explanation, and a bar that compares it with its neighbours: the bar's
 /// class and how much of it is full.
 pub(super) fn tile(
@@ -136,6 +121,24 @@ pub(super) fn section(title: &str, body: &Markup) -> Markup {
     }
 }
 
+/// How a run stands.
+pub(super) fn status_word(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Complete => "complete",
+        RunStatus::Interrupted => "interrupted",
+        RunStatus::Unfinished => "unfinished",
+    }
+}
+
+/// Class and text of the mark that says how a run stands, of which so many tasks failed.
+pub(super) fn badge(status: RunStatus, num_failed: usize) -> (&'static str, &'static str) {
+    match status {
+        RunStatus::Complete if num_failed > 0 => ("bad", "complete, with failures"),
+        RunStatus::Complete => ("good", status_word(status)),
+        RunStatus::Interrupted | RunStatus::Unfinished => ("warn", status_word(status)),
+    }
+}
+
 /// The report as one page that needs nothing else.
 pub fn render_html(report: &Report) -> String {
     let num_devices = report.devices.iter().filter(|device| device.is_there).count();
@@ -146,20 +149,16 @@ pub fn render_html(report: &Report) -> String {
         pool(report.device_kind, num_devices, report.device_memory_bytes),
         report.techniques.join(", "),
     );
-    let badge = match report.status {
-        RunStatus::Complete if report.totals.failed > 0 => ("bad", "complete, with failures"),
-        RunStatus::Complete => ("good", "complete"),
-        RunStatus::Interrupted => ("warn", "interrupted"),
-        RunStatus::Unfinished => ("warn", "unfinished"),
-    };
+    let badge = badge(report.status, report.totals.failed);
     let body = html! {
         (overview::tiles(report))
         (tables::failures(report))
         (section("Schedule", &schedule::planned_and_realised(report)))
         (section("Loss", &losses::chart(report)))
-        (section("Evaluation", &evaluations::table(report)))
+        (section("Evaluation", &html! { (evaluations::charts(report)) (evaluations::table(report)) }))
         (section("Parameters", &parameters::chart(report)))
         (section("Tasks", &tables::tasks(report)))
+        (section("Choices", &choices::body(report)))
         (section("Plans", &tables::plans(report)))
         (section("Devices that are not used", &tables::unused_devices(report)))
         (section("Trials", &trials::body(report)))
@@ -170,8 +169,6 @@ pub fn render_html(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use sha2::{Digest, Sha256};
 
     use super::*;
@@ -202,13 +199,6 @@ mod tests {
         let digest = base64(&Sha256::digest(SCRIPT));
         assert!(POLICY.contains(&format!("script-src 'sha256-{digest}'")), "{digest}");
         assert!(!SCRIPT.contains('\r'), "browsers hash a script with its line ends made one");
-    }
-
-    #[test]
-    fn sixty_tasks_have_sixty_colours() {
-        let css = colours(60);
-        let colours: BTreeSet<&str> = css.split(".t").map(|one| &one[one.len().min(2)..]).collect();
-        assert_eq!(colours.len(), 61);
     }
 
     #[test]

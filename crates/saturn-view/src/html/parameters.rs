@@ -9,11 +9,10 @@
 use std::collections::BTreeSet;
 
 use maud::{Markup, html};
-use saturn_engine::GoalMode;
 use serde_json::Value;
 
 use super::{not_shown, px};
-use crate::report::{Report, TaskReport};
+use crate::report::{Ranked, Report};
 use crate::units::{number, percent};
 
 const WIDTH: f64 = 1120.0;
@@ -32,16 +31,9 @@ const LEAST_TASKS: usize = 4;
 /// Numbers of more different values than this are put into so many groups.
 const NUM_GROUPS: usize = 4;
 
-/// A task that did so well, and how it is shown.
-struct Run<'a> {
-    index: usize,
-    task: &'a TaskReport,
-    value: f64,
-}
-
 /// The chart and the importances; empty where no two tasks differ in a parameter.
 pub(super) fn chart(report: &Report) -> Markup {
-    let runs = ranked(report);
+    let runs = report.ranked();
     let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.task.parameters.keys()).collect();
     let mut axes: Vec<(Axis, Option<f64>)> = names
         .into_iter()
@@ -55,10 +47,10 @@ pub(super) fn chart(report: &Report) -> Markup {
     axes.sort_by(|(_, one), (_, other)| other.unwrap_or(0.0).total_cmp(&one.unwrap_or(0.0)));
     let num_left_out = axes.len().saturating_sub(MAX_AXES);
     axes.truncate(MAX_AXES);
-    let metric = goal(runs[0].task).0;
+    let metric = runs[0].task.metric();
     let values = Axis::of_values(metric, &runs);
     let view = format!("0 0 {WIDTH} {HEIGHT}");
-    let drawn: Vec<&Run> = runs.iter().take(MAX_LINES).collect();
+    let drawn: Vec<&Ranked> = runs.iter().take(MAX_LINES).collect();
     html! {
         p.note {
             "A line a task, from its parameters to its " (metric) "; the more it stands out, the better. "
@@ -99,38 +91,6 @@ pub(super) fn chart(report: &Report) -> Markup {
     }
 }
 
-/// The metric that says how well a task did, and whether less of it is better.
-fn goal(task: &TaskReport) -> (&str, GoalMode) {
-    task.goal.as_ref().map_or(("loss", GoalMode::Min), |goal| (goal.metric.as_str(), goal.mode))
-}
-
-/// How well a task did.
-fn value(task: &TaskReport) -> Option<f64> {
-    let (metric, _) = goal(task);
-    if metric == "loss" {
-        return task.final_loss;
-    }
-    let evaluation = task.evaluation.as_ref()?;
-    let best = evaluation.best.as_ref().map(|best| &best.evaluation);
-    best.or(evaluation.last.as_ref())?.metrics.get(metric).copied().flatten()
-}
-
-/// The tasks that have a value, the best first. All by the metric of the first of them.
-fn ranked(report: &Report) -> Vec<Run<'_>> {
-    let mut runs: Vec<Run> = Vec::new();
-    for (index, task) in report.tasks.iter().enumerate() {
-        let is_like = runs.first().is_none_or(|first| goal(first.task) == goal(task));
-        if let Some(value) = value(task).filter(|value| value.is_finite() && is_like) {
-            runs.push(Run { index, task, value });
-        }
-    }
-    runs.sort_by(|one, other| match goal(one.task).1 {
-        GoalMode::Min => one.value.total_cmp(&other.value),
-        GoalMode::Max => other.value.total_cmp(&one.value),
-    });
-    runs
-}
-
 /// Where values lie.
 enum Scale {
     /// Numbers, or their logarithms, between these.
@@ -147,7 +107,7 @@ struct Axis {
 
 impl Axis {
     /// The axis of a parameter; `None` where all tasks have the same.
-    fn of(name: &str, runs: &[Run]) -> Option<Self> {
+    fn of(name: &str, runs: &[Ranked]) -> Option<Self> {
         let found: Vec<Option<&Value>> =
             runs.iter().map(|run| run.task.parameters.get(name)).collect();
         let numbers: Option<Vec<f64>> =
@@ -166,7 +126,7 @@ impl Axis {
     }
 
     /// The axis of what counts.
-    fn of_values(metric: &str, runs: &[Run]) -> Self {
+    fn of_values(metric: &str, runs: &[Ranked]) -> Self {
         let values: Vec<f64> = runs.iter().map(|run| run.value).collect();
         Self { name: metric.to_owned(), scale: numeric(&values) }
     }
@@ -239,7 +199,7 @@ fn y(share: f64) -> f64 {
     TOP + (1.0 - share) * (HEIGHT - TOP - BOTTOM)
 }
 
-fn points(axes: &[(Axis, Option<f64>)], values: &Axis, run: &Run) -> String {
+fn points(axes: &[(Axis, Option<f64>)], values: &Axis, run: &Ranked) -> String {
     let shares = axes.iter().map(|(axis, _)| axis.share(run.task.parameters.get(&axis.name)));
     let shares = shares.chain([values.share_of_number(run.value)]);
     let points = shares.enumerate().map(|(place, share)| {
@@ -257,7 +217,7 @@ fn colour(rank: usize, number: usize) -> String {
 
 /// Of the tasks' ranks, the share that a parameter explains: ε², 0 to 1. `None` where there are too few
 /// tasks, or as many values as tasks.
-fn importance(axis: &Axis, runs: &[Run]) -> Option<f64> {
+fn importance(axis: &Axis, runs: &[Ranked]) -> Option<f64> {
     if runs.len() < LEAST_TASKS {
         return None;
     }

@@ -166,6 +166,7 @@ fn gantt(problem: &Problem, plan: &Plan) -> Gantt {
         }],
         from_s: 0.0,
         to_s: plan.makespan_s,
+        least_left: 0.0,
     }
 }
 

@@ -11,10 +11,7 @@ use crate::words::{gang_devices, technique_on, with_share};
 /// for every task.
 pub(super) fn planned_and_realised(report: &Report) -> Markup {
     let Some(plan) = report.reference_plan() else { return Markup::default() };
-    let training =
-        || report.attempts.iter().filter(|attempt| attempt.purpose == AttemptPurpose::Train);
-    let realised_end_s =
-        training().map(|attempt| attempt.ended_s.unwrap_or(report.now_s)).fold(plan.at_s, f64::max);
+    let realised_end_s = end_s(report).max(plan.at_s);
     let span_s = (0.0, realised_end_s.max(plan.at_s + plan.makespan_s));
     html! {
         h3 {
@@ -31,8 +28,14 @@ pub(super) fn planned_and_realised(report: &Report) -> Markup {
                 (duration(realised_end_s - plan.at_s)) " realised; a bar's pale beginning is loading"
             }
         }
-        (realised(report, plan, span_s).svg())
+        (realised(report, span_s).svg())
     }
+}
+
+/// When the last training attempt ended, or the time of the last record while one goes on; 0 without any.
+pub(super) fn end_s(report: &Report) -> f64 {
+    let training = report.attempts.iter().filter(|one| one.purpose == AttemptPurpose::Train);
+    training.map(|attempt| attempt.ended_s.unwrap_or(report.now_s)).fold(0.0, f64::max)
 }
 
 /// The trials' own chart, from the run's beginning; empty without any that ran.
@@ -54,6 +57,7 @@ pub(super) fn trials(report: &Report) -> Markup {
         marks: Vec::new(),
         from_s: 0.0,
         to_s,
+        least_left: 0.0,
     };
     chart.svg()
 }
@@ -107,30 +111,35 @@ fn planned(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Ga
         marks: bound.into_iter().collect(),
         from_s,
         to_s,
+        least_left: 0.0,
     }
 }
 
-fn realised(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Gantt {
-    let others = report.plans.iter().filter(|other| other.at_s > plan.at_s);
+/// What ran, and where plans changed.
+pub(super) fn realised(report: &Report, (from_s, to_s): (f64, f64)) -> Gantt {
+    let plan = report.reference_plan();
+    let others =
+        report.plans.iter().filter(|other| plan.is_some_and(|plan| other.at_s > plan.at_s));
     let replans = others.map(|replan| Mark {
         at_s: replan.at_s,
         label: String::new(),
         tip: format!("new plan at {}: {} more", clock(replan.at_s), duration(replan.makespan_s)),
         class: "replan",
     });
-    let end = Mark {
+    let end = plan.map(|plan| Mark {
         at_s: plan.at_s + plan.makespan_s,
         label: "planned end".to_owned(),
         tip: format!("planned end, after {}", duration(plan.makespan_s)),
         class: "planned",
-    };
+    });
     Gantt {
         title: "What ran on each device over time".to_owned(),
         devices: devices(report),
         bars: report.attempts.iter().map(|attempt| attempt_bar(report, attempt)).collect(),
-        marks: replans.chain([end]).collect(),
+        marks: replans.chain(end).collect(),
         from_s,
         to_s,
+        least_left: 0.0,
     }
 }
 

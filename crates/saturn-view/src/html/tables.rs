@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 use saturn_engine::PlanSource;
 
-use super::losses::spark;
-use super::{not_shown, task_class};
+use super::curves::spark;
+use super::{long_table, not_shown, task_class};
 use crate::report::{PlanReport, Report, TaskReport, TaskReportStatus};
 use crate::units::{clock, duration, number, percent, signed_percent};
 use crate::words::{plan_status, technique_on};
@@ -19,34 +19,29 @@ const MAX_DEVICES: usize = 100;
 
 /// Tasks, planned and realised.
 pub(super) fn tasks(report: &Report) -> Markup {
-    html! {
-        div.scroll {
-            table {
-                thead {
-                    tr {
-                        th { "task" } th { "status" } th { "loss" } th.n { "final" }
-                        th.n { "steps" } th { "strategy" } th.n { "start" } th.n { "end" }
-                        th.n { "planned" } th.n { "realised" }
-                        th.n title="for how much of the realised time training stood still for checkpoints; \
-                                    what is written while training goes on doesn't count" { "saving" }
-                        th.n title="realised over planned time, less one; only for tasks that trained in one \
-                                    attempt as first planned" { "estimate error" }
-                        th.n { "attempts" }
-                    }
-                }
-                tbody {
-                    @for (index, task) in report.tasks.iter().enumerate().take(MAX_TASKS) {
-                        (task_row(index, task))
-                    }
-                }
-            }
+    let head = html! {
+        tr {
+            th { "task" } th { "status" } th { "loss" } th.n { "final" }
+            th.n { "steps" } th { "strategy" } th.n { "start" } th.n { "end" }
+            th.n { "planned" } th.n { "realised" }
+            th.n title="for how much of the realised time training stood still for checkpoints; \
+                        what is written while training goes on doesn't count" { "saving" }
+            th.n title="realised over planned time, less one; only for tasks that trained in one \
+                        attempt as first planned" { "estimate error" }
+            th.n { "attempts" }
         }
+    };
+    let tasks = report.tasks.iter().enumerate().take(MAX_TASKS);
+    let rows: Vec<Markup> = tasks.map(|(index, task)| task_row(index, task)).collect();
+    html! {
+        (long_table(&head, &rows, "task"))
         (not_shown(report.tasks.len().saturating_sub(MAX_TASKS), "task"))
     }
 }
 
-fn task_row(index: usize, task: &TaskReport) -> Markup {
-    let (class, status) = match task.status {
+/// The class and the words for how a task stands.
+pub(super) fn status_words(status: TaskReportStatus) -> (&'static str, &'static str) {
+    match status {
         TaskReportStatus::Done => ("good", "done"),
         TaskReportStatus::Failed => ("bad", "failed"),
         TaskReportStatus::Cancelled => ("dim", "cancelled"),
@@ -58,7 +53,11 @@ fn task_row(index: usize, task: &TaskReport) -> Markup {
         TaskReportStatus::Measuring => ("", "measuring"),
         TaskReportStatus::Inspecting => ("", "inspecting"),
         TaskReportStatus::Unmeasured => ("", "to be measured"),
-    };
+    }
+}
+
+fn task_row(index: usize, task: &TaskReport) -> Markup {
+    let (class, status) = status_words(task.status);
     let steps = match task.steps {
         Some(steps) if steps != task.step => format!("{} / {steps}", task.step),
         _ => task.step.to_string(),
@@ -75,7 +74,7 @@ fn task_row(index: usize, task: &TaskReport) -> Markup {
         tr data-task=(index) {
             td.task { i.dot.(task_class(index)) {} (task.name) }
             td class=(class) title=[task.error.as_ref()] { (status) }
-            td { (spark(index, &task.losses)) }
+            td { (spark(&task_class(index), &task.losses)) }
             td.n { b { (task.final_loss.map_or("–".to_owned(), number)) } }
             td.n { (steps) }
             td { (strategy) }

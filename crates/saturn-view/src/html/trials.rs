@@ -1,19 +1,21 @@
-//! The report's trials: when each ran, what was measured, and why the others can't run. What was
-//! ruled out by a look at the model, and never run, is one line for all tasks that perform alike.
+//! The report's trials: when each ran, what was measured, and why the others can't run: one folded
+//! line for all tasks of which the same can be said.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 use saturn_core::TrialOutcome;
 
-use super::{not_shown, schedule, task_class};
+use super::{names, not_shown, schedule, task_class};
 use crate::inspected::{ruled_out, size};
 use crate::report::{Report, TrialReport};
-use crate::units::{bytes, count, step_time};
+use crate::units::{bytes, step_time};
 use crate::words::technique_on;
 
 /// Rows of each table.
 const MAX_ROWS: usize = 200;
+/// Groups of tasks whose reasons a folded line tells one by one.
+const MAX_TOLD: usize = 12;
 /// Tasks that a row names.
 const MAX_ALIKE: usize = 40;
 
@@ -39,8 +41,13 @@ fn measurements(report: &Report) -> Markup {
     for trial in &report.trials {
         rows.entry(trial.task).or_default().insert(column(report, trial), trial);
     }
-    let run = rows.values().flatten().filter(|(_, trial)| !trial.ruled_out);
-    let columns: BTreeSet<Column<'_>> = run.map(|(column, _)| *column).collect();
+    let is_measured =
+        |trial: &TrialReport| matches!(trial.result, Some(TrialOutcome::Measured { .. }));
+    let measured = rows.values().flatten().filter(|(_, trial)| is_measured(trial));
+    let columns: BTreeSet<Column<'_>> = measured.map(|(column, _)| *column).collect();
+    if columns.is_empty() {
+        return Markup::default();
+    }
     let types: BTreeSet<&str> = columns.iter().map(|(gpu_type, ..)| *gpu_type).collect();
     let heading = |(gpu_type, technique, gpus): &Column<'_>| {
         let name = report.techniques.get(*technique).map_or("?", String::as_str);
@@ -50,8 +57,7 @@ fn measurements(report: &Report) -> Markup {
     html! {
         p.note {
             "Seconds a step and peak memory of each task under each strategy; the fastest is bold. A task \
-             speaks for all that perform alike by construction. What a look at the model has ruled out for \
-             all of them has no column."
+             speaks for all that perform alike by construction. What was measured for none has no column."
         }
         div.scroll {
             table {
@@ -136,103 +142,109 @@ fn cannot_run(outcome: &TrialOutcome) -> (&'static str, &'static str, &str) {
     }
 }
 
-/// Why strategies can't run: what was ruled out on one line a task, then each task's equal reasons
-/// together.
-fn reasons(report: &Report) -> Markup {
-    let mut reasons: Vec<(usize, &TrialOutcome, Vec<String>)> = Vec::new();
-    let mut never_run: BTreeMap<usize, Vec<&TrialReport>> = BTreeMap::new();
-    for trial in &report.trials {
-        if trial.ruled_out {
-            never_run.entry(trial.task).or_default().push(trial);
-            continue;
-        }
-        let Some(outcome) = &trial.result else { continue };
-        if matches!(outcome, TrialOutcome::Measured { .. }) {
-            continue;
-        }
-        let strategy = technique_on(&trial.technique, trial.gpus);
-        // A task's trials stand together.
-        let of_task = reasons.iter_mut().rev().take_while(|(task, ..)| *task == trial.task);
-        match of_task.into_iter().find(|(_, known, _)| *known == outcome) {
-            Some((_, _, strategies)) => strategies.push(strategy),
-            None => reasons.push((trial.task, outcome, vec![strategy])),
-        }
-    }
-    if reasons.is_empty() && never_run.is_empty() {
-        return Markup::default();
-    }
-    html! {
-        h3 { "What can't run, and why" }
-        div.scroll {
-            table {
-                thead {
-                    tr { th { "task" } th { "strategies" } th { "outcome" } th { "reason" } }
-                }
-                tbody {
-                    @for (task, trials) in never_run.iter().take(MAX_ROWS) {
-                        (never_run_row(report, *task, trials))
-                    }
-                    @for (task, outcome, strategies) in reasons.iter().take(MAX_ROWS) {
-                        (reason_row(report, *task, outcome, strategies))
-                    }
-                }
-            }
-        }
-        (not_shown(never_run.len().saturating_sub(MAX_ROWS), "task"))
-        (not_shown(reasons.len().saturating_sub(MAX_ROWS), "reason"))
-    }
-}
-
-/// What was never run for a task and those like it; the reasons are there for whoever asks.
-fn never_run_row(report: &Report, task: usize, trials: &[&TrialReport]) -> Markup {
-    let found = report.inspections.iter().find(|one| one.task == task);
-    let found = found.map(|one| &one.found);
-    html! {
-        tr data-task=(task) {
-            td.task { i.dot.(task_class(task)) {} (report.task_name(task)) }
-            td { (found.and_then(ruled_out).unwrap_or_default()) }
-            td.dim { "never run" }
-            td.why {
-                (found.map(size).unwrap_or_default())
-                details {
-                    summary { (count(trials.len(), "reason")) }
-                    ul {
-                        @for trial in trials {
-                            @if let Some(outcome) = &trial.result {
-                                li {
-                                    (technique_on(&trial.technique, trial.gpus)) " on "
-                                    (trial.gpu_type) ": " (cannot_run(outcome).2)
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn reason_row(
-    report: &Report,
+/// What can't run a group of tasks that perform alike.
+struct Refused<'a> {
+    /// The task that was measured for all.
     task: usize,
-    outcome: &TrialOutcome,
-    strategies: &[String],
-) -> Markup {
+    /// All of them.
+    tasks: &'a [usize],
+    /// Equal outcomes together, with their strategies.
+    outcomes: Vec<(&'a TrialOutcome, Vec<String>)>,
+    /// That in a few words.
+    words: String,
+}
+
+impl<'a> Refused<'a> {
+    /// Of a group, by its trials; `None` where nothing is refused.
+    fn of(report: &'a Report, task: usize, trials: &[&'a TrialReport]) -> Option<Self> {
+        let mut outcomes: Vec<(&TrialOutcome, Vec<String>)> = Vec::new();
+        let mut has_run: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for trial in trials {
+            let Some(outcome) = &trial.result else { continue };
+            if matches!(outcome, TrialOutcome::Measured { .. }) {
+                continue;
+            }
+            let strategy = technique_on(&trial.technique, trial.gpus);
+            if !trial.ruled_out {
+                has_run.entry(cannot_run(outcome).1).or_default().push(strategy.clone());
+            }
+            match outcomes.iter_mut().find(|(known, _)| *known == outcome) {
+                Some((_, strategies)) => strategies.push(strategy),
+                None => outcomes.push((outcome, vec![strategy])),
+            }
+        }
+        let found = report.inspections.iter().find(|one| one.task == task);
+        let never_run = trials.iter().any(|trial| trial.ruled_out);
+        let ruled_out = found.filter(|_| never_run).and_then(|one| ruled_out(&one.found));
+        let has_run = has_run
+            .into_iter()
+            .map(|(word, strategies)| format!("{word}: {}", strategies.join(", ")));
+        let words: Vec<String> = ruled_out.into_iter().chain(has_run).collect();
+        let tasks = trials.first()?.speaks_for.as_slice();
+        let words = words.join("; ");
+        (!outcomes.is_empty()).then_some(Self { task, tasks, outcomes, words })
+    }
+}
+
+/// Why strategies can't run: a folded line for all groups of which the same can be said.
+fn reasons(report: &Report) -> Markup {
+    let mut by_group: BTreeMap<usize, Vec<&TrialReport>> = BTreeMap::new();
+    for trial in &report.trials {
+        by_group.entry(trial.task).or_default().push(trial);
+    }
+    let refused = by_group.iter().filter_map(|(task, trials)| Refused::of(report, *task, trials));
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut lines: Vec<Vec<Refused>> = Vec::new();
+    for one in refused {
+        let place = *places.entry(one.words.clone()).or_insert(lines.len());
+        if place == lines.len() {
+            lines.push(Vec::new());
+        }
+        lines[place].push(one);
+    }
+    let num_left_out = lines.iter().skip(MAX_ROWS).flatten().map(|one| one.tasks.len()).sum();
+    html! {
+        @if !lines.is_empty() {
+            h3 { "What can't run, and why" }
+            @for line in lines.iter().take(MAX_ROWS) { (folded(report, line)) }
+            (not_shown(num_left_out, "task"))
+        }
+    }
+}
+
+fn folded(report: &Report, groups: &[Refused]) -> Markup {
+    let mut tasks: Vec<usize> = groups.iter().flat_map(|one| one.tasks).copied().collect();
+    tasks.sort_unstable();
+    let words = groups.first().map_or("", |one| one.words.as_str());
+    html! {
+        details.fold {
+            summary { b { (names(report, &tasks)) } " " span { (words) } }
+            @for one in groups.iter().take(MAX_TOLD) {
+                p.note {
+                    @if groups.len() > 1 { (report.task_name(one.task)) ": " }
+                    (report.inspections.iter().find(|found| found.task == one.task)
+                        .map(|found| size(&found.found)).unwrap_or_default())
+                }
+                ul {
+                    @for (outcome, strategies) in &one.outcomes { (reason(outcome, strategies)) }
+                }
+            }
+            (not_shown(groups.len().saturating_sub(MAX_TOLD), "group"))
+        }
+    }
+}
+
+fn reason(outcome: &TrialOutcome, strategies: &[String]) -> Markup {
     let (class, word, why) = cannot_run(outcome);
     let traceback = match outcome {
         TrialOutcome::Failed { traceback, .. } => traceback.trim(),
         _ => "",
     };
     html! {
-        tr data-task=(task) {
-            td.task { i.dot.(task_class(task)) {} (report.task_name(task)) }
-            td { (strategies.join(", ")) }
-            td class=(class) { (word) }
-            td.why {
-                (why)
-                @if !traceback.is_empty() {
-                    details { summary { "traceback" } pre { (traceback) } }
-                }
+        li {
+            (strategies.join(", ")) " " span.(class) { (word) } ": " (why)
+            @if !traceback.is_empty() {
+                details { summary { "traceback" } pre { (traceback) } }
             }
         }
     }

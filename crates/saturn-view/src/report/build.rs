@@ -8,7 +8,7 @@ use saturn_engine::{
 use super::{
     AttemptPurpose, AttemptReport, DeviceReport, EvaluationReport, InspectionReport, PlanReport,
     PlannedReport, Report, RunStatus, TaskMetrics, TaskReport, TaskReportStatus, Totals,
-    TrialReport, VERSION,
+    TrialReport, VERSION, choices,
 };
 use crate::history::{History, PastAttempt};
 use crate::outcome::{
@@ -45,6 +45,7 @@ impl Report {
                 .collect(),
             inspections: inspections(state),
             trials: trials(state),
+            choices: choices::of(state, history),
             attempts: history.attempts.iter().map(|(id, one)| attempt(state, *id, one)).collect(),
         }
     }

@@ -1,6 +1,8 @@
 //! The views of scripted runs and plans, by snapshot.
 
 #[cfg(test)]
+mod comparison;
+#[cfg(test)]
 mod console;
 #[cfg(test)]
 mod evaluations;

@@ -1,8 +1,8 @@
 //! A run's report: as a file, and as a page.
 
-use saturn_core::Node;
+use saturn_core::{Node, TrialOutcome};
 use saturn_engine::{NodeId, PlanSource, Purpose, Record};
-use saturn_view::{LossPoint, Report, TaskMetrics, render_html};
+use saturn_view::{Code, LossPoint, Report, TaskMetrics, render_html};
 
 use crate::open_world::{GPT, LATE, VIT, on, place, plan};
 use crate::scripted::{self, Script};
@@ -18,7 +18,7 @@ pub(crate) fn losses(steps: u64, high: f64, low: f64) -> Vec<LossPoint> {
         .collect()
 }
 
-fn whole_run() -> Report {
+pub(crate) fn whole_run() -> Report {
     let mut script = Script::new();
     script.trials();
     script.plan();
@@ -66,9 +66,11 @@ fn a_report_as_a_page() {
 #[test]
 fn a_page_fetches_nothing_and_obeys_no_name() {
     let page = render_html(&whole_run());
-    for fetch in ["http:", "https:", "src=", "url(", "@import", "<link", "<iframe"] {
+    for fetch in ["http:", "https:", "src=", "@import", "<link", "<iframe"] {
         assert!(!page.contains(fetch), "{fetch}");
     }
+    // Patterns of the page itself, and nothing else.
+    assert!(page.split("url(").skip(1).all(|url| url.starts_with('#')));
     assert!(page.contains("default-src 'none'"));
     assert!(!page.contains("script-src 'unsafe-inline'") && !page.contains(" onclick="));
     assert_eq!(page.matches("<script").count(), 1);
@@ -161,4 +163,41 @@ fn a_report_that_names_unknown_tasks_is_still_a_page() {
     let mut report = whole_run();
     report.tasks.truncate(1);
     assert!(render_html(&report).contains("complete"));
+}
+
+/// A sweep has many models of which the same holds: they are told of in one line.
+#[test]
+fn what_cannot_run_is_a_line_for_all_of_which_it_holds() {
+    let tasks: Vec<_> = (0..30)
+        .map(|task| scripted::task(&format!("task-{task}"), 100, &format!("k{}", task / 3)))
+        .collect();
+    let mut script = Script::of(scripted::config(), &[Node::new("n0", 2, "cpu")], &tasks);
+    for group in 0..10 {
+        let strategy = scripted::strategy("fsdp", 2);
+        let outcome = TrialOutcome::OutOfMemory { detail: format!("it lacks {group} bytes") };
+        let (group, gpu_type) = (format!("k{group}"), "cpu".to_owned());
+        script.tell(1.0, Record::Tried { group, gpu_type, strategy, outcome });
+    }
+    let report = Report::build(&script.state, &script.history, "alike", Vec::new());
+    assert_eq!(report.choices.len(), 10, "three tasks of a group have the same choices");
+    let page = render_html(&report);
+    let folded = page.split("<summary>").skip(1).filter_map(|one| one.split("</summary>").next());
+    let lines: Vec<&str> = folded.filter(|line| line.contains("out of memory:")).collect();
+    let expected = "<b>task-0, task-1, task-2 and 27 more</b> <span>out of memory: fsdp × 2</span>";
+    assert_eq!(lines, [expected]);
+    assert!(page.contains("it lacks 7 bytes"));
+}
+
+#[test]
+fn choices_say_what_each_strategy_takes_and_why_not() {
+    let report = whole_run();
+    let choice = report.choices.iter().find(|one| one.tasks == [1]).unwrap();
+    let chosen = &choice.candidates[0];
+    assert_eq!((chosen.technique.as_str(), chosen.gpus, chosen.code), ("ddp", 2, Code::Chosen));
+    assert_eq!((chosen.is_estimate, chosen.peak_memory_bytes), (false, Some(412_000_000)));
+    let refused =
+        choice.candidates.iter().find(|one| one.technique == "fsdp" && one.gpus == 1).unwrap();
+    assert_eq!((refused.step_s, refused.code), (None, Code::NotApplicable));
+    let page = render_html(&report);
+    assert!(page.contains("not applicable: one device leaves nothing to split"));
 }

@@ -1,0 +1,44 @@
+//! What each task could train under. Tasks of which the same holds are told of once: a sweep has many
+//! that differ in a learning rate alone.
+
+use std::collections::BTreeMap;
+
+use saturn_engine::{State, TaskId};
+
+use super::ChoiceReport;
+use crate::explain::candidates;
+use crate::history::History;
+use crate::status::{next_places, way_of};
+
+/// The choices of all tasks, in the order of the first task of each.
+pub(super) fn of(state: &State, history: &History) -> Vec<ChoiceReport> {
+    let next = next_places(state);
+    let mut alike: BTreeMap<String, usize> = BTreeMap::new();
+    let mut choices: Vec<ChoiceReport> = Vec::new();
+    for id in state.task_ids() {
+        let task = state.task(id);
+        let way = way_of(state, history, next.get(&id).copied(), id)
+            .map(|(strategy, gang)| (strategy.key(), state.gang_type(gang)));
+        // Of a task that has begun and not ended, what is left is its own.
+        let has_begun = task.step > 0 || state.attempt_of(id).is_some();
+        let begun = (has_begun && !state.has_ended(id)).then_some(id);
+        let spec = &task.spec;
+        let limits = (&spec.gpu_range, &spec.allowed, &spec.evaluation, &task.excluded);
+        let kind =
+            format!("{:?}", (task.group, task.steps, state.has_ended(id), begun, way, limits));
+        match alike.get(&kind) {
+            Some(index) => choices[*index].tasks.push(id.0),
+            None => {
+                alike.insert(kind, choices.len());
+                choices.push(choice(state, history, id));
+            }
+        }
+    }
+    choices.retain(|one| !one.candidates.is_empty());
+    choices
+}
+
+fn choice(state: &State, history: &History, task: TaskId) -> ChoiceReport {
+    let candidates = candidates::of(state, history, task, state.now_s);
+    ChoiceReport { tasks: vec![task.0], candidates }
+}
