@@ -50,10 +50,10 @@ def export(
         raise InvalidInput(f"{target} is there already; choose a directory that is not")
     task_dir, definition = _find(run_dir, task)
     # Not above: these import torch, which the face leaves to those who train.
-    from saturn.checkpoint import best, huggingface, manifest
+    from saturn.checkpoint import best, huggingface, manifest, place
     from saturn.data import seeds
 
-    directory_of_these = task_dir / "checkpoints"
+    directory_of_these = place.checkpoints_of(task_dir)
     if which == "best":
         if definition.best is None:
             raise InvalidInput(f"task `{task}` has no `best`, so no checkpoint is kept as that")

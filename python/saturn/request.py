@@ -16,6 +16,7 @@ from typing import Any
 
 from saturn import library
 from saturn.allowed import check_allowed, described_allowed
+from saturn.checkpoint import place
 from saturn.cluster import wish
 from saturn.errors import InvalidInput
 from saturn.evaluation import Evaluation
@@ -71,6 +72,7 @@ class Settings:
     gpus_per_node: int | None = None
     nodes_per_task: int | None = None
     network_interface: str | None = None
+    storage: str | None = None
 
     def checked(self) -> CheckedSettings:
         """The settings as the runtime takes them; raises `TypeError` or `InvalidInput`."""
@@ -135,7 +137,8 @@ class Settings:
         if host_memory_bytes is not None:
             described["host_memory_bytes"] = host_memory_bytes
         profile = None if self.profile == NO_PROFILE else self.profile
-        return CheckedSettings(entries, described, profile, loggers, cluster)
+        storage = place.checked(self.storage)
+        return CheckedSettings(entries, described, profile, loggers, cluster, storage)
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,8 @@ class CheckedSettings:
     loggers: list[Logger]
     #: The cluster to run on; None for this machine.
     cluster: wish.ClusterWish | None
+    #: The object store for checkpoints; None for the run directory.
+    storage: str | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saturn import native, profiles, request, run_directory
+from saturn.checkpoint import place
 from saturn.cluster import wish
 from saturn.cluster.opening import open_cluster
 from saturn.errors import InvalidInput, SaturnError
@@ -119,6 +120,7 @@ def orchestrate(
     host_memory: int | str | None = None,
     name: str | None = None,
     runs_dir: PathLike = "saturn_runs",
+    storage: str | None = None,
     profile: PathLike | None = None,
     checkpoint_every_s: float | None = None,
     stall_s: float = 600.0,
@@ -156,6 +158,8 @@ def orchestrate(
             machine's own memory, as bytes or a size; by default what is available at the start.
         name: the run's name, unique in `runs_dir`; made from the time by default.
         runs_dir: where the run directory goes.
+        storage: an object store for the checkpoints, such as "s3://bucket/folder"; the run
+            directory has them by default (see docs/storage.md).
         profile: where trials of earlier runs are taken from, which are not measured again. By
             default all that earlier runs found, as far as it holds for this hardware and these
             versions (see `saturn profile`). The directory of an earlier run, or a file like its
@@ -207,6 +211,7 @@ def orchestrate(
         host_memory=host_memory,
         name=name,
         runs_dir=runs_dir,
+        storage=storage,
         profile=profile,
         checkpoint_every_s=checkpoint_every_s,
         stall_s=stall_s,
@@ -239,6 +244,7 @@ def start(
     host_memory: int | str | None = None,
     name: str | None = None,
     runs_dir: PathLike = "saturn_runs",
+    storage: str | None = None,
     profile: PathLike | None = None,
     checkpoint_every_s: float | None = None,
     stall_s: float = 600.0,
@@ -277,6 +283,7 @@ def start(
         host_memory=host_memory,
         name=name,
         runs_dir=runs_dir,
+        storage=storage,
         profile=profile,
         interval_s=interval,
         checkpoint_every_s=checkpoint_every_s,
@@ -423,6 +430,8 @@ def _begin(
 ) -> StartedRun:
     run_dir = run_directory.create(settings.runs_dir, settings.name, settings.mode)
     try:
+        if checked.storage is not None:
+            place.keep_in(run_dir, checked.storage)
         run_directory.write_loggers(run_dir, checked.loggers)
         directories = run_directory.write_tasks(run_dir, workload, [each.pickle for each in packed])
         # A search only measures: when a task may train plays no part in it.

@@ -15,11 +15,13 @@ from typing import IO, Any, cast
 
 import torch
 from torch import nn
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
 
 from saturn import durable
 from saturn.checkpoint import manifest
+from saturn.checkpoint.folder import Folder
+from saturn.checkpoint.place import Directory
+from saturn.checkpoint.reader import reader_of
 from saturn.checkpoint.writer import digested
 
 #: The one file of such a checkpoint.
@@ -30,8 +32,16 @@ _PENDING = ".pending"
 _WRAPPER_PREFIX = "module."
 
 
-def write_pending(state: Mapping[str, Any], checkpoints_dir: Path) -> None:
+def _on_disk(checkpoints_dir: Directory) -> Path:
+    """Where what is pending lies: on the file system, whatever holds checkpoints."""
+    if isinstance(checkpoints_dir, Folder):
+        return checkpoints_dir.task_dir / "checkpoints"
+    return checkpoints_dir
+
+
+def write_pending(state: Mapping[str, Any], place: Directory) -> None:
     """Write what is saved, durably, in place of what was pending; it doesn't count yet."""
+    checkpoints_dir = _on_disk(place)
     scratch = checkpoints_dir / f"{manifest.UNFINISHED}{os.getpid()}"
     durable.make_directory(checkpoints_dir)
     shutil.rmtree(scratch, ignore_errors=True)
@@ -48,22 +58,22 @@ def write_pending(state: Mapping[str, Any], checkpoints_dir: Path) -> None:
         raise
 
 
-def has_pending(checkpoints_dir: Path) -> bool:
+def has_pending(checkpoints_dir: Directory) -> bool:
     """Whether something is saved that doesn't count yet."""
-    return (checkpoints_dir / _PENDING / FILE).is_file()
+    return (_on_disk(checkpoints_dir) / _PENDING / FILE).is_file()
 
 
-def drop_pending(checkpoints_dir: Path) -> None:
+def drop_pending(checkpoints_dir: Directory) -> None:
     """Forget what is pending, if anything is."""
-    shutil.rmtree(checkpoints_dir / _PENDING, ignore_errors=True)
+    shutil.rmtree(_on_disk(checkpoints_dir) / _PENDING, ignore_errors=True)
 
 
-def commit_pending(checkpoints_dir: Path, about: Mapping[str, Any]) -> Path:
+def commit_pending(checkpoints_dir: Directory, about: Mapping[str, Any]) -> Directory:
     """Make what is pending a checkpoint; `about` is its manifest but for the files.
 
     Returns its directory.
     """
-    pending = checkpoints_dir / _PENDING
+    pending = _on_disk(checkpoints_dir) / _PENDING
     content = {
         "version": manifest.VERSION,
         "format": "torch",
@@ -72,21 +82,34 @@ def commit_pending(checkpoints_dir: Path, about: Mapping[str, Any]) -> Path:
         **manifest.versions(),
         "files": manifest.digests(pending, [FILE]),
     }
-    directory = manifest.commit(pending, checkpoints_dir, content)
+    if isinstance(checkpoints_dir, Folder):
+        step, attempt = int(about["step"]), int(about["attempt"])
+        numbers = (manifest.fresh(checkpoints_dir, step, attempt, one) for one in range(1000))
+        names = checkpoints_dir.folders()
+        folder = next(one for one in numbers if one.name not in names)
+        assert isinstance(folder, Folder)
+        (folder / FILE).upload(pending / FILE)
+        directory = manifest.commit(folder, checkpoints_dir, content)
+        drop_pending(checkpoints_dir)
+    else:
+        directory = manifest.commit(pending, checkpoints_dir, content)
     manifest.prune(checkpoints_dir)
     return directory
 
 
-def read_whole(directory: Path, *, mapped: bool = False) -> Any:
+def read_whole(directory: Directory, *, mapped: bool = False) -> Any:
     """All that was saved, in host memory; the directory must have been verified.
 
     With `mapped`, tensors are read from the file as they are used, and not to be written to.
     """
     # A pickle, but one that this run's own worker wrote, as its digest says.
+    if isinstance(directory, Folder):
+        with (directory / FILE).open("rb") as file:
+            return torch.load(file, map_location="cpu", weights_only=False)
     return torch.load(directory / FILE, map_location="cpu", weights_only=False, mmap=mapped)
 
 
-def saved_model(directory: Path) -> dict[str, Any]:
+def saved_model(directory: Directory) -> dict[str, Any]:
     """The model's state in what was saved, under unwrapped names; mapped: the rest isn't read."""
     whole = read_whole(directory, mapped=True)
     state = whole["model"] if isinstance(whole.get("model"), Mapping) else whole
@@ -95,7 +118,7 @@ def saved_model(directory: Path) -> dict[str, Any]:
     return dict(state)
 
 
-def read_into(directory: Path, content: Mapping[str, Any], module: nn.Module) -> None:
+def read_into(directory: Directory, content: Mapping[str, Any], module: nn.Module) -> None:
     """Load the model's state of a verified checkpoint of either kind into `module`."""
     if content["format"] == "torch":
         module.load_state_dict(saved_model(directory))
@@ -103,5 +126,5 @@ def read_into(directory: Path, content: Mapping[str, Any], module: nn.Module) ->
     state = module.state_dict()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        load_distributed({"model": state}, storage_reader=FileSystemReader(directory), no_dist=True)
+        load_distributed({"model": state}, storage_reader=reader_of(directory), no_dist=True)
     module.load_state_dict(state)

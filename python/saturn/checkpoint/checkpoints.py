@@ -19,19 +19,16 @@ Which directories count, and how one is committed, is in `manifest`.
 from __future__ import annotations
 
 import math
-import shutil
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -43,12 +40,13 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_distribut
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 
-from saturn import durable
 from saturn.checkpoint import best, manifest
 from saturn.checkpoint.background_save import BackgroundSave, Save
 from saturn.checkpoint.black_box_state import saved_model
 from saturn.checkpoint.kept import Kept, KeptWriter, bit_sum, frozen_names
 from saturn.checkpoint.optimizer_state import OPTIONS, OptimizerRoom, tensors_of
+from saturn.checkpoint.place import Directory
+from saturn.checkpoint.reader import reader_of
 from saturn.checkpoint.writer import CheckpointWriter, Digest, StagingPlanner
 from saturn.data.slices import Position
 from saturn.rank.gang import Gang
@@ -75,7 +73,7 @@ class Checkpoints:
 
     def __init__(
         self,
-        directory: Path,
+        directory: Directory,
         gang: Gang,
         about: Mapping[str, Any],
         groups: OptimizerGroups,
@@ -99,6 +97,7 @@ class Checkpoints:
         self._last_failed = False
         self._is_worth_it = gang.device.type == "cuda"
         self._ended: list[Save] = []
+        self._num_saves = 0  # that were begun
         #: Whether weights that don't train are in a checkpoint already, and with which bits; rank
         #: 0 knows where.
         self._frozen_sum: int | None = None
@@ -143,13 +142,12 @@ class Checkpoints:
             **self._about,
             **manifest.versions(),
         }
-        # The same name on every rank; fresh, because no attempt but this one writes here.
-        name = f"{manifest.UNFINISHED}{manifest.step_dir_name(step)}-{self._about['attempt']}"
-        scratch = self._directory / name
+        # The same on every rank; fresh, because no attempt but this one writes there.
+        attempt = int(self._about["attempt"])
+        scratch = manifest.fresh(self._directory, step, attempt, self._num_saves)
+        self._num_saves += 1
         if self._gang.rank == 0:
-            durable.make_directory(self._directory)
-            shutil.rmtree(scratch, ignore_errors=True)
-            scratch.mkdir()
+            manifest.begin(scratch)
         # Nobody writes before it is there.
         if background and self._all_can_stage(state):
             group = self._gang.second_group()  # training's own is not for two threads
@@ -214,7 +212,7 @@ class Checkpoints:
 
     def _write(
         self,
-        scratch: Path,
+        scratch: Directory,
         state: Mapping[str, Any],
         frozen: Mapping[str, Any] | None,
         content: Mapping[str, Any],
@@ -253,10 +251,10 @@ class Checkpoints:
         except BaseException:
             self._frozen_sum = None  # they may not be where they were
             if self._gang.rank == 0:
-                shutil.rmtree(scratch, ignore_errors=True)  # a full disk needs the room
+                manifest.discard(scratch)  # a full disk needs the room
             raise
 
-    def newest(self) -> tuple[Path, dict[str, Any]] | None:
+    def newest(self) -> tuple[Directory, dict[str, Any]] | None:
         """The newest checkpoint that verifies, and its manifest; every rank calls it.
 
         Torn, damaged and foreign directories are passed over.
@@ -264,8 +262,8 @@ class Checkpoints:
         gang = self._gang
         # Rank 0's list is the list: the others may see a directory in another state.
         listed = manifest.found(self._directory) if gang.rank == 0 else []
-        for directory in gang.collect([str(path) for _, path in listed])[0]:
-            path = Path(directory)
+        for name in gang.collect([path.name for _, path in listed])[0]:
+            path = self._directory / name
             content = manifest.read(path)
             wrong = content is None or manifest.verify(
                 path, content, part=gang.rank, parts=gang.world_size
@@ -276,7 +274,7 @@ class Checkpoints:
 
     def load(
         self,
-        directory: Path,
+        directory: Directory,
         content: Mapping[str, Any],
         parallel: ParallelModel,
         optimizer: torch.optim.Optimizer,
@@ -293,7 +291,7 @@ class Checkpoints:
             )
             self._lr_schedule.skip(content["step"])
         else:
-            reader = FileSystemReader(directory)
+            reader = reader_of(directory)
             saved = {
                 key.removeprefix(_OPTIMIZER): entry
                 for key, entry in reader.read_metadata().state_dict_metadata.items()

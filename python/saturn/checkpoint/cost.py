@@ -7,10 +7,8 @@ the safe side.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +20,7 @@ from saturn.checkpoint.checkpoints import (
     state_of,
     write_state,
 )
+from saturn.checkpoint.place import Directory
 from saturn.checkpoint.writer import CheckpointWriter, Digest
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import ParallelModel
@@ -31,17 +30,17 @@ _MOST_BYTES = 256 << 20
 
 
 def measure(
-    parallel: ParallelModel, optimizer: torch.optim.Optimizer, gang: Gang, directory: Path
+    parallel: ParallelModel, optimizer: torch.optim.Optimizer, gang: Gang, directory: Directory
 ) -> float:
     """Seconds that a checkpoint takes while training waits for it; every rank calls it.
 
-    It is written below `directory`, which must be on the same file system as real ones.
+    It is written below `directory`, which must be in the same storage as real ones.
     """
     expect_no_process_group()
     checkpoints_dir = directory / "checkpoints"
-    scratch = checkpoints_dir / manifest.UNFINISHED
+    scratch = manifest.fresh(checkpoints_dir, step=0, attempt=0, number=0)
     if gang.rank == 0:
-        scratch.mkdir(parents=True)
+        manifest.begin(scratch)
     gang.sum([0.0])  # nobody writes before it is there
 
     def commit(files: dict[str, Digest]) -> None:
@@ -58,7 +57,7 @@ def measure(
         ended = time.monotonic()
     finally:
         if gang.rank == 0:
-            shutil.rmtree(checkpoints_dir, ignore_errors=True)
+            manifest.remove_all(checkpoints_dir)
     return gathered - began + (ended - gathered) * (all_held / all_written if all_written else 1.0)
 
 

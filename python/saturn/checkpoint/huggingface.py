@@ -16,6 +16,7 @@ from typing import Any
 from torch import nn
 
 from saturn.checkpoint.black_box_state import read_into
+from saturn.checkpoint.place import Directory
 from saturn.definition import TaskDefinition
 from saturn.training.stepper import build_model
 
@@ -30,7 +31,7 @@ def can_be_written(module: nn.Module) -> bool:
 
 
 def trained_model(
-    definition: TaskDefinition, checkpoint: Path, content: Mapping[str, Any]
+    definition: TaskDefinition, checkpoint: Directory, content: Mapping[str, Any]
 ) -> nn.Module:
     """The task's model, whole, on the CPU, with the weights of a verified checkpoint."""
     module = build_model(definition)

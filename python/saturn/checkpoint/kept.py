@@ -14,18 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 
 from saturn import durable
+from saturn.checkpoint.folder import Folder
+from saturn.checkpoint.place import Directory
+from saturn.checkpoint.reader import reader_of
 from saturn.checkpoint.writer import CheckpointWriter, Digest
 
 #: How the names of their files begin.
@@ -67,19 +68,19 @@ def bit_sum(tensors: Iterable[Any]) -> int:
 class Kept:
     """The files of those weights, and what DCP's index says of them; rank 0 alone has it."""
 
-    directory: Path  # a checkpoint that has them, or one that is being written
+    directory: Directory  # a checkpoint that has them, or one that is being written
     files: Mapping[str, Digest]
     entries: Mapping[str, Any]
     places: Mapping[Any, Any]
     paths: Mapping[str, Any]
 
     @classmethod
-    def of(cls, directory: Path, content: Mapping[str, Any]) -> Kept | None:
+    def of(cls, directory: Directory, content: Mapping[str, Any]) -> Kept | None:
         """Those of a verified checkpoint; None where it has none."""
         files = {name: content["files"][name] for name in content.get("frozen", [])}
         if not files:
             return None
-        index = FileSystemReader(directory).read_metadata()
+        index = reader_of(directory).read_metadata()
         stored = index.storage_data or {}
         places = {key: place for key, place in stored.items() if place.relative_path in files}
         names = {key.fqn for key in places}
@@ -91,13 +92,19 @@ class Kept:
             {name: path for name, path in (index.planner_data or {}).items() if name in names},
         )
 
-    def put_into(self, scratch: Path) -> None:
+    def put_into(self, scratch: Directory) -> None:
         """Have the files in `scratch` too. Where the file system has no links, as copies."""
+        if isinstance(scratch, Folder):
+            present = scratch.objects()
+            for name in self.files:
+                if name not in present:
+                    (scratch / name).copy_from(self.directory / name)
+            return
         for name in self.files:
             if not (scratch / name).exists():
                 durable.link(self.directory / name, scratch / name)
 
-    def at(self, directory: Path) -> Kept:
+    def at(self, directory: Directory) -> Kept:
         """The same, in another checkpoint."""
         return replace(self, directory=directory)
 
@@ -112,7 +119,7 @@ class Kept:
 class KeptWriter(CheckpointWriter):
     """Writes those weights into `scratch`, and no index; rank 0 hands the outcome to `done`."""
 
-    def __init__(self, scratch: Path, done: Callable[[Kept], None]) -> None:
+    def __init__(self, scratch: Directory, done: Callable[[Kept], None]) -> None:
         super().__init__(scratch, lambda files: None)
         self._done = done
 

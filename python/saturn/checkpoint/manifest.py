@@ -11,6 +11,11 @@ one is damaged or a black-box technique saves a step again, gets a name with a n
 
 An attempt whose node was silent for too long has been given up: its task trains elsewhere by now,
 and nothing that it saves may count (`GivenUp`).
+
+In an object store (`folder`) nothing is renamed: a checkpoint is written under its own name, which
+has the number of its attempt, so that no other attempt writes there, and its manifest comes last.
+That also says by which tag the store knows each object's content, so that most of them needn't be
+fetched to see that they are as they were; pickles are, before they are opened.
 """
 
 from __future__ import annotations
@@ -29,6 +34,8 @@ from typing import Any
 import torch
 
 from saturn import durable
+from saturn.checkpoint.folder import Folder
+from saturn.checkpoint.place import Directory
 
 VERSION = 1
 NAME = "manifest.json"
@@ -43,6 +50,8 @@ UNFINISHED, _REMOVED = ".new-", ".old-"
 
 _STEP_DIR = re.compile(r"step-(\d{8,})(?:\.(\d+))?")
 _CHUNK_BYTES = 1 << 20
+#: Files that are pickles, which whoever writes them could have run anything by.
+_PICKLES = (".metadata", "state.pt")
 
 
 def step_dir_name(step: int) -> str:
@@ -50,35 +59,71 @@ def step_dir_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def found(checkpoints_dir: Path) -> list[tuple[int, Path]]:
+def fresh(checkpoints_dir: Directory, step: int, attempt: int, number: int) -> Directory:
+    """Where a checkpoint is written: the `number`th that this attempt writes, from 0.
+
+    The same on every rank.
+    """
+    if isinstance(checkpoints_dir, Folder):
+        return checkpoints_dir / f"{step_dir_name(step)}.{attempt}{number % 1000:03}"
+    return checkpoints_dir / f"{UNFINISHED}{step_dir_name(step)}-{attempt}"
+
+
+def begin(scratch: Directory) -> None:
+    """Have it there, with nothing in it."""
+    if isinstance(scratch, Folder):
+        discard(scratch)
+        return
+    durable.make_directory(scratch.parent)
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+
+
+def discard(scratch: Directory) -> None:
+    """Remove what was being written; what can't be removed stays."""
+    if isinstance(scratch, Path):
+        shutil.rmtree(scratch, ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        # First what makes it a checkpoint.
+        for name in sorted(scratch.objects(), key=lambda name: name != NAME):
+            scratch.remove(name)
+
+
+def found(checkpoints_dir: Directory) -> list[tuple[int, Directory]]:
     """(step, directory) of every checkpoint directory that has a manifest, newest first."""
     return [
         (step, directory)
-        for step, _, directory in sorted(_step_dirs(checkpoints_dir), reverse=True)
+        for step, _, directory in sorted(
+            _step_dirs(checkpoints_dir), key=lambda found: found[:2], reverse=True
+        )
         if (directory / NAME).is_file()
     ]
 
 
-def of_step(checkpoints_dir: Path, step: int) -> Path:
+def of_step(checkpoints_dir: Directory, step: int) -> Directory:
     """The directory of the checkpoint after `step` steps, which must be there."""
     return next(directory for its, directory in found(checkpoints_dir) if its == step)
 
 
-def _step_dirs(checkpoints_dir: Path) -> Iterator[tuple[int, int, Path]]:
+def _step_dirs(checkpoints_dir: Directory) -> Iterator[tuple[int, int, Directory]]:
     """(step, number among those of the step, path) of all that is called like a checkpoint."""
-    if not checkpoints_dir.is_dir():
-        return
-    for entry in checkpoints_dir.iterdir():
-        if match := _STEP_DIR.fullmatch(entry.name):
-            yield int(match[1]), int(match[2] or 1), entry
+    if isinstance(checkpoints_dir, Folder):
+        names = checkpoints_dir.folders()
+    else:
+        there = checkpoints_dir.iterdir() if checkpoints_dir.is_dir() else ()
+        names = [entry.name for entry in there]
+    for name in names:
+        if match := _STEP_DIR.fullmatch(name):
+            yield int(match[1]), int(match[2] or 1), checkpoints_dir / name
 
 
-def digests(directory: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def digests(directory: Directory, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Size and SHA-256 of the named files of `directory`."""
     return {name: _digest(directory / name) for name in names}
 
 
-def read(directory: Path) -> dict[str, Any] | None:
+def read(directory: Directory) -> dict[str, Any] | None:
     """The manifest of `directory`, or None where it is not one of ours."""
     try:
         manifest = json.loads((directory / NAME).read_text())
@@ -90,13 +135,15 @@ def read(directory: Path) -> dict[str, Any] | None:
 
 
 def verify(
-    directory: Path, manifest: Mapping[str, Any], *, part: int = 0, parts: int = 1
+    directory: Directory, manifest: Mapping[str, Any], *, part: int = 0, parts: int = 1
 ) -> str | None:
     """What is wrong with the files of a checkpoint, or None.
 
     The ranks of a gang verify one part of the files each; all of them check names and sizes.
     """
     listed = manifest["files"]
+    if isinstance(directory, Folder):
+        return _verify_stored(directory, listed)
     present = {entry.name for entry in directory.iterdir()} - {NAME}
     if present != set(listed):
         return f"{directory}: files are {sorted(present)}, the manifest names {sorted(listed)}"
@@ -108,7 +155,22 @@ def verify(
     return None
 
 
-def newest_valid(checkpoints_dir: Path) -> tuple[Path, dict[str, Any]] | None:
+def _verify_stored(directory: Folder, listed: Mapping[str, Any]) -> str | None:
+    present = directory.objects()
+    present.pop(NAME, None)
+    if set(present) != set(listed):
+        return f"{directory}: holds {sorted(present)}, the manifest names {sorted(listed)}"
+    for name, expected in sorted(listed.items()):
+        if present[name].num_bytes != expected["bytes"]:
+            return f"{directory / name}: not {expected['bytes']} bytes long"
+        if present[name].tag != expected["tag"]:
+            return f"{directory / name}: the store has other content than was written"
+        if name in _PICKLES and _digest(directory / name)["sha256"] != expected["sha256"]:
+            return f"{directory / name}: content does not match the manifest"
+    return None
+
+
+def newest_valid(checkpoints_dir: Directory) -> tuple[Directory, dict[str, Any]] | None:
     """The newest checkpoint that verifies, and its manifest, for a process on its own."""
     for _, directory in found(checkpoints_dir):
         content = read(directory)
@@ -126,12 +188,17 @@ class GivenUp(Exception):
     """The attempt has been given up: its task is trained elsewhere."""
 
 
-def commit(scratch: Path, checkpoints_dir: Path, manifest: Mapping[str, Any]) -> Path:
+def commit(
+    scratch: Directory, checkpoints_dir: Directory, manifest: Mapping[str, Any]
+) -> Directory:
     """Write the manifest into `scratch`, make all of it durable, and rename it into place.
 
     The files in `scratch` must have been synced already. Returns the checkpoint's directory. Raises
     `GivenUp`.
     """
+    if isinstance(scratch, Folder):
+        return _commit_stored(scratch, manifest)
+    assert isinstance(checkpoints_dir, Path)
     manifest_path = scratch / NAME
     with manifest_path.open("w") as file:
         json.dump(manifest, file, indent=1, sort_keys=True)
@@ -141,6 +208,20 @@ def commit(scratch: Path, checkpoints_dir: Path, manifest: Mapping[str, Any]) ->
     if "attempt" in manifest:
         _refuse_given_up(checkpoints_dir.parent / "attempts" / str(manifest["attempt"]))
     return put(scratch, checkpoints_dir, int(manifest["step"]))
+
+
+def _commit_stored(folder: Folder, manifest: Mapping[str, Any]) -> Folder:
+    present = folder.objects()
+    files = {}
+    for name, digest in manifest["files"].items():
+        if name not in present or present[name].num_bytes != digest["bytes"]:
+            raise OSError(f"{folder / name} is not in the store as it was written")
+        files[name] = {**digest, "tag": present[name].tag}
+    text = json.dumps({**manifest, "files": files}, indent=1, sort_keys=True)
+    if "attempt" in manifest:
+        _refuse_given_up(folder.task_dir / "attempts" / str(manifest["attempt"]))
+    (folder / NAME).write_bytes(text.encode())
+    return folder
 
 
 def put(scratch: Path, checkpoints_dir: Path, step: int) -> Path:
@@ -160,23 +241,29 @@ def _refuse_given_up(attempt_dir: Path) -> None:
             raise GivenUp("this attempt was given up: its node was silent for too long")
 
 
-def prune(checkpoints_dir: Path) -> None:
+def prune(checkpoints_dir: Directory) -> None:
     """Keep the last steps' checkpoints, as `keep_only` does."""
-    newest_of: dict[int, Path] = {}
+    newest_of: dict[int, Directory] = {}
     with contextlib.suppress(OSError):
         for step, directory in found(checkpoints_dir):
             newest_of.setdefault(step, directory)
         keep_only(list(newest_of.values())[:KEPT], checkpoints_dir)
 
 
-def keep_only(kept: Collection[Path], checkpoints_dir: Path) -> None:
+def keep_only(kept: Collection[Directory], checkpoints_dir: Directory) -> None:
     """Remove all other checkpoints, and whatever was left half-written.
 
     What can't be removed stays for the next time, and fails nothing: what was saved is saved.
     """
+    if isinstance(checkpoints_dir, Folder):
+        with contextlib.suppress(OSError):
+            for _, _, folder in list(_step_dirs(checkpoints_dir)):
+                if folder not in kept:
+                    discard(folder)
+        return
     with contextlib.suppress(OSError):
         for _, _, directory in list(_step_dirs(checkpoints_dir)):
-            if directory not in kept:
+            if directory not in kept and isinstance(directory, Path):
                 # Renamed first: a half-removed directory must not look like a checkpoint.
                 directory.rename(checkpoints_dir / f"{_REMOVED}{directory.name}-{os.getpid()}")
     with contextlib.suppress(OSError):
@@ -185,7 +272,15 @@ def keep_only(kept: Collection[Path], checkpoints_dir: Path) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
-def _digest(path: Path) -> dict[str, Any]:
+def remove_all(checkpoints_dir: Directory) -> None:
+    """Remove all that is there."""
+    if isinstance(checkpoints_dir, Path):
+        shutil.rmtree(checkpoints_dir, ignore_errors=True)
+    else:
+        keep_only([], checkpoints_dir)
+
+
+def _digest(path: Directory) -> dict[str, Any]:
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):

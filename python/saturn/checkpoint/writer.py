@@ -18,6 +18,7 @@ import contextlib
 import errno
 import hashlib
 import io
+import math
 import os
 import shutil
 import threading
@@ -27,12 +28,18 @@ from typing import Any
 
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import (
+    FileSystem,
+    FileSystemBase,
+    FileSystemWriter,
+)
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+from saturn.checkpoint.folder import Folder
+from saturn.checkpoint.place import Directory
 from saturn.sizes import size_text
 
 #: Size and SHA-256 of a file, as the manifest holds them.
@@ -78,21 +85,30 @@ class CheckpointWriter(FileSystemWriter):
 
     def __init__(
         self,
-        scratch: Path,
+        scratch: Directory,
         commit: Callable[[dict[str, Digest]], None],
         staged: Callable[[], None] | None = None,
         join: Callable[[Metadata], list[WriteResult]] = lambda metadata: [],
     ) -> None:
         """`join` enters into rank 0's index what is in the directory besides."""
-        super().__init__(scratch, sync_files=True)
+        is_stored = isinstance(scratch, Folder)
+        # A store's objects are durable when they are there.
+        super().__init__("." if is_stored else str(scratch), sync_files=not is_stored)
         self._scratch = scratch
         self._join = join
         self._commit = commit
         self._staged = staged  # told that the state may change, where a `StagingPlanner` plans
-        self.fs = self._files = _DigestedFiles()
+        self._files: _DigestedFiles | StoredFiles
+        if isinstance(scratch, Folder):
+            self._files, self.path = StoredFiles(scratch), str(scratch)
+        else:
+            self._files = _DigestedFiles()
+        self.fs = self._files  # type: ignore[assignment]
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Rank 0 sees here what all ranks will write; raises `OSError` where it has no room."""
+        if not isinstance(self._scratch, Path):
+            return super().prepare_global_plan(plans)  # a store has room
         sizes = [item.tensor_storage_size() for plan in plans for item in plan.items]
         needed = sum(size for size in sizes if size is not None)
         free = shutil.disk_usage(self._scratch).free
@@ -137,14 +153,56 @@ class _DigestedFiles(FileSystem):
             self.digests[Path(path).name] = stream.digest()
 
 
+class StoredFiles(FileSystemBase):
+    """The objects of a folder, whose digests are known when they are written."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self.digests: dict[str, Digest] = {}
+
+    @contextlib.contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
+        name = Path(path).name
+        with (self._folder / name).open(mode) as file:
+            if mode != "wb":
+                yield file  # type: ignore[misc]
+                return
+            with digested(file, syncs=False) as stream:
+                yield stream
+            self.digests[name] = stream.digest()
+
+    def concat_path(self, path: str | os.PathLike[str], suffix: str) -> str:
+        return f"{path}/{suffix}"
+
+    def init_path(self, path: str | os.PathLike[str]) -> str:
+        return str(path)
+
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        (self._folder / Path(new_path).name).copy_from(self._folder / Path(path).name)
+        self._folder.remove(Path(path).name)
+
+    def mkdir(self, path: str | os.PathLike[str]) -> None:
+        """There is no need for it."""
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return "://" in str(checkpoint_id)
+
+    def exists(self, path: str | os.PathLike[str]) -> bool:
+        return (self._folder / Path(path).name).exists()
+
+    def rm_file(self, path: str | os.PathLike[str]) -> None:
+        self._folder.remove(Path(path).name)
+
+
 @contextlib.contextmanager
-def digested(file: Any) -> Iterator[_Digested]:
-    """`file`, digested and synced while it is written, and closed.
+def digested(file: Any, *, syncs: bool = True) -> Iterator[_Digested]:
+    """`file`, digested while it is written, and closed; and synced, where it is one of a disk.
 
     Where it can't be written, what is raised is the error itself: `torch.save` would say that a
     position is not what it expected.
     """
-    stream = _Digested(file)
+    stream = _Digested(file, syncs)
     try:
         with contextlib.closing(stream):
             yield stream
@@ -157,11 +215,11 @@ def digested(file: Any) -> Iterator[_Digested]:
 class _Digested(io.IOBase):
     """A file that is written from its beginning to its end."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, syncs: bool) -> None:
         self._file = file
         self._sha256 = hashlib.sha256()
         self._size = 0
-        self._sync_at = _SYNC_EVERY_BYTES
+        self._sync_at = _SYNC_EVERY_BYTES if syncs else math.inf
         self._syncing: threading.Thread | None = None
         self.error: OSError | None = None  # the first of a write, or of an early sync
 

@@ -19,6 +19,7 @@ from typing import Any
 from saturn import definition as definitions
 from saturn.checkpoint import best, manifest
 from saturn.checkpoint.black_box_state import read_into
+from saturn.checkpoint.place import checkpoints_of
 from saturn.errors import InvalidInput
 from saturn.reporting import report
 from saturn.script import LAUNCHER_VARIABLES, RUN_DIR
@@ -43,12 +44,13 @@ class Trained:
                 "would have; train each in a script of its own"
             )
         self._has_returned = True
-        newest = manifest.newest_valid(self._task_dir / "checkpoints")
+        checkpoints_dir = checkpoints_of(self._task_dir)
+        newest = manifest.newest_valid(checkpoints_dir)
         if newest is None:
             raise InvalidInput(f"there is no checkpoint in {self._task_dir}: nothing was trained")
         _, content = weights = newest
         if trainer.args.load_best_model_at_end:
-            kept = best.directory_of(self._task_dir / "checkpoints")
+            kept = best.directory_of(checkpoints_dir)
             weights = manifest.newest_valid(kept) or newest
         if trainer.model_init is not None:
             trainer.model = trainer.call_model_init()

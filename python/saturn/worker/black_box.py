@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from saturn.checkpoint import manifest
+from saturn.checkpoint.place import Directory
 from saturn.definition import TaskDefinition
 from saturn.rank.failure import describe
 from saturn.rank.memory import PeakMemory
@@ -96,7 +97,7 @@ def _train(
     reporter.send({"type": "finished", "step": steps(reached), "loss": task.loss})
 
 
-def _reached(task: BlackBoxTask, checkpoints_dir: Path, limit: int) -> tuple[int, int]:
+def _reached(task: BlackBoxTask, checkpoints_dir: Directory, limit: int) -> tuple[int, int]:
     """(done batches, batches in the last save) after `execute` has returned."""
     # On disk, because a process that the function started may have saved.
     newest = manifest.newest_valid(checkpoints_dir)
@@ -241,7 +242,7 @@ def _task(
     spec: Spec,
     definition: TaskDefinition,
     knobs: dict[str, Any],
-    checkpoints_dir: Path,
+    checkpoints_dir: Directory,
     reporter: Reporter,
     *,
     limit: int = 0,

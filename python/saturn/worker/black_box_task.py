@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +28,7 @@ from saturn.checkpoint.black_box_state import (
     read_whole,
     write_pending,
 )
+from saturn.checkpoint.place import Directory
 from saturn.data import seeds
 from saturn.data.slices import Data, Position
 from saturn.definition import TaskDefinition
@@ -53,7 +53,7 @@ class BlackBoxTask:
     def __init__(
         self,
         definition: TaskDefinition,
-        checkpoints_dir: Path,
+        checkpoints_dir: Directory,
         about: Mapping[str, Any],
         *,
         strategy: Strategy,

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 from saturn.checkpoint import best, huggingface, manifest
+from saturn.checkpoint.folder import Folder
+from saturn.checkpoint.place import Directory
 from saturn.definition import TaskDefinition
 from saturn.rank.device_memory import lift
 from saturn.worker.report import Reporter
@@ -65,7 +67,7 @@ def _write_huggingface(definition: TaskDefinition, checkpoint: Path, directory: 
         huggingface.write(module, directory)
 
 
-def _copy(checkpoint: Path, scratch: Path, name: str) -> Path:
+def _copy(checkpoint: Directory, scratch: Path, name: str) -> Path:
     target = scratch.with_name(name)
     number = 1
     while target.exists():
@@ -76,10 +78,13 @@ def _copy(checkpoint: Path, scratch: Path, name: str) -> Path:
         target = scratch.with_name(f"{name}.{number}")
 
     shutil.rmtree(scratch, ignore_errors=True)
-    shutil.copytree(checkpoint, scratch)
+    if isinstance(checkpoint, Folder):
+        checkpoint.download(scratch)
+    else:
+        shutil.copytree(checkpoint, scratch)
     return scratch.rename(target)
 
 
-def _manifest(checkpoint: Path) -> bytes | None:
+def _manifest(checkpoint: Directory) -> bytes | None:
     path = checkpoint / manifest.NAME
     return path.read_bytes() if path.exists() else None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from saturn.checkpoint import manifest
+from saturn.checkpoint.place import Directory, checkpoints_of, scratch_of
 
 VERSION = 1
 
@@ -57,8 +58,13 @@ class Spec:
     store: str | None = None  # host:port, where ranks of several nodes meet
 
     @property
-    def checkpoints_dir(self) -> Path:
-        return self.task_dir / "checkpoints"
+    def checkpoints_dir(self) -> Directory:
+        return checkpoints_of(self.task_dir)
+
+    @property
+    def scratch_dir(self) -> Directory:
+        """Where something may be written as a checkpoint is, and removed."""
+        return scratch_of(self.task_dir, self.attempt_dir)
 
     @property
     def has_checkpoints(self) -> bool:

@@ -300,7 +300,7 @@ class _Measurement:
         peak_bytes = self.memory.peak_bytes()
         with self.gang.device_memory.host(), self.reporter.alive_throughout():
             checkpoint_s = checkpoint_cost.measure(
-                stepper.parallel, stepper.optimizer, self.gang, self.spec.attempt_dir
+                stepper.parallel, stepper.optimizer, self.gang, self.spec.scratch_dir
             )
         outcome: Outcome = {
             "outcome": "measured",

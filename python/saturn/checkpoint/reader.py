@@ -1,0 +1,18 @@
+"""Read a distributed checkpoint where it is: DCP's own reader, of files or of a store's objects."""
+
+from __future__ import annotations
+
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+
+from saturn.checkpoint.folder import Folder
+from saturn.checkpoint.place import Directory
+from saturn.checkpoint.writer import StoredFiles
+
+
+def reader_of(directory: Directory) -> FileSystemReader:
+    """A reader of a checkpoint, which must have been verified."""
+    if not isinstance(directory, Folder):
+        return FileSystemReader(directory)
+    reader = FileSystemReader(".")
+    reader.fs, reader.path = StoredFiles(directory), str(directory)  # type: ignore[assignment]
+    return reader
