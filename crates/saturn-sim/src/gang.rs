@@ -136,6 +136,15 @@ impl LiveGang {
         steps - done as f64 > AT_STEP_END
     }
 
+    /// Seconds of its work that are in no checkpoint; 0 where it does not train.
+    pub(crate) fn unsaved_s(&self, now_s: f64) -> f64 {
+        match self.phase {
+            Phase::Loading => now_s - self.launched_s,
+            Phase::Training { .. } | Phase::Saving { .. } => now_s - self.saved_s,
+            _ => 0.0,
+        }
+    }
+
     /// Steps to train before it looks up again.
     pub(crate) fn next_steps(&self) -> u64 {
         let left = self.target().saturating_sub(self.step).max(1);

@@ -12,20 +12,35 @@ use crate::workload::{Size, Workload, task};
 use crate::world::{Manners, World};
 
 /// Devices of a node.
-const GPUS: u32 = 8;
+pub(crate) const GPUS: u32 = 8;
 /// A week, seconds.
 pub const WEEK_S: f64 = 7.0 * 86_400.0;
 
 /// As many tasks as devices, over a week; solves are answered by a plan that costs next to nothing.
 pub fn week(num_tasks: usize, seed: u64) -> Simulation {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    // One to twenty hours on one device, about.
+    let mut drawn = large(&mut rng, num_tasks, num_tasks.div_ceil(GPUS as usize), (1.0, 20.0));
+    drawn.config.policy =
+        Policy { checkpoint_every_s: Some(3600.0), stall_s: 1800.0, ..Policy::default() };
+    play(drawn, &mut rng, seed)
+}
+
+/// So many tasks in groups of a hundred, one of each measured, and nodes of [`GPUS`] devices; each task
+/// takes so many hours on one device, about, the logarithm of which is uniform.
+pub(crate) fn large(
+    rng: &mut Xoshiro256PlusPlus,
+    num_tasks: usize,
+    num_nodes: usize,
+    hours: (f64, f64),
+) -> Workload {
     let size = Size { nodes: 1, gpus: GPUS, tasks: 1, steps: (1, 1), techniques: 2 };
-    let mut drawn = Workload::draw(&mut rng, &size);
+    let mut drawn = Workload::draw(rng, &size);
     let mut truth = drawn.truth.clone();
     truth.groups.clear();
     let num_groups = (num_tasks / 100).max(1);
     for group in 0..num_groups {
-        let mut one = Workload::draw(&mut rng, &size);
+        let mut one = Workload::draw(rng, &size);
         let (_, mut of_group) = one.truth.groups.pop_first().unwrap_or_else(|| unreachable!());
         of_group.load_s = rng.random_range(60.0..300.0);
         of_group.save_s = rng.random_range(10.0..60.0);
@@ -33,15 +48,13 @@ pub fn week(num_tasks: usize, seed: u64) -> Simulation {
         one.nodes.clear();
     }
     drawn.truth = truth;
-    let num_nodes = num_tasks.div_ceil(GPUS as usize);
     drawn.nodes =
         (0..num_nodes).map(|index| Node::new(format!("n{index}"), GPUS, "fast")).collect();
     drawn.tasks = (0..num_tasks)
         .map(|index| {
-            // One to twenty hours on one device, about.
             let group = format!("g{}", index % num_groups);
             let one_s = drawn.truth.groups[&group].step_s;
-            let hours = 20.0_f64.powf(rng.random::<f64>());
+            let hours = hours.0 * (hours.1 / hours.0).powf(rng.random::<f64>());
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
@@ -58,9 +71,7 @@ pub fn week(num_tasks: usize, seed: u64) -> Simulation {
         .iter()
         .map(|name| crate::workload::technique(name))
         .collect();
-    drawn.config.policy =
-        Policy { checkpoint_every_s: Some(3600.0), stall_s: 1800.0, ..Policy::default() };
-    play(drawn, &mut rng, seed)
+    drawn
 }
 
 fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation {

@@ -84,6 +84,7 @@ pub struct World {
     numbered: Vec<(String, String)>,
     bad: BTreeSet<DeviceId>,
     save_every_s: f64,
+    lost_device_s: f64,
 }
 
 impl World {
@@ -104,6 +105,7 @@ impl World {
             numbered: Vec::new(),
             bad: BTreeSet::new(),
             save_every_s,
+            lost_device_s: 0.0,
         }
     }
 
@@ -115,6 +117,12 @@ impl World {
     /// Finished steps in a task's newest checkpoint.
     pub fn saved_step(&self, task: TaskId) -> u64 {
         self.disk.get(&task).copied().unwrap_or(0)
+    }
+
+    /// Devices times seconds that went with nodes: what gangs on them had trained since their last
+    /// checkpoints, or loaded, and what they take to load once more.
+    pub fn lost_device_s(&self) -> f64 {
+        self.lost_device_s
     }
 
     /// Nodes that are there.
@@ -201,6 +209,10 @@ impl World {
         self.history.add(self.now_s, || Fact::Node { name: name.to_owned(), gpus: 0 });
         let lost: Vec<AttemptId> = self.gangs_on(name);
         for attempt in lost {
+            if let Some(gang) = self.gangs.get(&attempt) {
+                let devices = f64::from(gang.order.num_ranks);
+                self.lost_device_s += devices * (gang.unsaved_s(self.now_s) + gang.load_s);
+            }
             self.lose_share(attempt, name);
         }
         Some(node)

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use saturn_engine::{AttemptId, Event, Launcher, News};
+use saturn_engine::{AttemptId, Event, Launcher, News, RankReport};
 
 use super::letters::{FromAgent, Inbox, Outbox, ToAgent};
 use crate::bell::Bell;
@@ -33,6 +33,9 @@ const WATCH: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(50);
 /// News that go into one delivery.
 const MAX_NEWS: usize = 1024;
+/// For how long after a delivery progress waits for more. A call of Ray's costs its driver some hundred
+/// microseconds, and each rank says four times a second how far it is.
+const PACE: Duration = Duration::from_millis(250);
 
 /// Opens a store where ranks of several nodes can meet, for as long as the agent lives: its address and
 /// port, or why there is none. It may take seconds.
@@ -90,6 +93,10 @@ struct Inner {
     /// Every attempt so far. They need not come in the order of their numbers: a gang of several nodes
     /// waits until there is a store for it.
     attempts: BTreeSet<AttemptId>,
+    /// Something among them does not wait.
+    is_urgent: bool,
+    /// When letters were last handed out.
+    delivered: Option<Instant>,
     is_ready_told: bool,
 }
 
@@ -117,6 +124,8 @@ impl Agent {
             outbox: None,
             letters: Vec::new(),
             attempts: BTreeSet::new(),
+            is_urgent: false,
+            delivered: None,
             is_ready_told: false,
         };
         let agent = Arc::new_cyclic(|own| Self {
@@ -154,17 +163,16 @@ impl Agent {
         Ok(())
     }
 
-    /// Letters to the driver: as soon as there are some, or none after so long. An error says why there
-    /// will be none any more.
+    /// Letters to the driver: as soon as there are some, or none after so long. What says no more than that
+    /// ranks go on may wait for [`PACE`]. An error says why there will be none any more.
     pub fn news(&self, at_most: Duration) -> Result<Vec<String>, RuntimeError> {
         let until = clock::deadline(at_most);
         loop {
             self.hear();
             let mut inner = self.inner();
             inner.gather();
-            let letters = std::mem::take(&mut inner.letters);
-            if !letters.is_empty() {
-                return Ok(letters);
+            if inner.has_due_letters() {
+                return Ok(inner.hand_out());
             }
             if let Stage::Over(reason) = &inner.stage {
                 return Err(RuntimeError::Refused { reason: reason.clone() });
@@ -309,8 +317,20 @@ impl Inner {
         }
     }
 
+    /// Whether what is there goes to the driver now.
+    fn has_due_letters(&self) -> bool {
+        let is_late = self.delivered.is_none_or(|at| at.elapsed() >= PACE);
+        !self.letters.is_empty() && (self.is_urgent || is_late)
+    }
+
+    fn hand_out(&mut self) -> Vec<String> {
+        (self.is_urgent, self.delivered) = (false, Some(clock::now()));
+        std::mem::take(&mut self.letters)
+    }
+
     fn say(&mut self, word: FromAgent) -> Result<(), String> {
         if let Some(outbox) = &mut self.outbox {
+            self.is_urgent |= !is_routine(&word);
             self.letters.push(outbox.seal(word)?);
         }
         Ok(())
@@ -354,6 +374,12 @@ fn word_of(news: News) -> Option<FromAgent> {
         }
         _ => None,
     }
+}
+
+/// Whether a word says no more than that a rank goes on.
+fn is_routine(word: &FromAgent) -> bool {
+    let FromAgent::Reported { report, .. } = word else { return false };
+    matches!(**report, RankReport::Progress { .. } | RankReport::Alive)
 }
 
 /// Ends everything where the driver has been silent for too long.

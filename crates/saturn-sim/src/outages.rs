@@ -1,0 +1,143 @@
+//! Three days of a cluster in which a node fails every hour, and what of that nobody could have avoided.
+//!
+//! The same workload is run twice by the same engine and the real solver: once while nothing fails, once
+//! while a node, drawn anew each hour, is gone for half an hour. What the second run needs beyond the
+//! first is held against what the faults take by themselves:
+//!
+//! - *capacity*: devices that are not there, for as long as they are gone;
+//! - *lost work*: what gangs on a node had done since their last checkpoint when it went, and what it
+//!   takes to load them once more, times their devices.
+//!
+//! The first run's devices times seconds, and these, can't be done before [`Outages::least_s`] by
+//! the devices that are there.
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use saturn_engine::{Command, Policy};
+
+use crate::faults::Odds;
+use crate::planner::Planner;
+use crate::scale::{GPUS, large};
+use crate::simulation::{Deed, Simulation};
+use crate::world::{Manners, World};
+
+const HOUR_S: f64 = 3600.0;
+/// For how long a node is gone.
+const GONE_S: f64 = 1800.0;
+/// By when all has ended, hours.
+const MOST_HOURS: f64 = 200.0;
+/// Hours on one device of a task, at least and at most: three days for a thousand tasks on 128 nodes.
+const TASK_HOURS: (f64, f64) = (15.0, 150.0);
+/// Moves of the solver's search.
+const MAX_MOVES: u64 = 2000;
+
+/// A cluster and its tasks.
+#[derive(Debug, Clone, Copy)]
+pub struct Scale {
+    /// Nodes of eight devices.
+    pub num_nodes: usize,
+    /// Tasks, all there from the beginning.
+    pub num_tasks: usize,
+}
+
+/// What came of a workload with and without faults.
+#[derive(Debug, Clone, Copy)]
+pub struct Outages {
+    /// Seconds that it takes while nothing fails.
+    pub calm_s: f64,
+    /// Seconds that it takes while nodes fail.
+    pub troubled_s: f64,
+    /// Nodes that failed meanwhile.
+    pub num_failures: u32,
+    /// Devices times seconds that were not there, until the end.
+    pub gone_device_s: f64,
+    /// Devices times seconds of lost work.
+    pub lost_device_s: f64,
+    /// Seconds that it must take then.
+    pub least_s: f64,
+}
+
+/// Runs both; `None` where one does not end, or breaks a rule.
+pub fn outages(scale: Scale, seed: u64) -> Option<Outages> {
+    let mut calm = simulation(scale, seed);
+    calm.run(MOST_HOURS * HOUR_S)?;
+    let calm_s = calm.world.now_s();
+    drop(calm);
+    let mut troubled = simulation(scale, seed);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x6f75_7461_6765_7300);
+    let mut failures = Vec::new();
+    let mut last = String::new();
+    let mut at_s = 0.0;
+    while at_s < MOST_HOURS * HOUR_S {
+        let failed_s = at_s + rng.random_range(0.0..HOUR_S);
+        failures.push(failed_s);
+        // Another one each time: the last may still be gone.
+        let nodes: Vec<_> =
+            troubled.world.nodes().filter(|node| node.name != last).cloned().collect();
+        let node = nodes[rng.random_range(0..nodes.len())].clone();
+        last.clone_from(&node.name);
+        troubled.plan_deed(failed_s, Deed::NodeGoes(node.name.clone()));
+        troubled.plan_deed(failed_s + GONE_S, Deed::NodeComes(node));
+        at_s += HOUR_S;
+    }
+    troubled.run(MOST_HOURS * HOUR_S)?;
+    let troubled_s = troubled.world.now_s();
+    let lost_device_s = troubled.world.lost_device_s();
+    let gone_until = |until_s: f64| -> f64 {
+        failures.iter().map(|at_s| (until_s - at_s).clamp(0.0, GONE_S) * f64::from(GPUS)).sum()
+    };
+    let num_devices = scale.num_nodes as f64 * f64::from(GPUS);
+    let mut least_s = calm_s;
+    // Each turn finds the end that the outages until the last one make necessary.
+    for _ in 0..50 {
+        least_s = calm_s + (lost_device_s + gone_until(least_s)) / num_devices;
+    }
+    Some(Outages {
+        calm_s,
+        troubled_s,
+        num_failures: u32::try_from(failures.iter().filter(|at_s| **at_s < troubled_s).count())
+            .unwrap_or(u32::MAX),
+        gone_device_s: gone_until(troubled_s),
+        lost_device_s,
+        least_s,
+    })
+}
+
+fn simulation(scale: Scale, seed: u64) -> Simulation {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut drawn = large(&mut rng, scale.num_tasks, scale.num_nodes, TASK_HOURS);
+    drawn.config.policy =
+        Policy { checkpoint_every_s: Some(1800.0), stall_s: 1800.0, seed, ..Policy::default() };
+    let manners = Manners {
+        look_up_every: 20_000,
+        teardown_s: 1.0,
+        trial_s: 60.0,
+        trial_steps: 0,
+        trials_train: false,
+        trial_noise: 0.0,
+    };
+    let mut world = World::new(drawn.truth, Odds::new(), manners, 1800.0, seed);
+    world.history.is_off = true;
+    for node in drawn.nodes {
+        world.add_node(node);
+    }
+    let planner = Planner { max_moves: MAX_MOVES, takes_s: 2.0, is_greedy: false };
+    let mut simulation = Simulation::new(drawn.config, world, planner);
+    simulation.keep_no_journal();
+    simulation.plan_deed(0.0, Deed::Ask(Command::Submit { tasks: drawn.tasks }));
+    simulation.plan_deed(0.0, Deed::Ask(Command::Close));
+    simulation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_cluster_takes_little_more_than_faults_make_unavoidable() {
+        let found = outages(Scale { num_nodes: 4, num_tasks: 24 }, 1).unwrap();
+        assert!(found.num_failures > 10 && found.lost_device_s > 0.0);
+        assert!(found.calm_s < found.least_s);
+        assert!(found.troubled_s < 1.25 * found.least_s, "{found:?}");
+    }
+}
