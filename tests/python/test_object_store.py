@@ -22,6 +22,8 @@ from saturn.checkpoint import best, manifest, place
 from saturn.checkpoint.black_box_state import commit_pending, read_whole, write_pending
 from saturn.checkpoint.checkpoints import Checkpoints
 from saturn.checkpoint.folder import Folder
+from saturn.cluster import storage
+from saturn.cluster.storage import Proof
 from saturn.data.slices import Position
 from saturn.errors import InvalidInput
 from saturn.rank.gang import Gang
@@ -312,6 +314,26 @@ def test_a_run_stops_and_goes_on_from_the_store(server: str, tmp_path: Path) -> 
     assert newest is not None and newest[1]["step"] == steps
     plain = saturn.orchestrate([task(steps)], runs_dir=tmp_path, devices=1, log=False)
     assert losses(result.run_dir) == losses(plain.run_dir)
+
+
+def test_every_node_of_a_cluster_proves_that_it_reaches_the_store(
+    server: str, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    (run_dir / "nodes").mkdir(parents=True)
+    place.keep_in(run_dir, f"s3://{BUCKET}/proofs")
+    store = place.store_of(run_dir)
+    assert store is not None
+    with Proof(run_dir) as proof:
+        said = storage.answer(str(proof.directory), proof.word, "a")
+        assert proof.wrong_with("a", said) is None
+        (store / proof.directory.name / "question").write_bytes(b"another")
+        said = storage.answer(str(proof.directory), proof.word, "b")
+        assert proof.wrong_with("b", said) == (
+            f"node `b` can't keep checkpoints in {store} (it reads another store by that name); "
+            "give it the same packages and keys as this machine (docs/storage.md)"
+        )
+    assert store.folders() == [] and store.objects() == {}
 
 
 def test_what_can_not_be_a_store_is_refused_in_a_line(server: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -94,15 +95,16 @@ class Kept:
 
     def put_into(self, scratch: Directory) -> None:
         """Have the files in `scratch` too. Where the file system has no links, as copies."""
-        if isinstance(scratch, Folder):
+        source = self.directory
+        if isinstance(scratch, Folder) and isinstance(source, Folder):
             present = scratch.objects()
             for name in self.files:
                 if name not in present:
-                    (scratch / name).copy_from(self.directory / name)
-            return
-        for name in self.files:
-            if not (scratch / name).exists():
-                durable.link(self.directory / name, scratch / name)
+                    (scratch / name).copy_from(source / name)
+        elif isinstance(scratch, Path) and isinstance(source, Path):
+            for name in self.files:
+                if not (scratch / name).exists():
+                    durable.link(source / name, scratch / name)
 
     def at(self, directory: Directory) -> Kept:
         """The same, in another checkpoint."""

@@ -33,11 +33,19 @@ def scratch_of(task_dir: Path, attempt_dir: Path) -> Directory:
 
 
 def _of(task_dir: Path, name: str) -> Directory:
-    try:
-        described = json.loads((task_dir.parent.parent / _FILE).read_text())
-    except FileNotFoundError:
+    store = store_of(task_dir.parent.parent)
+    if store is None:
         return task_dir / name
-    return Folder(f"{described['url']}/tasks/{task_dir.name}/{name}", task_dir)
+    return Folder(f"{store}/tasks/{task_dir.name}/{name}", task_dir)
+
+
+def store_of(run_dir: Path) -> Folder | None:
+    """The run's folder of an object store, where its checkpoints are in one."""
+    try:
+        described = json.loads((run_dir / _FILE).read_text())
+    except FileNotFoundError:
+        return None
+    return Folder(described["url"], run_dir)
 
 
 def checked(storage: object) -> str | None:

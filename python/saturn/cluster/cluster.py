@@ -49,10 +49,13 @@ class Cluster:
 
         Raises `InvalidInput` where the run directory isn't on storage that all nodes share.
         """
-        with Proof(run_dir) as proof:
-            for seat in self._seats:
-                if (wrong := proved(proof, seat)) is not None:
-                    raise InvalidInput(wrong)
+        try:
+            with Proof(run_dir) as proof:
+                for seat in self._seats:
+                    if (wrong := proved(proof, seat)) is not None:
+                        raise InvalidInput(wrong)
+        except OSError as error:
+            raise InvalidInput(f"this machine can't write for {run_dir}: {error}") from None
         exchange = native.exchange()
         self._carrier = Carrier(exchange, self._wish, self._resource, run_dir, press)
         while self._seats:

@@ -2,18 +2,25 @@
 
 The driver writes a word that nobody can guess, every node reads it and answers in a file of its
 own, written as checkpoints are (synced, then renamed into place), and the driver reads all of
-these.
+these. Where checkpoints are in an object store, every node reads the word from there too, and
+writes to it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shutil
 from pathlib import Path
 
 from saturn import durable
+from saturn.checkpoint import place
+from saturn.checkpoint.folder import Folder
+from saturn.errors import InvalidInput
 
 _QUESTION = "question"
+#: Begins what a node says that has trouble with the object store, not with the run directory.
+_OF_STORE = "store: "
 
 
 class Proof:
@@ -27,15 +34,26 @@ class Proof:
         """Write the word."""
         durable.make_directory(self.directory)
         _write(self.directory / _QUESTION, self.word)
+        if (store := _store_of(self.directory)) is not None:
+            (store / _QUESTION).write_bytes(self.word.encode())
         return self
 
     def __exit__(self, *raised: object) -> None:
         """Remove what was written."""
+        if (store := _store_of(self.directory)) is not None:
+            with contextlib.suppress(OSError):
+                store.remove(_QUESTION)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def wrong_with(self, node: str, said: str | None) -> str | None:
         """What is wrong, in words, after a node `answer`ed; None where all is well."""
         run_dir = self.directory.parent.parent
+        if said is not None and said.startswith(_OF_STORE):
+            return (
+                f"node `{node}` can't keep checkpoints in {place.store_of(run_dir)} "
+                f"({said.removeprefix(_OF_STORE)}); give it the same packages and keys as this "
+                "machine (docs/storage.md)"
+            )
         if said is None:
             try:
                 answer = (self.directory / node).read_text()
@@ -63,7 +81,23 @@ def answer(directory: str, word: str, node: str) -> str | None:
         _write(Path(directory, node), word)
     except OSError as error:
         return f"it can't write there: {error.strerror}"
+    store = _store_of(Path(directory))
+    if store is None:
+        return None
+    try:
+        if (store / _QUESTION).read_text() != word:
+            return f"{_OF_STORE}it reads another store by that name"
+        (store / node).write_bytes(word.encode())
+        store.remove(node)
+    except (OSError, InvalidInput) as error:
+        return _OF_STORE + str(error).partition("\n")[0]
     return None
+
+
+def _store_of(directory: Path) -> Folder | None:
+    """The folder of a proof in the run's object store, where it has one."""
+    store = place.store_of(directory.parent.parent)
+    return None if store is None else store / directory.name
 
 
 def _write(path: Path, text: str) -> None:

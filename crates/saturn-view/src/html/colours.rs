@@ -164,11 +164,10 @@ mod tests {
     #[test]
     fn everybody_tells_the_colours_apart() {
         for (name, vision) in &VISIONS {
-            for first in 0..COLOURS.len() {
-                for second in first + 1..COLOURS.len() {
+            for (first, one) in COLOURS.into_iter().enumerate() {
+                for (second, other) in COLOURS.into_iter().enumerate().skip(first + 1) {
                     let is_next = second == first + 1 || (first, second) == (0, COLOURS.len() - 1);
                     let least = if is_next { 0.15 } else { 0.12 };
-                    let (one, other) = (COLOURS[first], COLOURS[second]);
                     let apart = distance(one, other, vision);
                     assert!(apart > least, "{one} and {other} under {name}: {apart}");
                 }

@@ -17,10 +17,12 @@ const MAX_TASKS: usize = 1000;
 /// Metrics that have a chart: those that most tasks are judged by first.
 const MAX_CHARTS: usize = 6;
 
+/// The tasks that have a metric, with their places in the report, and how many of them are judged by it.
+type TasksOfMetric<'a> = (Vec<(usize, &'a TaskReport)>, usize);
+
 /// A chart of each metric; empty where no task was evaluated.
 pub(super) fn charts(report: &Report) -> Markup {
-    // By metric: the tasks that have it, and how many of them are judged by it.
-    let mut metrics: BTreeMap<&str, (Vec<(usize, &TaskReport)>, usize)> = BTreeMap::new();
+    let mut metrics: BTreeMap<&str, TasksOfMetric<'_>> = BTreeMap::new();
     for (index, task) in report.tasks.iter().enumerate() {
         let Some(evaluation) = &task.evaluation else { continue };
         let Some(last) = &evaluation.last else { continue };

@@ -26,12 +26,11 @@ pub(super) fn of(state: &State, history: &History) -> Vec<ChoiceReport> {
         let limits = (&spec.gpu_range, &spec.allowed, &spec.evaluation, &task.excluded);
         let kind =
             format!("{:?}", (task.group, task.steps, state.has_ended(id), begun, way, limits));
-        match alike.get(&kind) {
-            Some(index) => choices[*index].tasks.push(id.0),
-            None => {
-                alike.insert(kind, choices.len());
-                choices.push(choice(state, history, id));
-            }
+        if let Some(index) = alike.get(&kind) {
+            choices[*index].tasks.push(id.0);
+        } else {
+            alike.insert(kind, choices.len());
+            choices.push(choice(state, history, id));
         }
     }
     choices.retain(|one| !one.candidates.is_empty());
