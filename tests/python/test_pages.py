@@ -40,6 +40,7 @@ NOT_HERE = [
     ("docs/trainer.md", "from trl import", "fetches a model and data: test_trl_trainers.py"),
     ("docs/cluster.md", "cluster=", "needs a cluster: test_cluster_gangs.py"),
     ("docs/cluster.md", "ray ", "starts daemons of Ray's: test_cluster_gangs.py"),
+    ("docs/storage.md", "storage=", "needs an object store: test_object_store.py"),
     ("docs/clusters/*.md", "", "needs machines of that kind: test_cluster_places.py"),
     ("*.md", "pip install", "needs a build of minutes, or the network: test_install.py"),
     ("docs/fake-gpu.md", "COMMAND", "COMMAND is the reader's: test_fake_gpu.py"),

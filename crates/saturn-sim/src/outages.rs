@@ -13,7 +13,7 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use saturn_engine::{Command, Policy};
+use saturn_engine::{Command, Policy, TaskEnd, TaskStatus};
 
 use crate::faults::Odds;
 use crate::planner::Planner;
@@ -57,10 +57,10 @@ pub struct Outages {
     pub least_s: f64,
 }
 
-/// Runs both; `None` where one does not end, or breaks a rule.
+/// Runs both; `None` where one does not end, breaks a rule, or has a task that is not done.
 pub fn outages(scale: Scale, seed: u64) -> Option<Outages> {
     let mut calm = simulation(scale, seed);
-    calm.run(MOST_HOURS * HOUR_S)?;
+    completed(&mut calm)?;
     let calm_s = calm.world.now_s();
     drop(calm);
     let mut troubled = simulation(scale, seed);
@@ -80,7 +80,7 @@ pub fn outages(scale: Scale, seed: u64) -> Option<Outages> {
         troubled.plan_deed(failed_s + GONE_S, Deed::NodeComes(node));
         at_s += HOUR_S;
     }
-    troubled.run(MOST_HOURS * HOUR_S)?;
+    completed(&mut troubled)?;
     let troubled_s = troubled.world.now_s();
     let lost_device_s = troubled.world.lost_device_s();
     let gone_until = |until_s: f64| -> f64 {
@@ -103,13 +103,25 @@ pub fn outages(scale: Scale, seed: u64) -> Option<Outages> {
     })
 }
 
+/// Runs it until every task is done; `None` where one is not.
+fn completed(simulation: &mut Simulation) -> Option<()> {
+    simulation.run(MOST_HOURS * HOUR_S)?;
+    let state = simulation.state();
+    let is_done = |id| matches!(state.task(id).status, TaskStatus::Ended(TaskEnd::Done { .. }));
+    state.task_ids().all(is_done).then_some(())
+}
+
 fn simulation(scale: Scale, seed: u64) -> Simulation {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut drawn = large(&mut rng, scale.num_tasks, scale.num_nodes, TASK_HOURS);
-    drawn.config.policy =
-        Policy { checkpoint_every_s: Some(1800.0), stall_s: 1800.0, seed, ..Policy::default() };
+    drawn.config.policy = Policy {
+        checkpoint_every_s: Some(1800.0),
+        stall_s: 3.0 * HOUR_S,
+        seed,
+        ..Policy::default()
+    };
     let manners = Manners {
-        look_up_every: 20_000,
+        look_up_every: 2000,
         teardown_s: 1.0,
         trial_s: 60.0,
         trial_steps: 0,

@@ -116,7 +116,7 @@ class Watch:
         rulings = list(self.tuner.at(self._now_s, self._tasks))
         if self._is_at_rest() and not rulings:
             rulings += self.tuner.at_rest(self._tasks)
-        self._send([self._judgement(one) for one in rulings])
+        self._send(self._judgements(rulings))
 
     def _is_at_rest(self) -> bool:
         """Whether all that is left is held, or comes after what is."""
@@ -140,9 +140,13 @@ class Watch:
                 task.add(look.step, look.values)
                 rulings = {one.task: one for one in self.tuner.looked(task, self._tasks)}
                 judgements.append(self._judgement(rulings.pop(name, None), look))
-                judgements += [self._judgement(one) for one in rulings.values()]
+                judgements += self._judgements(rulings.values())
             self._point_out(task, reports)
         return judgements
+
+    def _judgements(self, rulings: Iterable[Ruling]) -> list[dict[str, Any]]:
+        """Of what is said of tasks that have not ended meanwhile."""
+        return [self._judgement(one) for one in rulings if self._tasks[one.task].end is None]
 
     def _judgement(self, ruling: Ruling | None, look: Look | None = None) -> dict[str, Any]:
         """In the words of the run; from here on it counts for the tuner too."""
@@ -151,7 +155,8 @@ class Watch:
         judgement: dict[str, Any] = {"task": name, "step": task.step}
         if look is not None:
             judgement |= {"step": look.step, "values": plain(look.values)}
-        if ruling is not None:
+        # What is said of a task that has ended meanwhile comes too late.
+        if ruling is not None and task.end is None:
             judgement |= {"ruling": ruling.ruling, "reason": ruling.reason}
             if ruling.ruling == STOP:
                 self._stopped.add(name)
@@ -221,4 +226,4 @@ class Watch:
         text = f"{text}: {type(error).__name__}: {error}"
         self._command({"command": "note", "text": text})
         rulings: Iterable[Ruling] = self.tuner.given_up(self._tasks)
-        self._send([self._judgement(one) for one in rulings])
+        self._send(self._judgements(rulings))

@@ -20,7 +20,7 @@ const MARGIN_BOTTOM: f64 = 26.0;
 /// Between the devices of two nodes.
 const NODE_GAP: f64 = 8.0;
 /// Average width of a letter, as a share of the font size.
-const LETTER: f64 = 0.55;
+const LETTER: f64 = 0.6;
 /// Up to so many devices, each has a row of its own.
 const MAX_SINGLE: usize = 64;
 /// The most rows that are drawn.
@@ -323,7 +323,9 @@ fn draw_mark(layout: &Layout, mark: &Mark) -> Markup {
 }
 
 fn bar_label(bar: &Bar, x: f64, middle: f64, width: f64, row_height: f64) -> Markup {
-    let font: f64 = if row_height < 16.0 { 9.0 } else { 11.5 };
+    // As the style sheet has them.
+    let (font, class): (f64, _) =
+        if row_height < 16.0 { (9.0, Some("small")) } else { (11.0, None) };
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -340,7 +342,7 @@ fn bar_label(bar: &Bar, x: f64, middle: f64, width: f64, row_height: f64) -> Mar
     };
     let text = if whole.chars().count() <= letters { whole } else { fit(&bar.label, letters) };
     html! {
-        text x=(px(x + 6.0)) y=(px(middle + font * 0.36)) font-size=(px(font)) { (text) }
+        text class=[class] x=(px(x + 6.0)) y=(px(middle + font * 0.36)) { (text) }
     }
 }
 
