@@ -13,7 +13,6 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -45,7 +44,7 @@ def deep_reader(steps: int) -> Task:
             layers=24,
         ),
         name="deep",
-        techniques=["fsdp", "pipeline"],  # `offload` would stream it through one slot
+        techniques=["fsdp"],  # `offload` would stream it through one slot
     )
 
 
@@ -135,14 +134,14 @@ def main() -> None:
         made.add("one")
         second = made.add("two")
         run = start(
-            [deep_reader(30), *sweep.sweep(short=True)],
+            [deep_reader(20), *sweep.sweep(short=True)],
             interval=60,
             cluster=made.address,
             device_memory=SLOT_MEMORY,
             checkpoint_every_s=5.0,
             name=args.name,
         )
-        threading.Thread(target=trouble, args=(run, made, second), daemon=True).start()
+        trouble(run, made, second)
         show(run.wait())
 
 

@@ -154,7 +154,7 @@ def test_the_cause_is_told_apart_from_its_echoes_in_training(run: Runtime, techn
     assert kinds == {0: "peer_lost", 1: "out_of_memory", 2: "peer_lost"}, result.logs
 
 
-@pytest.mark.parametrize("limit_mb", [104, 92, 70])
+@pytest.mark.parametrize("limit_mb", [104, 96, 92, 70])
 def test_a_full_rank_in_the_midst_of_a_collective_hangs_no_trial(
     run: Runtime, limit_mb: int
 ) -> None:

@@ -96,6 +96,7 @@ def _connect(ray: Any, address: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        _hush()
     except AuthenticationError:
         raise InvalidInput(
             f"the Ray cluster at {address} asks for a token, and this program has none or another: "
@@ -112,6 +113,17 @@ def _connect(ray: Any, address: str) -> None:
             f"this machine is in no Ray cluster ({said}); start one with `ray start --head`, and "
             "`ray start --address=…` on every other node"
         ) from None
+
+
+def _hush() -> None:
+    """Keep Ray from printing the log of each node that dies on the program's standard output.
+
+    Ray has no setting for it. What a run's nodes come to, the run itself says.
+    """
+    import ray._private.worker as internals
+
+    if hasattr(internals, "print_to_stdstream"):
+        internals.print_to_stdstream = lambda *_, **__: None
 
 
 def _knock(address: str) -> None:

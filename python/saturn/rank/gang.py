@@ -64,6 +64,7 @@ class Gang:
         #: The block of `outliving` that this is or was last in, and groups opened since it began.
         self._block, self._opened = "", 0
         self._second_group: dist.ProcessGroup | None = None
+        self._meshes: list[DeviceMesh] = []
         self._watch: PeerWatch | None = None
 
     def open(self) -> None:
@@ -109,6 +110,11 @@ class Gang:
         With `is_broken`, a peer is known to have left it in its own way.
         """
         self._second_group = None
+        # What torch remembers of operators on sharded tensors holds their mesh, for as long as the
+        # process lives, and the mesh its groups.
+        for mesh in self._meshes:
+            getattr(mesh, "_pg_registry", {}).clear()
+        self._meshes.clear()
         # Models and wrappers hold the group's connections open until they are gone.
         gc.collect()
         is_broken |= self._watch is not None and self._watch.is_broken
@@ -149,7 +155,9 @@ class Gang:
     def mesh(self, shape: Sequence[int], *, names: Sequence[str]) -> DeviceMesh:
         """A device mesh of `shape` over all ranks, opening the process group."""
         self.open()
-        return init_device_mesh(self.device.type, tuple(shape), mesh_dim_names=tuple(names))
+        mesh = init_device_mesh(self.device.type, tuple(shape), mesh_dim_names=tuple(names))
+        self._meshes.append(mesh)
+        return mesh
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """Each value summed over the ranks, in float64. One collective; none for a gang of one."""
