@@ -27,7 +27,7 @@ from saturn import HParams, RunInterrupted, RunResult, SaturnError, StartedRun, 
 #: CPU slots of each node, and what each may hold.
 SLOTS, SLOT_MEMORY = 2, "200MB"
 #: Steps of the deep model before a node is killed, and seconds after that until another joins.
-STEPS_BEFORE, SECONDS_AFTER = 5, 15.0
+STEPS_BEFORE, SECONDS_AFTER = 3, 10.0
 
 
 def deep_reader(steps: int) -> Task:
@@ -134,7 +134,7 @@ def main() -> None:
         made.add("one")
         second = made.add("two")
         run = start(
-            [deep_reader(20), *sweep.sweep(short=True)],
+            [deep_reader(10), *sweep.sweep(short=True)],
             interval=60,
             cluster=made.address,
             device_memory=SLOT_MEMORY,

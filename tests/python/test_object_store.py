@@ -22,8 +22,7 @@ from saturn.checkpoint import best, manifest, place
 from saturn.checkpoint.black_box_state import commit_pending, read_whole, write_pending
 from saturn.checkpoint.checkpoints import Checkpoints
 from saturn.checkpoint.folder import Folder
-from saturn.cluster import storage
-from saturn.cluster.storage import Proof
+from saturn.cluster.storage import Proof, answer
 from saturn.data.slices import Position
 from saturn.errors import InvalidInput
 from saturn.rank.gang import Gang
@@ -325,10 +324,10 @@ def test_every_node_of_a_cluster_proves_that_it_reaches_the_store(
     store = place.store_of(run_dir)
     assert store is not None
     with Proof(run_dir) as proof:
-        said = storage.answer(str(proof.directory), proof.word, "a")
+        said = answer(str(proof.directory), proof.word, "a")
         assert proof.wrong_with("a", said) is None
         (store / proof.directory.name / "question").write_bytes(b"another")
-        said = storage.answer(str(proof.directory), proof.word, "b")
+        said = answer(str(proof.directory), proof.word, "b")
         assert proof.wrong_with("b", said) == (
             f"node `b` can't keep checkpoints in {store} (it reads another store by that name); "
             "give it the same packages and keys as this machine (docs/storage.md)"
