@@ -207,8 +207,15 @@ impl Sweep {
             for evaluation in evaluations {
                 let share = evaluation.step as f64 / steps(slot.task) as f64;
                 let at_s = start_s + 0.2 + (end_s - start_s - 0.21) * share;
-                let (best, evaluation_s) = (best.clone(), Some(0.2));
-                records.push((at_s, Record::Evaluated { attempt, evaluation, best, evaluation_s }));
+                records.push((
+                    at_s,
+                    Record::Evaluated {
+                        attempt,
+                        evaluation,
+                        best: best.clone(),
+                        evaluation_s: Some(0.2),
+                    },
+                ));
             }
             let end = AttemptEnd::Finished;
             records.push((
