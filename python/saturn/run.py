@@ -381,6 +381,11 @@ def found(run: PathLike, runs_dir: PathLike) -> Path:
     for path in (Path(run), Path(runs_dir) / run):
         if run_directory.has_begun(path):
             return path.resolve()
+        if (journal := path / "journal.db").is_symlink():
+            raise InvalidInput(
+                f"the run {path} is not here: its journal is on another machine, at "
+                f"{journal.readlink()}: go on with it, and ask about it, there"
+            )
     raise InvalidInput(
         f"there is no run `{run}`: neither that directory nor one of that name in "
         f"{Path(runs_dir).absolute()} holds a journal.db"

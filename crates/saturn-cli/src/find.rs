@@ -26,8 +26,14 @@ pub(crate) struct Found {
 pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
     let candidates = [named.to_owned(), Path::new(RUNS_DIR).join(named)];
     let shown = shell_quoted(&named.to_string_lossy());
-    if let Some(path) = candidates.into_iter().find(|path| is_run(path)) {
-        return Ok(Found { path, shown });
+    if let Some(path) = candidates.iter().find(|path| is_run(path)) {
+        return Ok(Found { path: path.clone(), shown });
+    }
+    for path in &candidates {
+        if let Some(reason) = saturn_runtime::elsewhere(path) {
+            let message = format!("the run at `{}` is not here: {reason}", path.display());
+            return Err(fail(Exit::BadInput, message));
+        }
     }
     let others = listed(&all_in(Path::new(RUNS_DIR)).unwrap_or_default());
     let hint = if others.is_empty() {

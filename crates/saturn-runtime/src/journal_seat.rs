@@ -4,11 +4,13 @@
 //! `SQLite`'s locks and syncs can't be trusted on a network file system
 //! (<https://sqlite.org/faq.html#q5>). It follows the link, so that whoever reads the run on this machine
 //! sees no difference. On another machine the link leads nowhere: a run is driven on, and asked about,
-//! where it began.
+//! where it began. The link names that machine.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::Path;
+
+use nix::unistd::gethostname;
 
 use crate::error::RuntimeError;
 use crate::request::new_run_id;
@@ -35,18 +37,16 @@ fn keep_in(home: &Path, run: &Path, kind: &'static str) -> Result<(), RuntimeErr
         // The run was begun elsewhere and moved.
         return Err(RuntimeError::NetworkFileSystem { path: run.to_owned(), kind });
     }
-    if let Ok(target) = link.read_link() {
-        if target.exists() {
-            return Ok(());
-        }
-        let reason = format!(
-            "its journal is not on this machine (there it is {}): go on where it was begun",
-            target.display()
-        );
-        return Err(RuntimeError::NoRun { path: run.to_owned(), reason });
+    if link.is_symlink() {
+        return match elsewhere(run) {
+            None => Ok(()),
+            Some(reason) => Err(RuntimeError::NoRun { path: run.to_owned(), reason }),
+        };
     }
     let name = run.file_name().unwrap_or_default().to_string_lossy();
-    let directory = home.join("journals").join(format!("{name}-{}", new_run_id()?));
+    let host = gethostname().ok().and_then(|name| name.into_string().ok());
+    let host = host.unwrap_or_else(|| "unnamed".to_owned());
+    let directory = home.join("journals").join(host).join(format!("{name}-{}", new_run_id()?));
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -55,13 +55,29 @@ fn keep_in(home: &Path, run: &Path, kind: &'static str) -> Result<(), RuntimeErr
     symlink(directory.join("journal.db"), &link).map_err(RuntimeError::file("link", &link))
 }
 
+/// Where to ask about a run that is not to be asked about here: its journal is on another machine.
+pub fn elsewhere(run: &Path) -> Option<String> {
+    let target = journal_of(run).read_link().ok().filter(|target| !target.exists())?;
+    // HOME/journals/HOST/NAME-ID/journal.db
+    let host = target.ancestors().nth(2)?.file_name()?.to_string_lossy().into_owned();
+    Some(format!(
+        "its journal is on another machine, `{host}`, at {}: go on with it, and ask about it, there",
+        target.display()
+    ))
+}
+
+/// Why a directory without a journal is no run here.
+pub(crate) fn missing(run: &Path) -> String {
+    elsewhere(run).unwrap_or_else(|| "it has no journal.db".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use saturn_engine::{DeviceKind, Mode, Policy, Record, RunConfig};
 
     use super::*;
     use crate::disk::Disk;
-    use crate::journal::Journal;
+    use crate::journal::{Contents, Journal};
     use crate::request::LaunchSettings;
 
     #[test]
@@ -103,7 +119,10 @@ mod tests {
         // Another machine.
         std::fs::remove_dir_all(home.path().join("journals")).unwrap();
         let error = keep_in(home.path(), run.path(), "NFS").unwrap_err().to_string();
-        assert!(error.contains("its journal is not on this machine"), "{error}");
+        let host = gethostname().unwrap().into_string().unwrap();
+        assert!(error.contains(&format!("its journal is on another machine, `{host}`")), "{error}");
+        let error = Contents::read(&link).unwrap_err().to_string();
+        assert!(error.contains("and ask about it, there"), "{error}");
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub use cluster::{Agent, AgentSetup, Exchange, StoreOpener};
 pub use disk::{Disk, Operation};
 pub use doctor::{Finding, Mark, examine};
 pub use error::{RuntimeError, io_words, with_causes};
+pub use journal_seat::elsewhere;
 pub use outlook::{Outlook, outlook};
 pub use reports::{
     Reported, explain, judged, read, read_report, report, status, trace, write_page, write_trace,

@@ -22,6 +22,7 @@ use crate::error::RuntimeError;
 use crate::followers::Followers;
 use crate::hardware::Hardware;
 use crate::journal::{Contents, Journal};
+use crate::journal_seat;
 use crate::launcher::{Earlier, LocalLauncher, attempt_dir};
 use crate::reports::{self, Written};
 use crate::request::{LaunchSettings, Parts, RunRequest};
@@ -170,7 +171,7 @@ pub fn resume(
 ) -> Result<Outcome, RuntimeError> {
     // Looked at first: claiming would make files in a directory that is no run.
     if !journal_of(path).is_file() {
-        let reason = "it has no journal.db".to_owned();
+        let reason = journal_seat::missing(path);
         return Err(RuntimeError::NoRun { path: path.to_owned(), reason });
     }
     let ResumeOptions { device_memory, allow_other_hardware, disk, cluster } = options;

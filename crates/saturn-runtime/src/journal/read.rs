@@ -11,6 +11,7 @@ use saturn_engine::migrate::{VERSION, migrate_v1};
 use serde_json::Value;
 
 use crate::error::RuntimeError;
+use crate::journal_seat;
 use crate::request::LaunchSettings;
 
 /// How often a journal is opened anew because a driver took it up while it was read.
@@ -32,7 +33,8 @@ impl Contents {
     pub(crate) fn read(path: &Path) -> Result<Self, RuntimeError> {
         if !path.is_file() {
             let run = path.parent().unwrap_or(path).to_owned();
-            return Err(RuntimeError::NoRun { path: run, reason: "it has no journal.db".into() });
+            let reason = journal_seat::missing(&run);
+            return Err(RuntimeError::NoRun { path: run, reason });
         }
         let log = with_ending(path, "-wal");
         for _ in 1..MAX_TRIES {
