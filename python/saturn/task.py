@@ -148,7 +148,7 @@ class Task:
         gpu_range: numbers of devices (GPUs or CPU slots) that the plan may choose; all by default.
         name: unique among the tasks of a run; `task-<n>` by default.
         hints: what techniques may know about the model, such as {"attention": "sdpa"}: see
-            docs/techniques.md.
+            docs/builtin-techniques.md.
         save_dir: where a copy of the last checkpoint goes when training is done, as
             `<save_dir>/<task>/step-<n>/`; a model of transformers is also written as
             `<save_dir>/<task>/step-<n>-huggingface/`, for `from_pretrained`.

@@ -21,7 +21,7 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
 )
 
 _PIPELINE = frozenset({"attention", "cut", "microbatches", "schedule"})
-#: Name → the knobs that a task may pin; `docs/techniques.md` says what they do.
+#: Name → the knobs that a task may pin; `docs/builtin-techniques.md` says what they do.
 KNOBS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "ddp": frozenset(
