@@ -69,7 +69,7 @@ test-python: setup
 test-nightly: test
 	@$(MAKE) fuzz SEEDS=0..50000
 	@$(MAKE) fuzz-readers FUZZ_S=120
-	@SATURN_TEST_CLUSTER_FAULTS=1 $(bin)/python -m pytest tests/python/test_cluster_faults.py
+	@SATURN_TEST_CLUSTER_FAULTS=1 $(bin)/python -m pytest tests/python/test_cluster_faults.py tests/python/test_cluster_saves.py
 	@SATURN_TEST_KILLS=100 $(bin)/python -m pytest tests/python/test_random_kills.py
 	@$(MAKE) demo-fake-gpus
 	@out=$$(mktemp -d) && PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 1 -- \
