@@ -112,6 +112,19 @@ class RunResult:
         writer.writerows(rows)
         return text.getvalue()
 
+    def __str__(self) -> str:
+        """The `rows` as a table of plain text, without columns that are empty in all of them."""
+        rows = self.rows()
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        names = [name for name in names if any(row.get(name) is not None for row in rows)]
+        lines = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        padded = (
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+        return "\n".join([*padded, f"report: {self.report_path}"])
+
     @classmethod
     def from_report(cls, report: Mapping[str, Any], run_dir: Path) -> RunResult:
         """Read it out of a report (`report.json`, version 1)."""
@@ -208,6 +221,13 @@ def _row(task: TaskResult) -> dict[str, Any]:
     for name, value in task.parameters.items():
         row[f"parameter_{name}" if name in row else name] = value
     return row
+
+
+def _cell(value: Any) -> str:
+    """A value in few characters; empty where it is not known."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _badness(task: TaskResult) -> float:
