@@ -457,7 +457,7 @@ fn finish(
     }
     if !left_behind.is_empty() {
         let pids: Vec<String> = left_behind.iter().map(ToString::to_string).collect();
-        let text = format!("processes that were killed and live on: {}", pids.join(", "));
+        let text = format!("processes that were killed and have not ended: {}", pids.join(", "));
         followers.note(&text, state.now_s);
     }
     let text =

@@ -24,7 +24,7 @@ pub(super) fn body(report: &Report) -> Markup {
     let num_left_out = report.choices.iter().skip(MAX_TABLES).map(|one| one.tasks.len()).sum();
     html! {
         p.note {
-            "What each task could train under, and why it does not. A plan gives a task not what is fastest for it "
+            "The strategies of each task, and why each was chosen or not. A plan gives a task not what is fastest for it "
             "alone, but what lets all end soonest."
         }
         @for choice in report.choices.iter().take(MAX_TABLES) { (folded(report, choice, has_types)) }
