@@ -543,7 +543,8 @@ def _checked_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
         names = list(names)
         if not all(isinstance(name, str) for name in names):
             raise TypeError(
-                f"parameter_groups[{number}] holds what is no name in `params`; it must be {wanted}"
+                f"parameter_groups[{number}] must have names in `params`, and nothing else; it "
+                f"must be {wanted}"
             )
         checked.append({**group, "params": names})
     return checked

@@ -169,7 +169,8 @@ class _Launch:
             given = " ".join(script.resume_args(self._checkpoint.path))
             raise Unsound(
                 f"{script.label} was given {given}, of step {self._saved}, and reported step "
-                f"{report.step}: it began anew; have it go on from there, or say resume=False"
+                f"{report.step}: the script began at its first step; have it load what it "
+                "is given, or say resume=False"
             )
         if self._steps is not None and self._step <= self._steps < report.step:
             self._reporter.note(
