@@ -183,7 +183,7 @@ class Run:
         if answer is None:
             raise RunOver(
                 f"no process drives the run `{self._run_dir}`; `saturn status "
-                f"{shlex.quote(str(self._run_dir))}` tells how it stands"
+                f"{shlex.quote(str(self._run_dir))}` tells where the run stands"
             )
         reply = json.loads(answer)
         if not reply["ok"]:

@@ -161,7 +161,7 @@ fn a_run_in_progress_is_shown_and_steered() {
     // Pausing: an answer means that it is in the journal.
     let (code, out, error) = place.saturn(&["pause", "it", "long"]);
     assert_eq!((code, out.as_str()), (0, ""));
-    assert!(error.contains("to take it up again: saturn unpause it long"), "{error}");
+    assert!(error.contains("to unpause the task: saturn unpause it long"), "{error}");
     assert_eq!(place.stage("it", "long"), "paused");
     let answer = place.json(&["unpause", "saturn_runs/it", "long", "--json"]);
     let expected = json!({"version": 1, "run": "saturn_runs/it", "ok": true, "error": null});
