@@ -35,7 +35,7 @@ class Evaluation:
             have some) and the labels, or the batch.
         loss: whether `eval_loss` is measured too: the mean of the task's loss over the batches,
             weighed by their rows, or by what the task's `loss_weight` says.
-        batches: so many batches of the loader at most; all by default.
+        batches: how many batches of the loader are read at most; all by default.
     """
 
     get_dataloader: Callable[[], Any]

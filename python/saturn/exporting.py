@@ -31,7 +31,7 @@ def export(
     Args:
         run: the run's directory, or what `orchestrate` returned.
         task: the task's name.
-        directory: where to; it must not be there yet.
+        directory: the directory to write, which must not exist yet.
         which: "last", or "best" for the checkpoint that the task's `best` asks for.
 
     Returns:
