@@ -130,7 +130,8 @@ impl Problem {
                     if let Some(other) = holders.insert((part.node, device), &task.name) {
                         let node = &self.cluster.nodes[part.node].name;
                         let reason = format!(
-                            "the task holds device {device} of node `{node}`, which `{other}` holds already"
+                            "the task holds device {device} of node `{node}`, which `{other}` \
+                             holds already"
                         );
                         return Err(contradiction(at(), reason));
                     }
@@ -167,7 +168,8 @@ impl Problem {
             };
             if node.available_from_s > 0.0 {
                 return refuse(&format!(
-                    "the task runs on node `{}`, which arrives later: expected a node that is there from 0 s on",
+                    "the task runs on node `{}`, which arrives later: expected a node that is there \
+                     from 0 s on",
                     node.name
                 ));
             }
