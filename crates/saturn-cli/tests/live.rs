@@ -322,7 +322,7 @@ fn runs_that_are_damaged_and_places_without_any() {
     let (code, _, error) = place.saturn(&["status"]);
     assert_eq!(
         (code, error.as_str()),
-        (2, "error: there is no run in `saturn_runs`; name the directory of one\n")
+        (2, "error: there is no run in `saturn_runs`; give the path of a run's directory\n")
     );
 
     let broken = place.run_dir("broken");
@@ -337,5 +337,5 @@ fn runs_that_are_damaged_and_places_without_any() {
     assert_eq!(place.saturn(&["logs", "broken", "a"]).0, 5);
     let (code, _, error) = place.saturn(&["stop", "nowhere"]);
     assert_eq!(code, 2);
-    assert!(error.contains("those in `saturn_runs` are `broken`"), "{error}");
+    assert!(error.contains("the runs in `saturn_runs` are `broken`"), "{error}");
 }

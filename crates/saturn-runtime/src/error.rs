@@ -33,7 +33,9 @@ pub enum RuntimeError {
         why: String,
     },
     /// Other runs hold all devices.
-    #[error("no device is free: {held}")]
+    #[error(
+        "no device is free: {held}; wait until one of these runs ends, or stop one (saturn stop RUN)"
+    )]
     DevicesHeld {
         /// Who holds what.
         held: String,

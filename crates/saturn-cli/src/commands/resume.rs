@@ -75,7 +75,7 @@ fn resume_failed(error: &RuntimeError, run: &str) -> Exit {
     let hint = match error {
         RuntimeError::Busy { .. } => format!("where the run stands: saturn status {run}"),
         RuntimeError::OtherHardware { .. } => {
-            format!("to allow it: saturn resume {run} --allow-other-hardware")
+            format!("to go on with other hardware: saturn resume {run} --allow-other-hardware")
         }
         _ => return run_failed(error),
     };

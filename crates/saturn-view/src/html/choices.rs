@@ -49,7 +49,7 @@ fn folded(report: &Report, choice: &ChoiceReport, has_types: bool) -> Markup {
                         tr {
                             th { "strategy" } th.n { "a step" } th.n { "in all" } th.n { "devices\u{2019} time" }
                             th.n title="of one device: the peak of its trial, or what it needs at the very least" { "memory" }
-                            th { "why not" }
+                            th { "chosen, or why not" }
                         }
                     }
                     tbody {
