@@ -113,7 +113,7 @@ fn without_position(error: &serde_json::Error) -> String {
     text.strip_suffix(&suffix).unwrap_or(&text).to_owned()
 }
 
-/// A wrong type or value as serde tells it, in words of JSON: what is right, then what stands there.
+/// A wrong type or value as serde tells it, in words of JSON: what is right, then what is there.
 fn in_words(detail: &str) -> String {
     let invalid = ["invalid type: ", "invalid value: "];
     let rest = invalid.iter().find_map(|prefix| detail.strip_prefix(prefix));

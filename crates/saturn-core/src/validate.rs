@@ -168,8 +168,8 @@ impl Problem {
             };
             if node.available_from_s > 0.0 {
                 return refuse(&format!(
-                    "the task runs on node `{}`, which arrives later: expected a node that is there \
-                     from 0 s on",
+                    "the task runs on node `{}`, which arrives later: expected a node that is \
+                     there from 0 s on",
                     node.name
                 ));
             }

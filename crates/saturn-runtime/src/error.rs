@@ -34,7 +34,7 @@ pub enum RuntimeError {
     },
     /// Other runs hold all devices.
     #[error(
-        "no device is free: {held}; wait until one of these runs ends, or stop one (saturn stop RUN)"
+        "no device is free: {held}; wait until one of these runs ends, or stop one (saturn stop)"
     )]
     DevicesHeld {
         /// Who holds what.

@@ -279,6 +279,7 @@ fn legend(status: &Status) -> String {
     };
     let (low, high) = (band.low.min(1.0) * 100.0, band.high.max(1.0) * 100.0);
     format!(
-        "{times}; band: the likely range of an end, {low:.0} % to {high:.0} % of the time left ({why})."
+        "{times}; band: the likely range of an end, {low:.0} % to {high:.0} % of the time left \
+         ({why})."
     )
 }

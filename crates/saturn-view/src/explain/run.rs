@@ -111,8 +111,8 @@ fn plan(state: &State, history: &History) -> Option<Reason> {
                 format!(" The solver's own plan can't be used: {}.", first_line(reason))
             });
             let text = format!(
-                "The plan made at {at} is an earlier plan with new tasks put behind it, one by one: \
-                 {}.{}",
+                "The plan made at {at} is an earlier plan with new tasks put behind it, one by \
+                 one: {}.{}",
                 proven(plan),
                 reason.unwrap_or_default()
             );
@@ -154,8 +154,8 @@ fn replans(state: &State, history: &History, now_s: f64) -> Vec<Reason> {
     }
     if let Some((at_s, time_left_s, best_s)) = history.kept.filter(|(at_s, ..)| *at_s >= last_s) {
         let text = format!(
-            "At {} the plan was kept, with {} to go: the best other plan would take {}, which saves \
-             too little to switch to it.",
+            "At {} the plan was kept, with {} to go: the best other plan would take {}, which \
+             saves too little to switch to it.",
             clock(at_s),
             duration(time_left_s),
             duration(best_s)

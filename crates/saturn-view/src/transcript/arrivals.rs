@@ -270,8 +270,8 @@ fn what_holds(state: &State) -> String {
     format!("{} still hold{elsewhere}; {num_open} to run", count(num_holding, "trial"))
 }
 
-/// `28 trials to run: 4 tasks are measured for all 12`; `4 tasks are measured for all 12` while it is
-/// not known what can be tried. `None` where nothing is to be measured.
+/// `28 trials to run: 4 tasks are measured for all 12`; without the trials while it is not known
+/// what can be tried. `None` where nothing is to be measured.
 fn to_measure(state: &State, num_to_run: usize) -> Option<String> {
     let trials = TrialCounts::of(state);
     let is_looking = state.num_to_inspect() > 0
