@@ -30,7 +30,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskResult:
-    """One task's part. Times are seconds on the run's clock, which begins with the run."""
+    """What a task did in a run. Times are seconds on the run's clock, from the run's beginning."""
 
     name: str
     #: `done`, `failed`, `cancelled` or `stopped` (by the run's stopper); `waiting`, `running` or
@@ -60,7 +60,7 @@ class TaskResult:
 
     @property
     def value(self) -> float | None:
-        """How well it did: its best evaluation where it says which is that, else the last."""
+        """How well the task did: `metric` in its best evaluation, or the last one, or the loss."""
         if self.metric == "loss":
             return self.final_loss
         found = self.evaluation if self.best is None else self.best
@@ -69,7 +69,7 @@ class TaskResult:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """A whole run."""
+    """What a run did: how long it took and was planned to take, seconds, and its tasks."""
 
     tasks: list[TaskResult]
     makespan_s: float | None
@@ -144,7 +144,7 @@ class RunResult:
 
 
 def strategies_by_task(report: Mapping[str, Any]) -> list[list[Strategy]]:
-    """For each task of a report, every strategy that was tried for it or speaks for it."""
+    """For each task of a report, every strategy tried for the task, or for one that is alike."""
     found: list[list[Strategy]] = [[] for _ in report["tasks"]]
     for trial in report["trials"]:
         if trial["result"] is None:
