@@ -12,7 +12,7 @@ demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--devi
 
 .DEFAULT_GOAL := help
 .PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster test test-rust test-python test-nightly test-torch test-loggers wheel zoo gpu-check fuzz fuzz-readers bench \
-  bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report lint format clean
+  bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning lint format clean
 
 help:
 	@echo 'make demo        measure, plan and train a sweep of 12 models; a second time nothing is measured'
@@ -26,7 +26,7 @@ help:
 	@echo 'make zoo         78 architectures under every technique, the losses compared, docs/zoo.md written: half an hour; ZOO="GPT-2,T5" for some'
 	@echo 'make gpu-check   on a machine with NVIDIA GPUs: same training, memory, steps, a switch, the demo; into gpu-check/'
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
-	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale, clusters, trials, builds, the report: an hour'
+	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale, clusters, trials, searches, builds, the report: over an hour'
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
 	@echo 'make docs        the documentation as a site, its links checked: target/site/index.html'
 	@echo 'make lint        formatter, lints, types'
@@ -69,7 +69,7 @@ test-python: setup
 test-nightly: test
 	@$(MAKE) fuzz SEEDS=0..50000
 	@$(MAKE) fuzz-readers FUZZ_S=120
-	@SATURN_TEST_CLUSTER_FAULTS=1 $(bin)/python -m pytest tests/python/test_cluster_faults.py
+	@SATURN_TEST_CLUSTER_FAULTS=1 $(bin)/python -m pytest tests/python/test_cluster_faults.py tests/python/test_cluster_saves.py
 	@SATURN_TEST_KILLS=100 $(bin)/python -m pytest tests/python/test_random_kills.py
 	@$(MAKE) demo-fake-gpus
 	@out=$$(mktemp -d) && PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 1 -- \
@@ -110,7 +110,7 @@ gpu-check: setup
 	@$(bin)/python tests/python/gpu_check.py --out $(GPU_CHECK)
 
 # Overwrite the kept pages: commit them only from a machine that does nothing else.
-bench: bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report
+bench: bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-tuning bench-build bench-report
 
 bench-solver: setup
 	@$(bin)/python -m pip --disable-pip-version-check install --quiet ortools
@@ -148,6 +148,11 @@ bench-engine: setup
 
 bench-cluster: setup
 	@$(bin)/python benches/cluster/bench.py --out docs/cluster-bench.md
+
+# What Ray Tune needs beside Ray, in a folder of its own.
+bench-tuning: setup
+	@$(bin)/python -m pip --disable-pip-version-check install --quiet --no-deps --target=target/ray-tune pyarrow tensorboardX
+	@PYTHONPATH=target/ray-tune $(bin)/python benches/tuning/bench.py --steps 270 --out docs/tuning-bench.md
 
 bench-profile: setup
 	@$(bin)/python benches/profile/bench.py --out docs/profile-bench.md

@@ -1,6 +1,6 @@
-"""Successive halving by Saturn beside Ray Tune's, and beside training everything; prints markdown.
+"""Successive halving by Saturn beside Ray Tune's, and beside training everything.
 
-usage: bench.py [--slots N] [--steps N] [--only WAY,…] [--out FILE]
+usage: bench.py [--slots N] [--steps N] [--only WAY,…] [--points FILE] [--out PAGE]
 
 27 configurations of the demo's language model: nine learning rates of three depths. All ways have
 the same slots (CPU cores), the same rungs and the same evaluations of the same held-out text:
@@ -10,7 +10,8 @@ the same slots (CPU cores), the same rungs and the same evaluations of the same 
 - `everything`: Saturn without a stopper.
 
 What is compared is the time from nothing (imports included) to the best loss that all ways come to.
-Ray is not among this project's dependencies: `pip install 'ray[tune]'`.
+Prints a table; `--out` writes it as a page, `--points` every evaluation of every way as JSON. What
+Ray Tune needs beside Ray is not among this project's dependencies: `make bench-tuning` gets it.
 """
 
 from __future__ import annotations
@@ -29,9 +30,28 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "examples"))
 
-WAYS = ("saturn", "ray-one", "ray-all", "everything")
+NAMES = {
+    "saturn": "Saturn, ASHA",
+    "ray-one": "Ray Tune, ASHA, one slot a trial",
+    "ray-all": "Ray Tune, ASHA, all slots for each trial",
+    "everything": "Saturn, no stopper",
+}
+WAYS = tuple(NAMES)
 ETA = 3
 BATCH_SIZE = 4
+PAGE = """# Searches, measured
+
+`make bench-tuning` writes this page. Load of the machine at its begin: {load:.1f} on {cores} cores.
+
+27 configurations of the demo's language model, nine learning rates of three depths, {steps} steps \
+each at most, on {slots} CPU slots. All ways evaluate the same held-out text every {first} steps, \
+and those that stop early do it by successive halving (ASHA) with the first rung at {first} steps \
+and a third kept at each. Time counts from nothing: imports, and of Saturn also the trials, since \
+nothing is known of earlier runs. Compared is the time until the first evaluation that is as good \
+as {loss:.4f}, the best loss that all ways came to.
+
+{table}
+"""
 #: Windows of held-out text that an evaluation takes.
 WINDOWS = 64
 #: Steps of the first rung, as a part of all.
@@ -159,7 +179,7 @@ def measured(way: str, slots: int, steps: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "found.json"
         began = time.time()
-        command = [sys.executable, __file__, "--way", way, "--out", str(out)]
+        command = [sys.executable, __file__, "--way", way, "--points", str(out)]
         command += ["--slots", str(slots), "--steps", str(steps), "--directory", name]
         environment = {**os.environ, "SATURN_HOME": f"{name}/home"}
         subprocess.run(command, env=environment, check=True, stdout=sys.stderr)
@@ -173,33 +193,56 @@ def time_to(points: list[tuple[float, float]], loss: float) -> float:
     return next(at for at, one in points if one <= loss)
 
 
+def table_of(found: list[dict[str, Any]]) -> str:
+    """A row a way, in markdown."""
+    common = max(min(loss for _, loss in one["points"]) for one in found)
+    lines = [
+        f"| | until loss {common:.4f} | until the end | best loss | evaluations |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for one in found:
+        points = one["points"]
+        best = min(loss for _, loss in points)
+        lines.append(
+            f"| {NAMES[one['way']]} | {time_to(points, common):.0f} s | {one['took_s']:.0f} s "
+            f"| {best:.4f} | {len(points)} |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--slots", type=int, default=os.cpu_count())
     parser.add_argument("--steps", type=int, default=810)
     parser.add_argument("--only", default=",".join(WAYS))
-    parser.add_argument("--out")
+    parser.add_argument("--points", type=Path)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--way", help=argparse.SUPPRESS)
     parser.add_argument("--directory", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.way:
         found = train(args.way, args.slots, args.steps, Path(args.directory))
-        Path(args.out).write_text(json.dumps(found))
+        args.points.write_text(json.dumps(found))
         return
+    load = os.getloadavg()[0]
     found = [measured(way, args.slots, args.steps) for way in args.only.split(",")]
+    if args.points:
+        args.points.write_text(json.dumps(found))
+    table = table_of(found)
+    print(table)
     if args.out:
-        Path(args.out).write_text(json.dumps(found))
-    common = max(min(loss for _, loss in one["points"]) for one in found)
-    print(f"{args.slots} slots, 27 configurations, {args.steps} steps; loss {common:.4f}\n")
-    print("| | to that loss, s | to the end, s | best loss | evaluations |")
-    print("|---|---|---|---|---|")
-    for one in found:
-        best = min(loss for _, loss in one["points"])
-        to_loss = time_to(one["points"], common)
-        print(
-            f"| {one['way']} | {to_loss:.0f} | {one['took_s']:.0f} | {best:.4f} "
-            f"| {len(one['points'])} |"
+        common = max(min(loss for _, loss in one["points"]) for one in found)
+        args.out.write_text(
+            PAGE.format(
+                load=load,
+                cores=os.cpu_count(),
+                slots=args.slots,
+                steps=args.steps,
+                first=args.steps // FIRST_RUNG,
+                loss=common,
+                table=table,
+            )
         )
 
 

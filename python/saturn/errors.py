@@ -39,11 +39,11 @@ class RunOver(InvalidInput):
 
 
 class RunFailed(SaturnError):
-    """The machine failed us: files, journal, no worker could be started. Code 5."""
+    """Something outside the tasks failed: files, the journal, the start of workers. Code 5."""
 
 
 class TasksFailed(SaturnError):
-    """Every task has ended, and some failed; `result` holds what was realised. Code 1."""
+    """Every task has ended, and some failed; `result` says what each of them did. Code 1."""
 
     exit_code: ClassVar[int] = 1
 

@@ -35,7 +35,7 @@ class Evaluation:
             have some) and the labels, or the batch.
         loss: whether `eval_loss` is measured too: the mean of the task's loss over the batches,
             weighed by their rows, or by what the task's `loss_weight` says.
-        batches: so many batches of the loader at most; all by default.
+        batches: how many batches of the loader are read at most; all by default.
     """
 
     get_dataloader: Callable[[], Any]
@@ -53,9 +53,13 @@ class Evaluation:
                     f"{field} of an Evaluation is a {type(value).__name__}; it must be a function"
                 )
         if self.keep is not None and self.metrics is None:
-            raise ValueError("an Evaluation with keep needs metrics, which gets what is kept")
+            raise ValueError(
+                "an Evaluation with keep needs metrics: the function that gets what keep returned"
+            )
         if not self.loss and self.metrics is None:
-            raise ValueError("an Evaluation without loss and without metrics measures nothing")
+            raise ValueError(
+                "an Evaluation with loss=False and without metrics measures nothing; give metrics"
+            )
         if self.batches is not None:
             _check_count("batches of an Evaluation", self.batches)
 
@@ -85,7 +89,9 @@ def checked(evaluate: Any, every: int | None, best: Any) -> Wanted:
     if evaluate is None:
         for field, value in (("evaluate_every", every), ("best", best)):
             if value is not None:
-                raise ValueError(f"{field} is given without evaluate, which says what is measured")
+                raise ValueError(
+                    f"{field} is given without evaluate; say what to evaluate, or leave {field} out"
+                )
     elif not isinstance(evaluate, Evaluation) and not callable(evaluate):
         raise TypeError(
             f"evaluate is a {type(evaluate).__name__}; it must be a function of the model, "
@@ -110,8 +116,8 @@ def _checked_best(best: Any, evaluate: Any) -> tuple[str, str]:
     measures_loss_alone = isinstance(evaluate, Evaluation) and evaluate.metrics is None
     if measures_loss_alone and best[0] != EVAL_LOSS:
         raise ValueError(
-            f"best names the metric `{best[0]}`, and an Evaluation without metrics has `eval_loss` "
-            "alone"
+            f"best names the metric `{best[0]}`, and an Evaluation without metrics reports only "
+            "`eval_loss`; name that, or give metrics"
         )
     return best[0], best[1]
 

@@ -31,7 +31,7 @@ def export(
     Args:
         run: the run's directory, or what `orchestrate` returned.
         task: the task's name.
-        directory: where to; it must not be there yet.
+        directory: the directory to write, which must not exist yet.
         which: "last", or "best" for the checkpoint that the task's `best` asks for.
 
     Returns:
@@ -56,7 +56,9 @@ def export(
     directory_of_these = place.checkpoints_of(task_dir)
     if which == "best":
         if definition.best is None:
-            raise InvalidInput(f"task `{task}` has no `best`, so no checkpoint is kept as that")
+            raise InvalidInput(
+                f"task `{task}` was made without best=, so it has no best checkpoint"
+            )
         directory_of_these = best.directory_of(directory_of_these)
     newest = manifest.newest_valid(directory_of_these)
     if newest is None:

@@ -18,8 +18,8 @@ def grid(
 
     Args:
         values: names with a list of values each; what is no list is the same in all combinations.
-        where: keeps the combinations for which it returns true.
-        more: the same as keywords.
+        where: a function of a combination; those for which it returns true are kept.
+        more: more names with values, as keywords.
 
     Raises:
         ValueError: a list without values.

@@ -66,7 +66,9 @@ def register(name: str, technique: type[Any]) -> None:
 def deregister(name: str) -> None:
     """Take a technique out of the library; raises `UnknownTechnique` where it isn't there."""
     if name in BUILT_IN:
-        raise ValueError(f"`{name}` is a built-in technique and always there")
+        raise ValueError(
+            f"`{name}` is a built-in technique, which is always there: it can't be removed"
+        )
     remembered = _remembered()
     if name not in _registered and name not in remembered:
         raise _unknown(name)
@@ -192,7 +194,8 @@ def _remembered() -> dict[str, str]:
     techniques = content.get("techniques") if isinstance(content, dict) else None
     if not isinstance(techniques, dict) or content.get("version") != _VERSION:
         raise InvalidInput(
-            f"{path} must hold a version, {_VERSION}, and techniques, names with import paths"
+            f'{path} must be a JSON object such as {{"version": {_VERSION}, "techniques": '
+            '{"mine": "my_module:MyTechnique"}}; correct it or remove it'
         )
     return {str(name): str(value) for name, value in techniques.items()}
 

@@ -111,7 +111,7 @@ class Run:
             self._directories[each.task.name] = directory
 
     def close(self) -> None:
-        """Say that nothing more will come: the run ends when all its tasks have."""
+        """Say that no more tasks will come: the run ends when all its tasks have."""
         self._command({"command": "close"})
 
     def cancel(self, name: str) -> None:
@@ -156,7 +156,7 @@ class Run:
         return Status(json.loads(native.status(self._run_dir)))
 
     def explain(self, name: str | None = None) -> dict[str, Any]:
-        """Why a task is where it is, or why the run is: a reason code and a sentence."""
+        """Why a task waits, trains or ended, or the same of the run: reason codes, sentences."""
         explanation: dict[str, Any] = json.loads(native.explain(self._run_dir, name))
         return explanation
 
@@ -183,7 +183,7 @@ class Run:
         if answer is None:
             raise RunOver(
                 f"no process drives the run `{self._run_dir}`; `saturn status "
-                f"{shlex.quote(str(self._run_dir))}` tells how it stands"
+                f"{shlex.quote(str(self._run_dir))}` tells where the run stands"
             )
         reply = json.loads(answer)
         if not reply["ok"]:
@@ -285,7 +285,7 @@ class StartedRun(Run):
         """Wait until the run is over, and return what it realised.
 
         On the main thread Ctrl-C, SIGTERM and SIGHUP stop the run meanwhile: at checkpoints, the
-        second time at once; the third time it ends and says what is left.
+        second time at once; the third time without waiting for processes that can't be killed.
 
         Raises `TimeoutError` after `timeout` seconds (the run goes on), `TasksFailed` once
         everything has ended, `RunInterrupted` where the run was stopped, `RunFailed`.

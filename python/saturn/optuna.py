@@ -84,7 +84,7 @@ def start(
     """`optimize`, which returns at once, with the run in progress (see `saturn.start`)."""
     _optuna()
     for name in _OURS & set(options):
-        raise InvalidInput(f"`{name}` is not for a study: the study decides that by its trials")
+        raise InvalidInput(f"`{name}` can't be given with a study: the study's trials decide that")
     for name, value in (("n_trials", n_trials), ("in_flight", in_flight)):
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         if value is not None and (not is_whole or value < 1):

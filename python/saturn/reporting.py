@@ -78,8 +78,8 @@ def report(
 def should_stop() -> bool:
     """Whether the script is to save and end now.
 
-    It is what its last `report` said, the same on all ranks. A script of one process may ask at
-    any time.
+    The answer is that of the script's last `report`, the same on all ranks. A script of one
+    process may ask at any time.
     """
     if _is_alone() or _answered is None:
         return _is_asked()

@@ -30,7 +30,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskResult:
-    """One task's part. Times are seconds on the run's clock, which begins with the run."""
+    """What a task did in a run. Times are seconds on the run's clock, from the run's beginning."""
 
     name: str
     #: `done`, `failed`, `cancelled` or `stopped` (by the run's stopper); `waiting`, `running` or
@@ -60,7 +60,7 @@ class TaskResult:
 
     @property
     def value(self) -> float | None:
-        """How well it did: its best evaluation where it says which is that, else the last."""
+        """How well the task did: `metric` in its best evaluation, or the last one, or the loss."""
         if self.metric == "loss":
             return self.final_loss
         found = self.evaluation if self.best is None else self.best
@@ -69,7 +69,7 @@ class TaskResult:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """A whole run."""
+    """What a run did: how long it took and was planned to take, seconds, and its tasks."""
 
     tasks: list[TaskResult]
     makespan_s: float | None
@@ -112,6 +112,19 @@ class RunResult:
         writer.writerows(rows)
         return text.getvalue()
 
+    def __str__(self) -> str:
+        """The `rows` as a table of plain text, without columns that are empty in all of them."""
+        rows = self.rows()
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        names = [name for name in names if any(row.get(name) is not None for row in rows)]
+        lines = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        padded = (
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+        return "\n".join([*padded, f"report: {self.report_path}"])
+
     @classmethod
     def from_report(cls, report: Mapping[str, Any], run_dir: Path) -> RunResult:
         """Read it out of a report (`report.json`, version 1)."""
@@ -131,7 +144,7 @@ class RunResult:
 
 
 def strategies_by_task(report: Mapping[str, Any]) -> list[list[Strategy]]:
-    """For each task of a report, every strategy that was tried for it or speaks for it."""
+    """For each task of a report, every strategy tried for the task, or for one that is alike."""
     found: list[list[Strategy]] = [[] for _ in report["tasks"]]
     for trial in report["trials"]:
         if trial["result"] is None:
@@ -208,6 +221,13 @@ def _row(task: TaskResult) -> dict[str, Any]:
     for name, value in task.parameters.items():
         row[f"parameter_{name}" if name in row else name] = value
     return row
+
+
+def _cell(value: Any) -> str:
+    """A value in few characters; empty where it is not known."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _badness(task: TaskResult) -> float:

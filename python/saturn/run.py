@@ -78,8 +78,8 @@ def search(
         warmup_steps: how many first steps of a trial are not timed.
         timed_steps: how many steps a trial times at least, two or more.
         max_timed_steps: how many steps a trial times at most; 30 by default. It ends earlier once
-            a step's time is known to 3%, or two seconds are spent. As many as `timed_steps`: the
-            plain median of just so many.
+            a step's time is known to 3%, or two seconds are spent. Where both numbers are the
+            same, a trial times so many steps and takes their median.
 
     Raises `InvalidInput` (nothing was started), `TasksFailed`, `RunInterrupted`, `RunFailed`.
     """
@@ -164,21 +164,21 @@ def orchestrate(
             default all that earlier runs found, as far as it holds for this hardware and these
             versions (see `saturn profile`). The directory of an earlier run, or a file like its
             `profile.json`: its trials on the same type of device. "none": all is measured anew.
-        checkpoint_every_s: seconds of training between two checkpoints of a task; by default as
-            what they cost and how often the run's attempts fail make best.
+        checkpoint_every_s: seconds of training between two checkpoints of a task; by default
+            chosen from what a checkpoint costs and how often the run's attempts fail.
         stall_s: seconds of silence after which a task's workers count as hung and are restarted
             from the last checkpoint; more than its longest step takes. Building, loading and saving
-            are no silence.
-        solver_time_limit_s: seconds for one solve.
+            do not count as silence.
+        solver_time_limit_s: seconds that the solver may take for one plan.
         max_switches: how often a task may be planned to change its technique, device count or place
             in mid-run, where trials or checkpoints have shown what that costs; a plan with such
             switches must end 2% sooner than the best without. 0 plans none.
-        seed: of the solver; the tasks have their own.
+        seed: seed of the solver; the tasks have seeds of their own.
         warmup_steps: how many first steps of a trial are not timed.
         timed_steps: how many steps a trial times at least, two or more.
         max_timed_steps: how many steps a trial times at most; 30 by default. It ends earlier once
-            a step's time is known to 3%, or two seconds are spent. As many as `timed_steps`: the
-            plain median of just so many.
+            a step's time is known to 3%, or two seconds are spent. Where both numbers are the
+            same, a trial times so many steps and takes their median.
         trial_budget: how much to spend on trials. "worthwhile" measures every group of tasks that
             perform alike once, and then what is expected to save more than it costs; a number of
             device-seconds is a limit on that; "full" measures every technique on every device
@@ -321,8 +321,8 @@ def resume(
         run: its directory, or its name in `runs_dir`.
         log: show what happens on standard error.
         device_memory: what each device may hold from here on, as bytes or a size; "none" lifts the
-            limit; by default what it could before.
-        allow_other_hardware: go on although the machine is not what the run was on.
+            limit; by default the limit that the run had.
+        allow_other_hardware: go on although this machine has other devices than the run began with.
         cluster: "auto" or the address of the head of a Ray cluster to go on with; by default it
             goes on on this machine.
         nodes: how many of the cluster's nodes; all that have free devices by default.

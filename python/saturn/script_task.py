@@ -58,9 +58,10 @@ def of_script(
     is_trainer = makes_trainer(script) if trainer is None else trainer
     for key, value in (of_own_loop if is_trainer else of_trainer).items():
         if value is not None:
-            what = "makes a transformers Trainer, which says" if is_trainer else "trains by itself"
+            with_trainer = "makes a transformers Trainer, whose own arguments count"
+            what = with_trainer if is_trainer else "trains by itself"
             raise ValueError(
-                f"{key} is given, and {script.name} {what}; leave it out, or say "
+                f"{key} is given, and {script.name} {what}; leave {key} out, or say "
                 f"trainer={not is_trainer}"
             )
     if not is_trainer:

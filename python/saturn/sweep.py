@@ -77,13 +77,15 @@ def _toml(text: str) -> dict[str, Any]:
     try:
         return dict(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"it is no TOML: {error}") from error
+        raise ValueError(f"the file is not TOML: {error}") from error
 
 
 def _sweep(data: dict[str, Any], directory: Path) -> Sweep:
     if ("script" in data) == ("function" in data):
         given = "both" if "script" in data else "neither"
-        raise ValueError(f"it has {given} of `script` and `function`; it must have one of them")
+        raise ValueError(
+            f"the file has {given} of `script` and `function`; it must have exactly one of them"
+        )
     combinations = _combinations(data)
     if not combinations:
         raise ValueError("`when` leaves out every combination; nothing is left to train")
@@ -91,7 +93,9 @@ def _sweep(data: dict[str, Any], directory: Path) -> Sweep:
     if "function" in data:
         extra = [key for key in (*_OF_SCRIPTS, "args", "gpus") if key in data]
         if extra:
-            raise ValueError(f"`{extra[0]}` is for scripts; the function's task says it itself")
+            raise ValueError(
+                f"`{extra[0]}` is for scripts; a function sets that in the task that it returns"
+            )
         make = _function(data["function"], directory)
         tasks = [_made(make, data["function"], one) for one in combinations]
         for task, name in zip(tasks, names, strict=True):
@@ -142,14 +146,14 @@ def _check_condition(condition: Mapping[str, Any], found: list[dict[str, Any]], 
     for name, wanted in condition.items():
         if name not in known:
             raise ValueError(
-                f"there is no parameter `{name}`, of `{where}`; {did_you_mean(name, known)}"
+                f"`{where}` has `{name}`, which is no parameter; {did_you_mean(name, known)}"
             )
         values = [one[name] for one in found if name in one]
         for value in wanted if isinstance(wanted, list) else [wanted]:
             if value not in values:
                 shown = list(dict.fromkeys(map(str, values)))
                 raise ValueError(
-                    f"`{where}.{name}` is {value!r}, which it never is; "
+                    f"`{where}.{name}` is {value!r}, which the parameter never is; "
                     f"{did_you_mean(str(value), shown)}"
                 )
 
@@ -205,7 +209,7 @@ def _filled(template: str, parameters: Mapping[str, Any], where: str) -> str:
         name = found.group(1)
         if name not in parameters:
             near = did_you_mean(name, parameters)
-            raise ValueError(f"there is no parameter `{name}`, of `{where}`; {near}")
+            raise ValueError(f"`{where}` has `{name}`, which is no parameter; {near}")
         return _text(parameters[name])
 
     return _PLACEHOLDER.sub(value, template)

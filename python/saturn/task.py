@@ -169,8 +169,8 @@ class Task:
         knobs: values that a technique's knobs must have, such as
             {"fsdp": {"cpu_offload": False}, "pipeline": {"microbatches": [4, 8]}}; a list holds
             several values that are allowed. Trials choose all others.
-        after: tasks, or their names, that must be done before it trains. Where one of them fails
-            or is cancelled, so is this one.
+        after: tasks, or their names, that must be done before this task trains. Where one of them
+            fails, is cancelled or is stopped, this task is cancelled.
         evaluate: what is measured of the model while it trains: an `Evaluation`, the pair
             (get_dataloader, metrics), or a function of the model that returns a mapping of names
             to numbers.
@@ -182,7 +182,7 @@ class Task:
             default the learning rate, and the keywords for `get_model`.
 
     After `search`, `strategies` holds what was found; after `orchestrate`, `selected_strategy` is
-    the one that trained last.
+    the strategy that the task trained with last.
     """
 
     def __init__(
@@ -543,7 +543,8 @@ def _checked_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
         names = list(names)
         if not all(isinstance(name, str) for name in names):
             raise TypeError(
-                f"parameter_groups[{number}] holds what is no name in `params`; it must be {wanted}"
+                f"parameter_groups[{number}] must have names in `params`, and nothing else; it "
+                f"must be {wanted}"
             )
         checked.append({**group, "params": names})
     return checked

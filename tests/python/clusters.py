@@ -116,4 +116,5 @@ def task(name: str, *, batches: int, **more: Any) -> Task:
     from torch.nn.functional import cross_entropy
 
     hparams = HParams(lr=1e-2, batch_count=batches, width=32)
-    return Task(get_model, get_dataloader, cross_entropy, hparams, name=name, **more)
+    data = more.pop("get_dataloader", get_dataloader)
+    return Task(get_model, data, cross_entropy, hparams, name=name, **more)

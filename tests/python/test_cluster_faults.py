@@ -15,11 +15,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import clusters
 import pytest
 import saturn
 from clusters import TestCluster
+from saturn.errors import InvalidInput
 
 pytestmark = pytest.mark.timeout(1800)  # they start Ray, and torch many times
 nightly = pytest.mark.skipif(
@@ -93,20 +95,20 @@ def begin(
     runs_dir: Path,
     name: str,
     *,
-    log: bool = False,
-    keep_open: bool = False,
     steps: int = STEPS,
+    log: bool = False,
+    **more: Any,
 ) -> saturn.StartedRun:
     return saturn.start(
         tasks(0, TASKS, steps),
         log=log,
-        keep_open=keep_open,
         cluster=address,
         runs_dir=runs_dir,
         name=name,
         techniques=["ddp"],
         checkpoint_every_s=1.0,
         max_switches=0,
+        **more,
     )
 
 
@@ -166,20 +168,20 @@ def test_agents_and_nodes_die_and_come_and_no_loss_is_another(
 
 
 PROGRAM = """
-import sys
+import json, sys
 from pathlib import Path
 import test_cluster_faults
-address, runs_dir, steps = sys.argv[1:]
-run = test_cluster_faults.begin(address, Path(runs_dir), "program", log=True, steps=int(steps))
+address, runs_dir, more = sys.argv[1:]
+run = test_cluster_faults.begin(address, Path(runs_dir), "program", log=True, **json.loads(more))
 run.wait()
 """
 
 
-def start_program(address: str, runs_dir: Path, *, steps: int = STEPS) -> subprocess.Popen[bytes]:
+def start_program(address: str, runs_dir: Path, **more: Any) -> subprocess.Popen[bytes]:
     """The run `program`, driven by a process of its own."""
     with (runs_dir / "program.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, address, str(runs_dir), str(steps)],
+            [sys.executable, "-c", PROGRAM, address, str(runs_dir), json.dumps(more)],
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
             stderr=log,
         )
@@ -214,6 +216,27 @@ def test_a_driver_that_is_killed_takes_all_ranks_along_and_resume_finishes(
     resume(run_dir, cluster.address)
     assert_all_trained_alike(run_dir)
     assert not workers(run_dir)
+
+
+@nightly
+def test_two_drivers_share_a_cluster(cluster: TestCluster, tmp_path: Path) -> None:
+    driver = start_program(cluster.address, tmp_path, gpus_per_node=1)
+    try:
+        wait_until("two train", lambda: num_beyond(tmp_path / "program", 1) >= 2)
+        run = begin(cluster.address, tmp_path, "other", gpus_per_node=1)
+        wait_until("the other trains too", lambda: num_beyond(run.run_dir, 1) >= 1)
+        with pytest.raises(InvalidInput, match="no node of the cluster has free devices"):
+            begin(cluster.address, tmp_path, "third")
+        result = run.wait()
+        assert driver.wait(timeout=600) == 0
+    finally:
+        driver.kill()
+        driver.wait()
+    assert [task.status for task in result.tasks] == ["done"] * TASKS
+    for name in ("program", "other"):
+        assert_all_trained_alike(tmp_path / name)
+        assert not workers(tmp_path / name)
+    assert not (tmp_path / "third").exists()
 
 
 @nightly

@@ -185,7 +185,9 @@ def test_heads_and_not_only_features_are_what_is_split() -> None:
 
 
 def test_only_a_derived_plan_can_be_kept_to_a_part() -> None:
-    with pytest.raises(NotApplicable, match="the knob `only` is for models whose plan is derived"):
+    with pytest.raises(
+        NotApplicable, match="the knob `only` is for models whose plan Saturn derives"
+    ):
         TensorPlan(ARCHITECTURES["Llama"].build(), {}, "mlp")
     of_mlps = TensorPlan(ARCHITECTURES["GPT-2"].build(), {}, "mlp").splits(2)
     assert of_mlps and all(".mlp." in split.name for split in of_mlps)

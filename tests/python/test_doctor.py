@@ -157,7 +157,7 @@ def test_ranks_that_never_meet_are_ended(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(doctor, "_be_rank", hang)
     monkeypatch.setattr(doctor, "_PATIENCE_S", 0.2)
     (found,) = doctor._ranks()
-    assert found["mark"] == "bad" and "did not find each other" in str(found["found"])
+    assert found["mark"] == "bad" and "did not connect" in str(found["found"])
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
@@ -168,7 +168,7 @@ def test_what_ranks_complain_of_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(doctor, "_be_rank", complain)
     (found,) = doctor._ranks()
-    assert found["found"] == "two could not speak with each other: no route to host"
+    assert found["found"] == "two processes could not exchange data: no route to host"
 
 
 def test_a_look_that_fails_is_a_finding() -> None:

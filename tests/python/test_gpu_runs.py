@@ -153,6 +153,6 @@ def test_an_import_that_uses_a_gpu_has_ranks_start_cold(tmp_path: Path) -> None:
     gpus = environment(devices=2, log=log)
     run = GpuRun(tmp_path, PRELOADED, gpus, PYTHONPATH=str(package.parent))
     run.run()
-    assert "the warm parent has a GPU in use after its imports, so it can't fork" in run.shown
+    assert "(the warm parent) has a GPU in use after its imports, so it can't fork" in run.shown
     assert reference.largest_difference(run.losses("mlp"), expected_losses(6)) < 1e-5
     assert "FORKED" not in log.read_text()

@@ -142,7 +142,7 @@ def test_cancel_priority_and_order(tmp_path: Path) -> None:
     assert (stage(run, "first"), stage(run, "never")) == ("cancelled", "cancelled")
     with pytest.raises(saturn.InvalidInput, match="task `first` has ended: it is cancelled"):
         run.pause("first")
-    with pytest.raises(saturn.InvalidInput, match="nothing more would come"):
+    with pytest.raises(saturn.InvalidInput, match="the run is closed"):
         run.submit(task("late"))
     result = run.wait()
     status = {each.name: each.status for each in result.tasks}

@@ -191,7 +191,11 @@ def test_a_run_is_tracked_through_a_stop_and_a_resume(
         (["trackio"], InvalidInput, "package trackio, which is not installed: pip install trackio"),
         ([WandB(mode="online")], InvalidInput, "the package wandb, which is not installed"),
         ([MLflow(name="a/b")], InvalidInput, "the logger's name 'a/b' must be letters, digits"),
-        ([Book(Path()), Book(Path())], InvalidInput, "two that are called `book`; give one name="),
+        (
+            [Book(Path()), Book(Path())],
+            InvalidInput,
+            "two of loggers are called `book`; give one another name=",
+        ),
         ([Book(Path(), key=False)], InvalidInput, "the book has no key: get one"),
         (["broken"], InvalidInput, "the logger `broken` can't be made: No module named 'nowhere'"),
     ],

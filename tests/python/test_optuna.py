@@ -149,7 +149,7 @@ def test_another_study_is_refused_in_words(tmp_path: Path) -> None:
     [
         ({"n_trials": 0}, "n_trials is 0; it must be a whole number from 1 on"),
         ({"in_flight": 2.0}, "in_flight is 2.0; it must be"),
-        ({"stopper": "asha"}, "`stopper` is not for a study"),
+        ({"stopper": "asha"}, "`stopper` can't be given with a study"),
         ({"study": study(directions=["minimize"] * 2)}, "`s` has 2 directions; a run takes"),
         ({"metric": "acc"}, "the study goes by `acc`, which task `trial-0` never reports"),
     ],

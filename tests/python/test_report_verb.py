@@ -127,5 +127,5 @@ def test_a_damaged_run_is_one_clear_line(
         assert done.returncode == 5 and not done.stdout
         assert len(done.stderr.splitlines()) == 1 and expected in done.stderr, done.stderr
         assert "sweep/journal.db` is damaged: " in done.stderr
-        assert "put a copy of it in its place" in done.stderr
+        assert "replace the file with a copy of it" in done.stderr
     assert not (runs / "comparison.html").exists()

@@ -413,6 +413,10 @@ def test_results_are_a_table_with_the_best_first(core: FakeCore) -> None:
     lines = result.csv().splitlines()
     assert lines[0].startswith("task,status,acc,steps,technique,gpus,train_s,attempts,lr,depth,")
     assert lines[1] == "b,done,0.9,10,ddp,1,5.0,1,0.2,2,,"
+    printed = str(result).splitlines()
+    assert printed[0].split()[:4] == ["task", "status", "acc", "steps"]
+    assert printed[1] == "b     done    0.9   10     ddp        1     5        1         0.2  2"
+    assert printed[-1] == f"report: {result.report_path}"
     frame = result.dataframe()
     assert list(frame["task"]) == ["b", "a", "d", "c"] and frame["lr"][0] == 0.2
     with pytest.raises(TypeError, match=r"parameters holds 'f': <.*; it must hold numbers, texts"):

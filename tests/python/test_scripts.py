@@ -154,7 +154,10 @@ def test_a_script_that_begins_anew_although_it_was_to_go_on(run: Runtime, tmp_pa
     assert failed["kind"] == "certain" and "of step 8, and reported step 1" in failed["error"]
     (tmp_path / "saved").rmdir()
     result = run.run("count", TECHNIQUE, steps=20, gpus=1)
-    assert result.one("finished") and "is gone: it begins anew" in result.one("note")["text"]
+    assert (
+        result.one("finished")
+        and "is gone: the script begins at its first step" in result.one("note")["text"]
+    )
 
 
 def test_a_slot_holds_no_more_than_it_may(run: Runtime) -> None:

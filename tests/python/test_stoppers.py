@@ -110,7 +110,7 @@ def test_a_task_that_is_held_goes_on_when_others_turn_out_worse() -> None:
     said = search.report("d", 2, 0.9)
     assert words(said) == [("c", GO_ON), ("d", HOLD)]
     assert said[0].reason == "place 2 of 4 at step 2 is good enough"
-    assert said[1].reason == "place 4 of 4 at step 2, of which the best 2 go on"
+    assert said[1].reason == "place 4 of 4 at step 2: only the best 2 go on"
     # The next rung: of one task none goes on, of two the better.
     assert words(search.report("a", 4, 0.3)) == [("a", HOLD)]
     assert words(search.report("c", 4, 0.2)) == []

@@ -77,7 +77,7 @@ def test_grids_lists_and_conditions(directory: Path) -> None:
     ("text", "words"),
     [
         ('scirpt = "train.py"', "there is no `scirpt`; did you mean `script`?"),
-        ("steps = 3", "it has neither of `script` and `function`"),
+        ("steps = 3", "the file has neither of `script` and `function`"),
         ('script = "tran.py"', "there is no script .*/tran.py; did you mean `train.py`"),
         ('script = "train.py"\n[gird]', "there is no `gird`; did you mean `grid`?"),
         ('script = "train.py"\n[run]\ndevice = 1', "no `run.device`; did you mean `devices`?"),
@@ -86,13 +86,16 @@ def test_grids_lists_and_conditions(directory: Path) -> None:
         ('script = "train.py"\n[run.stopper]\nkind = "nan"\neta = 1', "`nan` has no `eta`; known"),
         ('script = "train.py"\nsteps = 0', "`steps` is 0; it must be at least 1"),
         ('script = "train.py"\n[grid]\nlr = []', "`lr` has no values"),
-        ('script = "train.py"\nname = "{rl}"\n[grid]\nlr = 1', "parameter `rl`, of `name`; known"),
+        (
+            'script = "train.py"\nname = "{rl}"\n[grid]\nlr = 1',
+            "`name` has `rl`, which is no parameter; known",
+        ),
         (
             'script = "train.py"\n[grid]\nopt = ["sgd"]\n[[when]]\nif = {opt = "sdg"}\nskip = true',
-            "`when.1..if.opt` is 'sdg', which it never is; did you mean `sgd`?",
+            "`when.1..if.opt` is 'sdg', which the parameter never is; did you mean `sgd`?",
         ),
         ('script = "train.py"\n[[when]]\nskip = true', "`when.1.` has no `if`"),
-        ('script = "train.py"\n[grid', "it is no TOML: Expected"),
+        ('script = "train.py"\n[grid', "the file is not TOML: Expected"),
         ('function = "makers.py:task"', "`function` is in .*/makers.py, which is not there"),
     ],
 )

@@ -260,7 +260,7 @@ WRONG = [
     ),
     pytest.param(
         *(Apart, HALF_AN_OUTPUT),
-        "the model's output has the shape (1, 8, 15); that of the whole model has (1, 8, 30)",
+        "must have the shape (1, 8, 30), like the whole model's, but has (1, 8, 15)",
         id="half-an-output",
     ),
     pytest.param(

@@ -402,4 +402,4 @@ def test_a_callback_that_raises_is_told_no_more(tmp_path: Path) -> None:
         listener.began(0)
         listener.stepped(1, 0.5)
         listener.stepped(2, 0.5)
-    assert notes == ["the trainer's callbacks are told no more: OSError: nobody listens"]
+    assert notes == ["the trainer's callbacks are not called any more: OSError: nobody listens"]

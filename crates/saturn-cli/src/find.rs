@@ -37,9 +37,9 @@ pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
     }
     let others = listed(&all_in(Path::new(RUNS_DIR)).unwrap_or_default());
     let hint = if others.is_empty() {
-        format!("there is none in `{RUNS_DIR}` either")
+        format!("there is no run in `{RUNS_DIR}` either")
     } else {
-        format!("those in `{RUNS_DIR}` are {others}")
+        format!("the runs in `{RUNS_DIR}` are {others}")
     };
     Err(fail(
         Exit::BadInput,
@@ -53,7 +53,8 @@ pub(crate) fn run_or_newest(named: Option<&Path>) -> Result<Found, Exit> {
         return run(named);
     }
     let Some(path) = all_in(Path::new(RUNS_DIR)).unwrap_or_default().into_iter().next() else {
-        let message = format!("there is no run in `{RUNS_DIR}`; name the directory of one");
+        let message =
+            format!("there is no run in `{RUNS_DIR}`; give the path of a run's directory");
         return Err(fail(Exit::BadInput, message));
     };
     let shown = shell_quoted(&path.file_name().unwrap_or_default().to_string_lossy());

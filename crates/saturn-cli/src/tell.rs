@@ -31,7 +31,7 @@ pub(crate) fn tell(named: &Path, json: bool, what: impl FnOnce(&str) -> Told) ->
         Ok(reply) if reply.ok => (Exit::Ok, None),
         Ok(reply) => (Exit::BadInput, Some(reply.error.unwrap_or_else(|| "refused".to_owned()))),
         Err(error @ ControlError::NotDriven { .. }) => {
-            let hint = format!("how it stands: saturn status {}", run.shown);
+            let hint = format!("where the run stands: saturn status {}", run.shown);
             (Exit::BadInput, Some(format!("{error}; {hint}")))
         }
         Err(error @ ControlError::NoAnswer { .. }) => {

@@ -161,7 +161,7 @@ fn a_run_in_progress_is_shown_and_steered() {
     // Pausing: an answer means that it is in the journal.
     let (code, out, error) = place.saturn(&["pause", "it", "long"]);
     assert_eq!((code, out.as_str()), (0, ""));
-    assert!(error.contains("to take it up again: saturn unpause it long"), "{error}");
+    assert!(error.contains("to unpause the task: saturn unpause it long"), "{error}");
     assert_eq!(place.stage("it", "long"), "paused");
     let answer = place.json(&["unpause", "saturn_runs/it", "long", "--json"]);
     let expected = json!({"version": 1, "run": "saturn_runs/it", "ok": true, "error": null});
@@ -322,7 +322,7 @@ fn runs_that_are_damaged_and_places_without_any() {
     let (code, _, error) = place.saturn(&["status"]);
     assert_eq!(
         (code, error.as_str()),
-        (2, "error: there is no run in `saturn_runs`; name the directory of one\n")
+        (2, "error: there is no run in `saturn_runs`; give the path of a run's directory\n")
     );
 
     let broken = place.run_dir("broken");
@@ -337,5 +337,5 @@ fn runs_that_are_damaged_and_places_without_any() {
     assert_eq!(place.saturn(&["logs", "broken", "a"]).0, 5);
     let (code, _, error) = place.saturn(&["stop", "nowhere"]);
     assert_eq!(code, 2);
-    assert!(error.contains("those in `saturn_runs` are `broken`"), "{error}");
+    assert!(error.contains("the runs in `saturn_runs` are `broken`"), "{error}");
 }

@@ -90,7 +90,7 @@ fn shape(at: String, error: &serde_json::Error) -> ProblemError {
     let at = if at == "." || at == "?" { "the file".to_owned() } else { at };
     ProblemError::Shape {
         at,
-        detail: without_position(error),
+        detail: in_words(&without_position(error)),
         line: error.line(),
         column: error.column(),
     }
@@ -111,4 +111,63 @@ fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());
     text.strip_suffix(&suffix).unwrap_or(&text).to_owned()
+}
+
+/// A wrong type or value as serde tells it, in words of JSON: what is right, then what is there.
+fn in_words(detail: &str) -> String {
+    let invalid = ["invalid type: ", "invalid value: "];
+    let rest = invalid.iter().find_map(|prefix| detail.strip_prefix(prefix));
+    let Some((found, expected)) = rest.and_then(|rest| rest.rsplit_once(", expected ")) else {
+        return detail.to_owned();
+    };
+    let expected = match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0 on",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        other => other,
+    };
+    let number = |kind: &str| found.strip_prefix(kind).map(|value| value.trim_matches('`'));
+    let found = match found {
+        "sequence" => "a list".to_owned(),
+        "map" => "an object".to_owned(),
+        text if text.starts_with("string ") => format!("the {text}"),
+        _ => number("integer ")
+            .or_else(|| number("floating point "))
+            .or_else(|| number("boolean "))
+            .unwrap_or(found)
+            .to_owned(),
+    };
+    format!("expected {expected}, found {found}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_type_is_told_in_words_of_json() {
+        for (detail, words) in [
+            ("invalid type: sequence, expected an object", "expected an object, found a list"),
+            ("invalid type: map, expected a sequence", "expected a list, found an object"),
+            ("invalid type: null, expected a number", "expected a number, found null"),
+            (
+                "invalid value: integer `-5`, expected u64",
+                "expected a whole number from 0 on, found -5",
+            ),
+            (
+                "invalid type: floating point `1.5`, expected a string",
+                "expected a string, found 1.5",
+            ),
+            ("invalid type: boolean `true`, expected f64", "expected a number, found true"),
+            (
+                "invalid type: string \"a, expected b\", expected a boolean",
+                "expected true or false, found the string \"a, expected b\"",
+            ),
+            ("missing field `tasks`", "missing field `tasks`"),
+        ] {
+            assert_eq!(in_words(detail), words);
+        }
+    }
 }

@@ -19,6 +19,7 @@ pub(crate) const MAX_CLUSTER_GPUS: u64 = 10_000_000;
 pub(crate) const EXPECTED_RUNTIME: &str = "a number of seconds from 1e-6 to 1e12";
 pub(crate) const EXPECTED_GPUS: &str = "a whole number of GPUs from 1 to 65535";
 pub(crate) const EXPECTED_COST: &str = "a number of seconds from 0 to 1e12";
+const EXPECTED_RATIO: &str = "a number from 0 to 1e12";
 const EXPECTED_PRICE: &str = "a price from 0 to 1e12";
 const EXPECTED_WEIGHT: &str = "a number from 1e-6 to 1e6";
 
@@ -50,6 +51,14 @@ pub(crate) fn check_cost(at: impl Fn() -> String, value: f64) -> Result<(), Prob
         return Ok(());
     }
     Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_COST })
+}
+
+/// Refuses a ratio that is negative, not a number, or beyond all sense.
+pub(crate) fn check_ratio(at: impl Fn() -> String, value: f64) -> Result<(), ProblemError> {
+    if (0.0..=1e12).contains(&value) {
+        return Ok(());
+    }
+    Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_RATIO })
 }
 
 /// Refuses a price that is negative, not a number, or beyond all sense.

@@ -211,9 +211,9 @@ impl Profile {
                 number::check_runtime(|| at("step_s"), step_s)?;
                 number::check_cost(|| at("setup_s"), setup_s)?;
                 number::check_cost(|| at("checkpoint_s"), checkpoint_s.unwrap_or(0.0))?;
-                number::check_cost(|| at("relative_error"), relative_error.unwrap_or(0.0))?;
+                number::check_ratio(|| at("relative_error"), relative_error.unwrap_or(0.0))?;
                 number::check_cost(|| at("warmup_s"), warmup_s.unwrap_or(0.0))?;
-                number::check_cost(|| at("variation"), variation.unwrap_or(0.0))?;
+                number::check_ratio(|| at("variation"), variation.unwrap_or(0.0))?;
                 number::check_cost(|| at("evaluation_s"), evaluation_s.unwrap_or(0.0))?;
                 if timed_steps == 0 {
                     return Err(ProblemError::Value {

@@ -130,7 +130,8 @@ impl Problem {
                     if let Some(other) = holders.insert((part.node, device), &task.name) {
                         let node = &self.cluster.nodes[part.node].name;
                         let reason = format!(
-                            "it holds device {device} of node `{node}`, which `{other}` holds already"
+                            "the task holds device {device} of node `{node}`, which `{other}` \
+                             holds already"
                         );
                         return Err(contradiction(at(), reason));
                     }
@@ -151,7 +152,7 @@ impl Problem {
         let Some(strategy) = task.running_strategy() else {
             let of = running.gpu_type.as_ref().map(|kind| format!(" of type `{kind}`"));
             return refuse(&format!(
-                "it runs under `{}` on {} GPUs{}: expected one of the task's strategies",
+                "the task runs under `{}` on {} GPUs{}: expected one of the task's strategies",
                 running.technique,
                 running.gpus,
                 of.unwrap_or_default()
@@ -167,7 +168,8 @@ impl Problem {
             };
             if node.available_from_s > 0.0 {
                 return refuse(&format!(
-                    "it runs on node `{}`, which arrives later: expected a node that is there",
+                    "the task runs on node `{}`, which arrives later: expected a node that is \
+                     there from 0 s on",
                     node.name
                 ));
             }

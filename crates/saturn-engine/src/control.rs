@@ -98,7 +98,9 @@ impl Engine {
 
     fn submit(&mut self, tasks: Vec<NewTask>, now_s: f64) -> Result<(), String> {
         if self.state.is_closed {
-            return Err("the run was told that nothing more would come".to_owned());
+            return Err(
+                "the run is closed, and takes no more tasks: start another run for them".to_owned()
+            );
         }
         let mut added: Vec<String> = Vec::new();
         let mut specs = Vec::new();
@@ -139,7 +141,9 @@ impl Engine {
                         Stage::Failed | Stage::Cancelled | Stage::Stopped
                     )
                 {
-                    return Err(format!("`{name}` will never be done: it has ended otherwise"));
+                    return Err(format!(
+                        "`{name}` has ended without being done, so nothing can come after it"
+                    ));
                 }
                 task.or(position.map(|position| TaskId(first + position)))
                     .ok_or_else(|| self.unknown_task(name))
@@ -199,7 +203,7 @@ impl Engine {
         let devices: Vec<u32> = if devices.is_empty() { (0..gpus).collect() } else { devices };
         let devices: Vec<DeviceId> =
             devices.into_iter().map(|device| DeviceId { node, device }).collect();
-        self.take_back(&devices, "told to", now_s);
+        self.take_back(&devices, "asked for by the user", now_s);
         Ok(())
     }
 

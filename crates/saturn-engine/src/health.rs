@@ -149,7 +149,7 @@ impl Engine {
         self.commit(Record::Ended { attempt: id, end, step, step_s: None }, now_s);
         let name = self.state.name(attempt.task);
         let reason = format!(
-            "processes of attempt {id} of `{name}` were killed and live on ({} of them)",
+            "processes of attempt {id} of `{name}` were killed and have not ended ({} of them)",
             attempt.live_ranks
         );
         self.blame.abandoned.push((id, held.clone(), attempt.live_ranks));

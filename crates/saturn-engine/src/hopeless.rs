@@ -77,7 +77,7 @@ impl State {
         let mut error = if let Some(why) = out_of_range {
             format!("no strategy fits: {why}")
         } else if num_allowed == 0 {
-            "no strategy fits: its gpu_range and techniques allow nothing on the devices there are"
+            "no strategy fits: the task's gpu_range and techniques allow none on the run's devices"
                 .to_owned()
         } else if reasons.is_empty() {
             "the number of its steps is unknown: give `batch_count`, since its loader has no length"

@@ -76,7 +76,7 @@ impl Engine {
             let failure = RankFailure {
                 rank: 0,
                 kind: FailureKind::Stalled,
-                error: format!("nothing was heard for {stall_s:.0} s"),
+                error: format!("the task's processes reported nothing for {stall_s:.0} s"),
                 traceback: String::new(),
             };
             self.rank_failed(id, failure, now_s);

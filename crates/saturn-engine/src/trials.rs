@@ -248,7 +248,10 @@ impl Attempt {
         } else if code < 0 {
             (FailureKind::Died, format!("the process died of signal {}", -code))
         } else {
-            (FailureKind::Died, format!("the process exited with code {code} without a word"))
+            (
+                FailureKind::Died,
+                format!("the process exited with code {code} and reported no error"),
+            )
         };
         RankFailure { rank, kind, error, traceback: last_words }
     }

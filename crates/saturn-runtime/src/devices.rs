@@ -141,7 +141,7 @@ impl Machine {
         let num_devices: usize = nodes.iter().map(|node| node.devices.len()).sum();
         if kind == DeviceKind::Cpu && num_devices > num_cores {
             warnings.push(format!(
-                "{num_devices} CPU slots share {num_cores} cores: training is right, timings are not"
+                "{num_devices} CPU slots share {num_cores} cores: training is right, times are not"
             ));
         }
         Ok(Pool { kind, nodes, warnings, _claims: claims })

@@ -33,14 +33,17 @@ pub enum RuntimeError {
         why: String,
     },
     /// Other runs hold all devices.
-    #[error("no device is free: {held}")]
+    #[error(
+        "no device is free: {held}; wait until one of these runs ends, or stop one (saturn stop)"
+    )]
     DevicesHeld {
         /// Who holds what.
         held: String,
     },
     /// The machine is not what the run was on.
     #[error(
-        "{missing}; mend that, or allow other hardware, and what is not known for it is measured anew"
+        "{missing}; repair that, or allow other hardware: strategies that were not measured on it \
+         are measured anew"
     )]
     OtherHardware {
         /// What is missing.
@@ -71,7 +74,10 @@ pub enum RuntimeError {
         pid: Option<i32>,
     },
     /// Workers of an earlier driver live on.
-    #[error("workers of an earlier process of the run `{}` are still alive{}", path.display(), listed(pids))]
+    #[error(
+        "workers of an earlier process of the run `{}` are still alive{}; wait until they have \
+         ended, or kill them", path.display(), listed(pids)
+    )]
     WorkersAlive {
         /// The run.
         path: PathBuf,
@@ -81,8 +87,8 @@ pub enum RuntimeError {
     /// `SQLite` can't keep its promises there.
     #[error(
         "`{}` is on a network file system ({kind}), and its journal would be \
-         too, where it could be lost; choose a directory on a local disk with `runs_dir`, or a \
-         SATURN_HOME on one", path.display()
+         too, where it could be lost; choose a directory on a local disk with `runs_dir`, or set \
+         SATURN_HOME to one", path.display()
     )]
     NetworkFileSystem {
         /// The run.
@@ -100,8 +106,9 @@ pub enum RuntimeError {
     },
     /// The journal does not hold what a run has written.
     #[error(
-        "the journal `{}` is damaged: {reason}; put a copy of it in its place, if there is one; the \
-         checkpoints in `{}` load without it", path.display(), path.with_file_name("tasks").display()
+        "the journal `{}` is damaged: {reason}; replace the file with a copy of it, if you have \
+         one; the checkpoints in `{}` load without the journal",
+        path.display(), path.with_file_name("tasks").display()
     )]
     Damaged {
         /// The journal.
@@ -112,7 +119,7 @@ pub enum RuntimeError {
     /// The journal is one that this program can't read.
     #[error(
         "the journal `{}` is of version {version}, and this program reads 1 to {newest}; use the \
-         Saturn that made it, or a newer one", path.display()
+         version of Saturn that wrote the journal, or a newer one", path.display()
     )]
     OtherVersion {
         /// The journal.

@@ -204,7 +204,7 @@ impl LocalLauncher {
                     // They failed through no fault of their own.
                     let report = RankReport::Failed {
                         kind: FailureKind::Machine,
-                        error: "the process that started it ended unexpectedly".to_owned(),
+                        error: "the process that started the rank ended unexpectedly".to_owned(),
                         traceback: String::new(),
                     };
                     self.news.push_back(News::Event(Event::Reported { attempt, rank, report }));

@@ -132,7 +132,7 @@ fn replayed(run_dir: &Path, records: Vec<(Record, f64)>) -> Result<(State, Histo
 fn no_beginning(run_dir: &Path) -> RuntimeError {
     RuntimeError::Damaged {
         path: journal_of(run_dir),
-        reason: "it does not begin with the run's beginning".to_owned(),
+        reason: "its first record is not a run's beginning".to_owned(),
     }
 }
 

@@ -180,7 +180,7 @@ pub fn resume(
     let mut settings = contents.settings;
     let damaged = || RuntimeError::Damaged {
         path: run.journal(),
-        reason: "it does not begin with the run's beginning".to_owned(),
+        reason: "its first record is not a run's beginning".to_owned(),
     };
     let engine = Engine::restore(contents.records.iter().map(|(record, at_s)| (record, *at_s)))
         .ok_or_else(damaged)?;
@@ -457,7 +457,7 @@ fn finish(
     }
     if !left_behind.is_empty() {
         let pids: Vec<String> = left_behind.iter().map(ToString::to_string).collect();
-        let text = format!("processes that were killed and live on: {}", pids.join(", "));
+        let text = format!("processes that were killed and have not ended: {}", pids.join(", "));
         followers.note(&text, state.now_s);
     }
     let text =

@@ -118,7 +118,7 @@ fn damage_is_named() {
     tamper("DELETE FROM record WHERE seq <= 2");
     assert!(error().contains("records before record 3 are missing"), "{}", error());
     tamper("PRAGMA user_version = 9");
-    assert!(error().contains("its version is 9; this program reads 1 to 2"), "{}", error());
+    assert!(error().contains("is of version 9, and this program reads 1 to 2"), "{}", error());
     std::fs::write(run.join("journal.db"), "not a database, but long enough".repeat(99)).unwrap();
     assert!(matches!(resume(&run), Err(RuntimeError::Journal { .. })));
 }

@@ -180,7 +180,7 @@ fn ranks_start_cold_when_forking_is_not_safe() {
     let request = RunRequest::from_json(&run.request()).unwrap();
     assert_eq!(saturn_runtime::start(request, watcher).unwrap().num_failed, 0);
     run.assert_no_process_lives();
-    assert!(shown.lock().unwrap().contains("the warm parent has two threads, so it can't fork"));
+    assert!(shown.lock().unwrap().contains("(the warm parent) has two threads, so it can't fork"));
 }
 
 #[test]

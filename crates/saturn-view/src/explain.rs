@@ -26,6 +26,9 @@ use crate::units::{clock, duration};
 
 /// The version of [`Explanation`]. Fields are only ever added within one.
 const VERSION: u32 = 1;
+/// How to read what the strategies of a task are compared by.
+const LEGEND: &str =
+    "+ and − compare with the task's strategy; devices' time is seconds × devices.";
 /// Facts of one kind that are shown as text.
 const MAX_SHOWN: usize = 12;
 
@@ -144,6 +147,10 @@ impl Explanation {
         if !self.candidates.is_empty() {
             lines.extend([String::new(), paint.bold("strategies")]);
             lines.extend(self.candidate_lines(width, paint));
+            let is_compared = |one: &Candidate| one.slower_s.is_some() && one.code != Code::Chosen;
+            if self.candidates.iter().any(is_compared) {
+                lines.extend(wrap(LEGEND, width, 0).iter().map(|line| paint.dim(line)));
+            }
         }
         if !self.moves.is_empty() {
             lines.extend([String::new(), paint.bold("moves")]);

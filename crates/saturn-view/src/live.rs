@@ -72,7 +72,7 @@ pub fn counter(state: &State, history: &History, now_s: f64) -> Option<String> {
 /// Where the tasks and trials of the run stand, and when it is expected to end.
 fn position(state: &State, history: &History, forecast: &Forecast, now_s: f64) -> String {
     match state.interrupted {
-        Some(true) => return "stopping at once; Ctrl-C again to wait for nothing".to_owned(),
+        Some(true) => return "stopping at once; Ctrl-C again to leave without waiting".to_owned(),
         Some(false) => return "stopping at checkpoints; Ctrl-C again to stop at once".to_owned(),
         None => {}
     }

@@ -267,7 +267,7 @@ fn band_words((early_s, late_s): (f64, f64)) -> String {
 }
 
 fn legend(status: &Status) -> String {
-    let times = "Times are on the run's clock; ~ is expected";
+    let times = "Times are on the run's clock; ~ marks what is expected";
     if status.expected_end_s.is_none() {
         return format!("{times}.");
     }
@@ -275,8 +275,11 @@ fn legend(status: &Status) -> String {
     let why = if band.attempts == 0 {
         format!("assumed until {MIN_ENDED} attempts have ended")
     } else {
-        format!("as {} of this run were off", count(band.attempts, "attempt"))
+        format!("by the errors of {} of this run", count(band.attempts, "attempt"))
     };
     let (low, high) = (band.low.min(1.0) * 100.0, band.high.max(1.0) * 100.0);
-    format!("{times}, band: {low:.0} % to {high:.0} % of the time left, {why}.")
+    format!(
+        "{times}; band: the likely range of an end, {low:.0} % to {high:.0} % of the time left \
+         ({why})."
+    )
 }

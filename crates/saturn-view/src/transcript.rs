@@ -206,7 +206,7 @@ impl Transcript {
 
     fn interrupted(&self, at_once: bool, now_s: f64) -> String {
         let text = if at_once {
-            "stopping at once; Ctrl-C again to wait for nothing"
+            "stopping at once; Ctrl-C again to leave without waiting"
         } else {
             "stopping at checkpoints; Ctrl-C again to stop at once"
         };

@@ -55,7 +55,7 @@ class Cluster:
                     if (wrong := proved(proof, seat)) is not None:
                         raise InvalidInput(wrong)
         except OSError as error:
-            raise InvalidInput(f"this machine can't write for {run_dir}: {error}") from None
+            raise InvalidInput(f"this machine can't write to {run_dir}: {error}") from None
         exchange = native.exchange()
         self._carrier = Carrier(exchange, self._wish, self._resource, run_dir, press)
         while self._seats:

@@ -42,8 +42,8 @@ class Connection:
             self.is_reachable = not _is_loopback(address)
             if self.is_reachable and not asks_for_token():
                 raise InvalidInput(
-                    f"the Ray cluster at {address} does what anyone tells it who reaches it: it "
-                    f"asks for no token; {_HOW_TO_TOKEN}"
+                    f"the Ray cluster at {address} asks for no token, so anyone who reaches the "
+                    f"cluster can run programs on it; {_HOW_TO_TOKEN}"
                 )
         except BaseException:
             self.close()
@@ -99,8 +99,8 @@ def _connect(ray: Any, address: str) -> None:
         _hush()
     except AuthenticationError:
         raise InvalidInput(
-            f"the Ray cluster at {address} asks for a token, and this program has none or another: "
-            f"{_HOW_TO_TOKEN}"
+            f"the Ray cluster at {address} asks for a token, and this program has none, or a wrong "
+            f"one: {_HOW_TO_TOKEN}"
         ) from None
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -40,7 +40,7 @@ def address_of(interface: str) -> str:
     if not found:
         known = ", ".join(sorted({name for name, _ in _addresses()}))
         raise InvalidInput(
-            f"it has no network interface `{interface}` with an address, but {known}"
+            f"it has no network interface `{interface}` with an address; it has {known}"
         )
     return str(min(found, key=lambda address: (address.version, address.is_link_local)))
 

@@ -42,7 +42,7 @@ def checked(loggers: Iterable[str | Logger] | None) -> list[Logger]:
         if not isinstance(logger.name, str) or not is_path_safe(logger.name):
             raise InvalidInput(f"the logger's name {logger.name!r} must be {SAFE_RULE}")
         if logger.name in found:
-            raise InvalidInput(f"loggers holds two that are called `{logger.name}`; give one name=")
+            raise InvalidInput(f"two of loggers are called `{logger.name}`; give one another name=")
         logger.check()
         found[logger.name] = logger
     return list(found.values())

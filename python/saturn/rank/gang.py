@@ -225,7 +225,7 @@ class Gang:
         # The store's own waiting gives up after minutes.
         while not self._store.check(keys):
             if until is not None and time.monotonic() > until:
-                raise PeerLost(f"another rank has not come within {within_s:.0f} s")
+                raise PeerLost(f"another rank did not reach this point within {within_s:.0f} s")
             time.sleep(self._look_again_s)
         return [self._store.get(each).decode() for each in keys]
 

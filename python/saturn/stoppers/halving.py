@@ -76,7 +76,7 @@ class ASHA(Stopper):
                     yield Ruling(name, GO_ON, reason)
             if is_last and task.name not in best and task.stage != ENDED:
                 place = f"{_place(task.name, order)} at {_at(self, task, rung)}"
-                reason = f"{place}, of which {_best(len(best))} on"
+                reason = f"{place}: {_best(len(best))}"
                 yield Ruling(task.name, HOLD, reason)
 
     def at_rest(self, tasks: Tasks) -> Iterable[Ruling]:
@@ -84,7 +84,9 @@ class ASHA(Stopper):
         held = [task for task in tasks.values() if task.stage == HELD]
         if any(task.end == "done" for task in tasks.values()):
             for task in held:
-                yield Ruling(task.name, STOP, f"it stayed at {_at(self, task, self._rung(task))}")
+                place = _at(self, task, self._rung(task))
+                reason = f"held at {place}, and another task has trained to its end"
+                yield Ruling(task.name, STOP, reason)
         elif held:
             first = min(held, key=lambda one: (-self._rung(one), self._badness(one)))
             yield Ruling(first.name, GO_ON, "it is the best, and nothing else is left to train")
@@ -117,7 +119,8 @@ def _place(name: str, order: list[str]) -> str:
 
 
 def _best(number: int) -> str:
-    return {0: "none yet goes", 1: "the best goes"}.get(number, f"the best {number} go")
+    words = {0: "none goes on yet", 1: "only the best goes on"}
+    return words.get(number, f"only the best {number} go on")
 
 
 def _at(asha: ASHA, task: Progress, rung: int) -> str:

@@ -111,7 +111,8 @@ class Fsdp(Technique):
             mesh = gang.mesh(shape, names=("node", "data"))
         else:
             raise NotApplicable(
-                f"nodes can't be copies of each other with {gang.node_gpus} devices"
+                f"{REPLICATE_ACROSS_NODES} needs as many devices of each node; the task's nodes "
+                f"have {', '.join(map(str, gang.node_gpus))}"
             )
         layers = repeated_layers(module)
         scalars = WholeScalars(module, mesh, gang.device, units=layers)

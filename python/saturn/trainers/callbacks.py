@@ -68,7 +68,9 @@ class Callbacks:
         # A service that can't be reached, say: what only watches must not end a training.
         except Exception as error:
             self._works = False
-            self._note(f"the trainer's callbacks are told no more: {type(error).__name__}: {error}")
+            self._note(
+                f"the trainer's callbacks are not called any more: {type(error).__name__}: {error}"
+            )
 
     def _begin(self, step: int) -> None:
         from transformers import TrainerState

@@ -83,16 +83,16 @@ def _see_that_it_is_the_same(optimizer: torch.optim.Optimizer, reading: Optimize
         again = reading.optimizer_cls(groups, lr=optimizer.defaults.get("lr", 0.0))
     except Exception as error:
         raise InvalidInput(
-            f"the trainer's optimizer ({cls.__name__}) can't be made anew from its settings, as "
-            f"every technique must: {type(error).__name__}: {error}"
+            f"the trainer's optimizer ({cls.__name__}) can't be built again from its settings, as "
+            f"every technique must do: {type(error).__name__}: {error}"
         ) from error
     same = type(again) is cls and [_plain(group) for group in again.param_groups] == [
         _plain(group) for group in optimizer.param_groups
     ]
     if not same:
         raise InvalidInput(
-            f"the trainer's optimizer ({cls.__name__}) is another one when it is made anew from "
-            "its settings, as every technique must"
+            f"the trainer's optimizer ({cls.__name__}) differs when it is built again from its "
+            "settings, as every technique must do"
         )
 
 

@@ -167,7 +167,7 @@ class Evaluator:
         best = self._definition.best
         if best is not None and best[0] not in metrics:
             known = ", ".join(f"`{name}`" for name in metrics) or "nothing"
-            raise TaskError(f"best names the metric `{best[0]}`; what was returned is {known}")
+            raise TaskError(f"best names the metric `{best[0]}`; the evaluation has {known}")
 
     def _keep_failure_of(self, function: Callable[[], T]) -> T | None:
         """What `function` returns; where it raises, that is kept until the ranks agree on it."""

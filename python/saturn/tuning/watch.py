@@ -214,7 +214,7 @@ class Watch:
         else:
             return
         self._noted.add(task.name)
-        text = f"`{missing[0]}`, which the run's stopper goes by, is not reported by it: {what}"
+        text = f"the run's stopper goes by `{missing[0]}`, which this task does not report: {what}"
         self._command({"command": "note", "task": task.name, "text": text})
 
     def _give_up(self, error: Exception) -> None:

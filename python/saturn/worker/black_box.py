@@ -179,7 +179,9 @@ def _answer(found: Any) -> tuple[Any, float | None]:
     parameters, batch_s = found
     if batch_s is None:
         if parameters is None:
-            raise NotApplicable("its search returned (None, None): it can't run this task there")
+            raise NotApplicable(
+                "search returned (None, None): the technique can't run this task on these devices"
+            )
         return parameters, None
     if isinstance(batch_s, bool) or not isinstance(batch_s, int | float):
         return found, None  # a pair that is all parameters

@@ -128,7 +128,7 @@ def _torch() -> Iterator[Finding]:
         built_for = f"CUDA {torch.version.cuda}" if torch.version.cuda else "ROCm"
     found = f"{version} for {built_for}, imported in {time.monotonic() - began:.1f} s"
     if not (dist.is_available() and dist.is_gloo_available()):
-        yield bad("torch", f"{found}, built without gloo", "install a wheel of PyPI's")
+        yield bad("torch", f"{found}, built without gloo", "install a torch wheel from PyPI")
     elif problem:
         supported = TORCH_REQUIREMENT.removeprefix("torch")
         yield warn("torch", f"{found}; {ANY_TORCH} is set", f"supported: {supported}")
@@ -144,16 +144,16 @@ def _warm_parent() -> Iterator[Finding]:
     if (reason := reason_against_forking()) is not None:
         yield warn(
             "warm parent",
-            f"this process {reason}, so ranks start cold: seconds instead of milliseconds",
+            f"this process {reason}, so each rank takes seconds to start instead of milliseconds",
             "look for a sitecustomize or a .pth file that starts a thread or uses a GPU",
         )
     else:
-        yield ok("warm parent", "ranks can be forked from a process that has torch")
+        yield ok("warm parent", "ranks can be forked from a process that has imported torch")
 
 
 def _ranks() -> Iterator[Finding]:
     """Two ranks are forked, and add up their numbers as those of a gang do."""
-    advice = "gloo uses the address of this machine's name: mend /etc/hosts, or set "
+    advice = "gloo uses the address of this machine's name: correct /etc/hosts, or set "
     advice += "GLOO_SOCKET_IFNAME=lo"
     with tempfile.TemporaryDirectory(prefix="saturn-doctor-") as scratch:
         began = time.monotonic()
@@ -162,12 +162,12 @@ def _ranks() -> Iterator[Finding]:
         took_s = time.monotonic() - began
         complaints = [path.read_text() for path in Path(scratch).glob("complaint-*")]
     if None in codes:
-        yield bad("ranks", f"two did not find each other within {_PATIENCE_S:.0f} s", advice)
+        yield bad("ranks", f"two processes did not connect within {_PATIENCE_S:.0f} s", advice)
     elif any(codes):
         why = complaints[0] if complaints else f"exit codes {codes}"
-        yield bad("ranks", f"two could not speak with each other: {why}", advice)
+        yield bad("ranks", f"two processes could not exchange data: {why}", advice)
     else:
-        yield ok("ranks", f"two were forked and spoke with each other, in {took_s:.1f} s")
+        yield ok("ranks", f"two processes exchanged data, in {took_s:.1f} s")
 
 
 def _forked(rank: int, scratch: Path) -> int:
@@ -220,7 +220,8 @@ def _cuda(num_gpus: int) -> Iterator[Finding]:
 
     if torch.version.cuda is None:
         advice = "install a wheel for CUDA: https://pytorch.org/get-started/locally"
-        yield bad("CUDA", f"torch is built without it, beside {num_gpus} GPUs", advice)
+        found = f"this machine has {num_gpus} GPUs, and torch is built without CUDA"
+        yield bad("CUDA", found, advice)
         return
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -234,10 +235,10 @@ def _cuda(num_gpus: int) -> Iterator[Finding]:
         with torch.cuda.device(index):
             ones = torch.ones(64, 64, device="cuda")
             if float((ones @ ones).sum()) != 64.0**3:
-                yield bad("CUDA", f"GPU {index} computes wrong", "look at it: nvidia-smi -q")
+                yield bad("CUDA", f"GPU {index} computes wrong", "look at this GPU: nvidia-smi -q")
                 return
     if not dist.is_nccl_available():
-        yield bad("CUDA", "torch is built without NCCL", "install a wheel of PyPI's")
+        yield bad("CUDA", "torch is built without NCCL", "install a torch wheel from PyPI")
         return
     numbers = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
     version = ".".join(map(str, numbers))

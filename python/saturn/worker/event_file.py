@@ -77,7 +77,7 @@ class EventFile:
             self._has_failed = True
             self._note(
                 f"TensorBoard's file {self._path} can't be written: {error}; training goes on, and "
-                "its next attempt tries again"
+                "the task's next attempt tries again"
             )
 
 

@@ -120,8 +120,8 @@ def _definition(task_dir: Path) -> TaskDefinition | ScriptDefinition:
         return definitions.load(task_dir / "task.pkl")
     except (ImportError, AttributeError) as error:
         raise TaskError(
-            f"the task's functions can't be loaded in a worker: {error}; what they are imported "
-            "from must be there as it was for the script"
+            f"the task's functions can't be loaded in a worker: {error}; the modules that "
+            "they come from must be importable, as in the script"
         ) from error
 
 

@@ -169,7 +169,8 @@ class _Launch:
             given = " ".join(script.resume_args(self._checkpoint.path))
             raise Unsound(
                 f"{script.label} was given {given}, of step {self._saved}, and reported step "
-                f"{report.step}: it began anew; have it go on from there, or say resume=False"
+                f"{report.step}: the script began at its first step; have it load what it "
+                "is given, or say resume=False"
             )
         if self._steps is not None and self._step <= self._steps < report.step:
             self._reporter.note(
@@ -201,13 +202,15 @@ class _Launch:
         last, label = self._last, self._script.label
         if last is not None and self._is_at_end():
             if last.step < steps:
-                self._reporter.note(f"{label} ended at step {last.step} of {steps}, as it says")
+                self._reporter.note(
+                    f"{label} ended at step {last.step} of {steps}, and says that this is its last"
+                )
             self._send({"type": "finished", "step": steps, "loss": self._loss})
         elif self._reporter.stop_requested:
             if self._saved < self._step and self._script.resume is not None:
                 self._reporter.note(
                     f"{label} was stopped at step {self._step} and has reported no checkpoint of "
-                    f"it: {self._step - self._saved} steps are trained again"
+                    f"that step: {self._step - self._saved} steps are trained again"
                 )
             self._send({"type": "stopped", "step": self._saved})
         elif last is None:
@@ -318,7 +321,7 @@ def _checkpoint(
     """The script's last checkpoint, where it can go on from there."""
     last = None if script.resume is None else last_of(spec.task_dir)
     if last is not None and not last.is_there:
-        reporter.note(f"{script.label}: {last.path} is gone: it begins anew")
+        reporter.note(f"{script.label}: {last.path} is gone: the script begins at its first step")
         forget(spec.task_dir)
         return None
     return last

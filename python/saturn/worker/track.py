@@ -168,7 +168,7 @@ class _Following(threading.Thread):
                     self._has_failed = True
                     self._note(
                         f"the logger `{self._logger.name}` failed: {_one_line(error)}; training "
-                        "goes on, and it is tried again (loggers.log has more)"
+                        "goes on, and the logger is tried again (loggers.log has more)"
                     )
                 if self._is_over:
                     del self._tasks[name]  # nobody waits for another try

@@ -38,7 +38,7 @@ pub(crate) struct StatusArgs {
     /// Show the table again and again until no process drives the run any more.
     #[arg(long, short)]
     pub(crate) watch: bool,
-    /// Print it as JSON; with `--watch` on a line each time.
+    /// Print the status as JSON; with `--watch` on a line each time.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -47,7 +47,7 @@ pub(crate) struct StatusArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = more(&[
     ("saturn explain my-run", "the run as a whole"),
-    ("saturn explain my-run wide-lr3", "why this task is where it is"),
+    ("saturn explain my-run wide-lr3", "why this task waits, trains or ended"),
     ("saturn explain my-run wide-lr3 --json", "with codes that scripts may rely on"),
 ], QUESTION_CODES))]
 pub(crate) struct ExplainArgs {
@@ -55,7 +55,7 @@ pub(crate) struct ExplainArgs {
     pub(crate) run: Option<PathBuf>,
     /// Name of the task; without it, the run as a whole is explained.
     pub(crate) task: Option<String>,
-    /// Print it as JSON.
+    /// Print the explanation as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -75,10 +75,11 @@ pub(crate) struct LogsArgs {
     /// Go on printing, through every move of the task, until it has ended.
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Only what this rank wrote.
+    /// Only what rank N wrote: one of the processes of a launch, one for each device, from 0.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>)]
     pub(crate) rank: Option<u32>,
-    /// Only what this attempt wrote; by default the newest that trains, or else the newest trial.
+    /// Only what attempt N wrote: a launch of the task, numbered within the run. By default the
+    /// newest that trains, or else the newest trial.
     #[arg(
         long,
         value_name = "N",

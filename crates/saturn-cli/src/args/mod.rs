@@ -52,7 +52,7 @@ pub(crate) enum Command {
     Runs(RunsArgs),
     /// Show where a run and its tasks stand, and when each is expected to end.
     Status(StatusArgs),
-    /// Say why a task, or the run, is where it is.
+    /// Say why a task waits, trains or ended, and why with its strategy; or the same of the run.
     Explain(ExplainArgs),
     /// Print what a task's workers wrote.
     Logs(LogsArgs),
@@ -70,7 +70,7 @@ pub(crate) enum Command {
     Unpause(TaskArgs),
     /// Have a task end sooner than others, or later.
     Priority(PriorityArgs),
-    /// Use devices again that were set aside.
+    /// Use devices again that a run set aside, as it does after failures.
     TakeBack(TakeBackArgs),
     /// Say that no more tasks will come: the run ends when all of its own have.
     Close(CloseArgs),
@@ -108,10 +108,10 @@ pub(crate) struct PlanArgs {
     /// What the plan makes as small as possible.
     #[arg(long, default_value_t, value_parser = one_of::<Objective>(Objective::ALL.iter().map(|one| one.name())))]
     pub(crate) objective: Objective,
-    /// By which solver.
+    /// The solver that makes the plan.
     #[arg(long, default_value_t, value_parser = one_of::<Backend>(Backend::ALL.iter().map(|one| one.name())))]
     pub(crate) solver: Backend,
-    /// Seed: the same one gives the same plan within the same number of iterations.
+    /// Seed of the search: the same seed gives the same plan within the same number of iterations.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole::<u64>)]
     pub(crate) seed: u64,
     /// How often a task that states a `switch_cost_s` may change its strategy or place in mid-run.

@@ -31,7 +31,7 @@ pub(crate) struct StartArgs {
 #[command(after_help = more(&[
     ("saturn run train.py --lr 0.01", "what comes after SCRIPT goes to the script"),
     ("saturn run --gpus 1,2 --steps 500 train.py", "on one device or two"),
-    ("saturn run --resume --load train.py", "it goes on by --load PATH"),
+    ("saturn run --resume --load train.py", "the script goes on by --load PATH"),
 ], "0 done, 1 the script failed, 2 bad input, 5 the machine failed, 130 stopped"))]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -39,7 +39,8 @@ pub(crate) struct RunArgs {
     /// Steps that the script trains in all; where it is not given, its reports say `total_steps`.
     #[arg(long, value_name = "N")]
     pub(crate) steps: Option<u64>,
-    /// Device counts that the script can use, such as 1,2,4; 1 by default, any for a trainer.
+    /// Device counts that the script can use, such as 1,2,4; 1 by default, any for a
+    /// transformers Trainer.
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub(crate) gpus: Vec<u32>,
     /// The script's flag that is followed by the path of a checkpoint to go on from, such as --load
@@ -49,11 +50,10 @@ pub(crate) struct RunArgs {
     /// The script can't go on from a checkpoint: it is never moved.
     #[arg(long, conflicts_with = "resume")]
     pub(crate) no_resume: bool,
-    /// The script makes a transformers Trainer, whatever its text looks like: that is what is
-    /// trained.
+    /// Train the transformers Trainer that the script makes, whatever the script's text looks like.
     #[arg(long, conflicts_with = "no_trainer")]
     pub(crate) trainer: bool,
-    /// The script trains by itself, whatever its text looks like.
+    /// Let the script train by itself, whatever the script's text looks like.
     #[arg(long)]
     pub(crate) no_trainer: bool,
     /// The script, and its arguments.

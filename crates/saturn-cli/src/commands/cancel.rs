@@ -10,6 +10,6 @@ pub(crate) fn run(args: &TaskArgs) -> Exit {
     tell(&args.run, args.json, |run| Told {
         command: Command::Cancel { task: args.task.clone() },
         done: format!("`{}` is cancelled, and what comes after it", args.task),
-        next: format!("the rest: saturn status {run}"),
+        next: format!("the other tasks: saturn status {run}"),
     })
 }

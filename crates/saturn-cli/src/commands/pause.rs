@@ -11,6 +11,6 @@ pub(crate) fn run(args: &TaskArgs) -> Exit {
     tell(&args.run, args.json, |run| Told {
         command: Command::Pause { task: args.task.clone() },
         done: format!("`{}` is paused: if it trains, it stops at a checkpoint", args.task),
-        next: format!("to take it up again: saturn unpause {run} {}", shell_quoted(&args.task)),
+        next: format!("to unpause the task: saturn unpause {run} {}", shell_quoted(&args.task)),
     })
 }

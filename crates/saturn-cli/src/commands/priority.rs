@@ -17,6 +17,6 @@ pub(crate) fn run(args: &PriorityArgs) -> Exit {
             after: None,
         },
         done: format!("`{}` has priority {}, and a new plan is made", args.task, args.priority),
-        next: format!("what it changes: saturn status {run}"),
+        next: format!("what this changes: saturn status {run}"),
     })
 }

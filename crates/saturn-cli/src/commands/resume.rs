@@ -73,9 +73,9 @@ fn asked(args: &ResumeArgs, run_dir: &Path) -> serde_json::Value {
 /// Says why a run was not resumed, and what to do where that is known.
 fn resume_failed(error: &RuntimeError, run: &str) -> Exit {
     let hint = match error {
-        RuntimeError::Busy { .. } => format!("how it stands: saturn status {run}"),
+        RuntimeError::Busy { .. } => format!("where the run stands: saturn status {run}"),
         RuntimeError::OtherHardware { .. } => {
-            format!("to allow it: saturn resume {run} --allow-other-hardware")
+            format!("to go on with other hardware: saturn resume {run} --allow-other-hardware")
         }
         _ => return run_failed(error),
     };

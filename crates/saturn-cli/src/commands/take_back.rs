@@ -10,6 +10,6 @@ pub(crate) fn run(args: &TakeBackArgs) -> Exit {
     tell(&args.run, args.json, |run| Told {
         command: Command::TakeBack { node: args.node.clone(), devices: args.devices.clone() },
         done: format!("devices of `{}` are used again", args.node),
-        next: format!("by whom: saturn status {run}"),
+        next: format!("what uses them: saturn status {run}"),
     })
 }

@@ -10,7 +10,7 @@ use crate::tell::{Told, tell};
 pub(crate) fn run(args: &TaskArgs) -> Exit {
     tell(&args.run, args.json, |run| Told {
         command: Command::Unpause { task: args.task.clone() },
-        done: format!("`{}` is taken up again", args.task),
+        done: format!("`{}` is unpaused", args.task),
         next: format!("when it trains: saturn explain {run} {}", shell_quoted(&args.task)),
     })
 }

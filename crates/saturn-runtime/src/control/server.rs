@@ -85,7 +85,7 @@ fn accept(listener: &UnixListener, is_closing: &AtomicBool, answer: &Answer) {
         };
         if num_clients.fetch_add(1, Ordering::AcqRel) >= MAX_CLIENTS {
             num_clients.fetch_sub(1, Ordering::AcqRel);
-            let error = format!("{MAX_CLIENTS} clients are asking this run already");
+            let error = format!("{MAX_CLIENTS} programs are asking this run already; try again");
             let _ = write(&mut stream, &Reply::refused(error));
             continue;
         }

@@ -35,28 +35,32 @@ pub(super) fn examine(python: &Path, num_gpus: usize) -> Vec<Finding> {
             return vec![Finding::bad(
                 SUBJECT,
                 found,
-                "name another one: saturn doctor --python PATH",
+                "name another Python: saturn doctor --python PATH",
             )];
         }
     };
     let Some(status) = status else {
         let found = format!("{} did not answer within {} s", python.display(), PATIENCE.as_secs());
-        return vec![Finding::bad(SUBJECT, found, "does `import torch` end there?")];
+        let advice =
+            format!("see whether it imports torch: {} -c 'import torch'", python.display());
+        return vec![Finding::bad(SUBJECT, found, advice)];
     };
     match serde_json::from_str::<Said>(&said) {
         Ok(Said { saturn, mut findings }) => {
             let here = env!("CARGO_PKG_VERSION");
             if saturn != here {
-                let found = format!("the package is {saturn}, this program {here}");
-                let advice = "install both anew, in one environment";
+                let found =
+                    format!("the package has version {saturn}, this program has version {here}");
+                let advice = "install both in one environment, from one version";
                 findings.insert(0, Finding::bad("saturn in Python", found, advice));
             }
             findings
         }
         Err(_) if status.success() => {
             let found =
-                format!("{} answers in words of another version of Saturn", python.display());
-            let advice = "install the package and this program anew, in one environment";
+                format!("{} has the package of another version of Saturn", python.display());
+            let advice =
+                "install the package and this program in one environment, from one version";
             vec![Finding::bad("saturn in Python", found, advice)]
         }
         Err(_) => vec![without_saturn(python, status, &complaint)],
@@ -118,7 +122,7 @@ fn without_saturn(python: &Path, status: ExitStatus, complaint: &str) -> Finding
     Finding::bad(
         SUBJECT,
         format!("{shown} can't import `saturn`: {last}"),
-        "Saturn needs Python 3.10 or later with its package installed",
+        "Saturn needs Python 3.10 or later, with the package saturn-train installed",
     )
 }
 
@@ -168,6 +172,6 @@ mod tests {
         let found = found(&format!("cat <<'END'\n{said}\nEND"));
         let marks: Vec<Mark> = found.iter().map(|one| one.mark).collect();
         assert_eq!(marks, [Mark::Bad, Mark::Ok]);
-        assert!(found[0].found.starts_with("the package is 0.0.1"));
+        assert!(found[0].found.starts_with("the package has version 0.0.1"));
     }
 }

@@ -41,8 +41,8 @@ fn gpus(machine: &Machine) -> Vec<Finding> {
     let gpus = match machine.gpus() {
         Ok(gpus) => gpus,
         Err(why) => {
-            let advice = "mend that (does nvidia-smi work?), or set CUDA_VISIBLE_DEVICES to the \
-                          GPUs that are there; until then runs train on CPU slots";
+            let advice = "repair the driver (does nvidia-smi work?), or set CUDA_VISIBLE_DEVICES \
+                          to the GPUs that are there; until then runs train on CPU slots";
             return vec![Finding::bad("GPUs", why, advice)];
         }
     };
@@ -98,8 +98,8 @@ fn cores(machine: &Machine, allowed: Option<f64>) -> Finding {
         Some(allowed) if allowed < num as f64 - 0.01 => Finding::warn(
             "cores",
             format!("{there}, of which the control group allows the time of {allowed:.1}"),
-            "CPU slots would take turns and be measured wrong: give the container whole cores \
-             (--cpuset-cpus), or runs fewer slots (devices=)",
+            "CPU slots would share cores, and trials would measure wrong times: give the container \
+             whole cores (--cpuset-cpus), or each run fewer CPU slots (devices=)",
         ),
         _ => Finding::ok("cores", format!("{there} that this process may use")),
     }
@@ -120,7 +120,7 @@ fn held() -> Finding {
             Finding::warn(
                 SUBJECT,
                 format!("runs hold devices: {}", held.join(", ")),
-                "another run takes what is free; saturn runs lists those of a directory",
+                "a new run takes the devices that are free; saturn runs DIR lists the runs in DIR",
             )
         }
     }
@@ -131,12 +131,16 @@ fn memory() -> Finding {
     let (total, available) = (host_memory::total_bytes(), host_memory::available_bytes());
     let (Some(total), Some(available)) = (total, available) else {
         let found = "/proc/meminfo can't be read";
-        return Finding::warn(SUBJECT, found, "say what runs may take: host_memory=\"16GB\"");
+        return Finding::warn(
+            SUBJECT,
+            found,
+            "say how much memory a run may take: host_memory=\"16GB\"",
+        );
     };
     let found = format!("{}, of which runs may take {}", bytes(total), bytes(available));
     if available < LITTLE_MEMORY_BYTES {
-        let advice = "end what else holds memory, or give the container more: each rank needs \
-                      about half a gigabyte besides its part of the model";
+        let advice = "end other programs that hold memory, or give the container more: each rank \
+                      needs about half a gigabyte besides its part of the model";
         Finding::warn(SUBJECT, found, advice)
     } else {
         Finding::ok(SUBJECT, found)
@@ -145,12 +149,16 @@ fn memory() -> Finding {
 
 fn shared_memory(path: &Path) -> Finding {
     let subject = "shared memory";
-    let advice = "give the container more, as by --shm-size=8g, or let loaders have no workers";
+    let advice = "give the container more (--shm-size=8g), or use DataLoaders with num_workers=0";
     let tried = tempfile::tempfile_in(path);
     let (Ok(_), Ok(stat)) = (&tried, statvfs(path)) else {
         let error = tried.err().map(|error| io_words(&error)).unwrap_or_default();
         let found = format!("{} can't be used: {error}", path.display());
-        return Finding::bad(subject, found, "mount a tmpfs there: NCCL and loaders need it");
+        return Finding::bad(
+            subject,
+            found,
+            "mount a tmpfs there: NCCL and DataLoaders with workers need shared memory",
+        );
     };
     let size = |blocks: u64| blocks.saturating_mul(stat.fragment_size());
     let free = size(stat.blocks_available());
@@ -180,8 +188,8 @@ fn processes(limits: &str, allowed: Option<u64>) -> Option<Finding> {
     let least = [soft, allowed].into_iter().flatten().min();
     let found = most(least, "processes and threads");
     Some(if least.is_some_and(|least| least < FEW_PROCESSES) {
-        let advice = "raise it (ulimit -u, or the container's --pids-limit): each rank has tens of \
-                      threads";
+        let advice = "raise the limit (ulimit -u, or the container's --pids-limit): each rank has \
+                      tens of threads";
         Finding::warn("processes", found, advice)
     } else {
         Finding::ok("processes", found)
@@ -196,7 +204,8 @@ fn locked_memory(limits: &str) -> Option<Finding> {
     let has_infiniband =
         fs::read_dir("/sys/class/infiniband").is_ok_and(|mut all| all.next().is_some());
     Some(if has_infiniband && soft.is_some() {
-        let advice = "NCCL may fail to open InfiniBand: ulimit -l unlimited, or NCCL_IB_DISABLE=1";
+        let advice = "NCCL may fail to open InfiniBand: raise the limit (ulimit -l unlimited), or \
+                      set NCCL_IB_DISABLE=1";
         Finding::warn("locked memory", found, advice)
     } else {
         Finding::ok("locked memory", found)

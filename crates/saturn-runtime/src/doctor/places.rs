@@ -23,7 +23,7 @@ const SLOW_JOURNAL_S: f64 = 0.5;
 
 /// The directory where runs go, the user's store, and the directory of temporary files.
 pub(super) fn examine(runs_dir: &Path) -> Vec<Finding> {
-    let mut findings = vec![room("runs directory", runs_dir, "name another one: runs_dir=")];
+    let mut findings = vec![room("runs directory", runs_dir, "name another directory: runs_dir=")];
     findings.extend([journal(runs_dir), control_socket(runs_dir)]);
     let home = Store::of_user().and_then(|store| store.directory().parent().map(Path::to_owned));
     findings.push(match home {
@@ -38,7 +38,7 @@ pub(super) fn examine(runs_dir: &Path) -> Vec<Finding> {
         }
         None => Finding::warn(
             "SATURN_HOME",
-            "neither SATURN_HOME nor HOME is set: what trials find is not kept",
+            "neither SATURN_HOME nor HOME is set: what trials measure is not kept for later runs",
             "set SATURN_HOME to a directory of your own",
         ),
     });
@@ -87,10 +87,16 @@ fn journal(runs_dir: &Path) -> Finding {
     {
         Err(error) => Finding::bad(SUBJECT, with_causes(&error), advice),
         Ok(()) if clock.now_s() > SLOW_JOURNAL_S => {
-            let found = format!("made and synced in {:.1} s, which is slow", clock.now_s());
+            let found = format!(
+                "a journal was written and synced in {:.1} s, which is slow",
+                clock.now_s()
+            );
             Finding::warn(SUBJECT, found, advice)
         }
-        Ok(()) => Finding::ok(SUBJECT, format!("made and synced in {:.0} ms", clock.now_s() * 1e3)),
+        Ok(()) => Finding::ok(
+            SUBJECT,
+            format!("a journal was written and synced in {:.0} ms", clock.now_s() * 1e3),
+        ),
     }
 }
 
@@ -103,7 +109,9 @@ fn control_socket(runs_dir: &Path) -> Finding {
         Ok(control::ask(dir.path(), &Request::Query(Query::Status)))
     });
     match heard {
-        Ok(Ok(_)) => Finding::ok(SUBJECT, "a run would hear saturn pause, stop and the like"),
+        Ok(Ok(_)) => {
+            Finding::ok(SUBJECT, "a run takes commands there, such as saturn pause and saturn stop")
+        }
         Ok(Err(error)) => Finding::bad(SUBJECT, with_causes(&error), advice),
         Err(error) => Finding::bad(SUBJECT, with_causes(&error), advice),
     }

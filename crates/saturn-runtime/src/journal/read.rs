@@ -132,7 +132,7 @@ impl Contents {
                 .collect::<Result<_, _>>()?
         };
         if !matches!(records.first(), Some((Record::Began { .. }, _))) {
-            return Err(damaged("it does not begin with the run's beginning".to_owned()));
+            return Err(damaged("its first record is not a run's beginning".to_owned()));
         }
         Ok(Self { version, records, settings })
     }

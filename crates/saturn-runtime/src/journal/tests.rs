@@ -136,7 +136,7 @@ fn each_damage_is_told_in_one_line_that_says_what_to_do() {
         );
         let told = crate::error::with_causes(&error);
         assert!(told.contains(expected) && told.lines().count() == 1, "{told}");
-        assert!(told.contains("put a copy of it in its place"), "{told}");
+        assert!(told.contains("replace the file with a copy of it"), "{told}");
         assert!(told.contains(&format!("{}/tasks", dir.path().display())), "{told}");
     }
 }
@@ -147,7 +147,7 @@ fn a_journal_of_a_later_version_asks_for_that_program() {
     Connection::open(&path).unwrap().pragma_update(None, "user_version", VERSION + 1).unwrap();
     let told = Contents::read(&path).unwrap_err().to_string();
     assert!(
-        told.contains("is of version 3, and this program reads 1 to 2; use the Saturn"),
+        told.contains("is of version 3, and this program reads 1 to 2; use the version"),
         "{told}"
     );
 }

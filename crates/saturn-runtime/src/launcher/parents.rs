@@ -81,8 +81,8 @@ impl Parents {
                     // Ended by being dropped.
                     drop(parent);
                     return self.go_cold(format!(
-                        "the warm parent {why}, so it can't fork safely; ranks start cold, which \
-                         takes seconds each"
+                        "the process that ranks are forked from (the warm parent) {why}, so it \
+                         can't fork safely; each rank starts by itself, which takes seconds"
                     ));
                 }
                 self.num_stillborn = 0;
@@ -107,7 +107,7 @@ impl Parents {
             Kind::Cold => "cold-parent.log",
         });
         let what = format!(
-            "the {} parent ended unexpectedly (its log: {})",
+            "the process that starts ranks (the {} parent) ended unexpectedly (its log: {})",
             match self.kind {
                 Kind::Warm => "warm",
                 Kind::Cold => "cold",
@@ -116,10 +116,10 @@ impl Parents {
         );
         self.num_stillborn += u32::from(was_starting);
         if self.kind == Kind::Warm && self.num_stillborn >= MAX_STILLBORN {
-            return self.go_cold(format!("{what}; ranks start cold from here on"));
+            return self.go_cold(format!("{what}; each rank starts by itself from here on"));
         }
         match self.start_one() {
-            Ok(()) => vec![format!("{what}; it is started again")],
+            Ok(()) => vec![format!("{what}; another is started")],
             Err(error) => vec![format!("{what}; {}", with_causes(&error))],
         }
     }
@@ -180,5 +180,8 @@ impl Parents {
 }
 
 fn failed(error: &str) -> LaunchError {
-    LaunchError { kind: FailureKind::Machine, error: format!("it could not be started: {error}") }
+    LaunchError {
+        kind: FailureKind::Machine,
+        error: format!("its processes could not be started: {error}"),
+    }
 }

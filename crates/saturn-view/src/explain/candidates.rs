@@ -117,7 +117,7 @@ fn candidate(
             let is_other_type = chosen.gpu_type != key.gpu_type;
             compared((time_s, gpus), (chosen_s, chosen.strategy.gpus), is_other_type)
         }
-        (None, ..) => (Code::NotTried, "not compared: its task has no strategy yet".to_owned()),
+        (None, ..) => (Code::NotTried, "not compared: the task has no strategy yet".to_owned()),
     };
     let measured = match &trial.outcome {
         Some(TrialOutcome::Measured { step_s, peak_memory_bytes, .. }) => {
@@ -160,11 +160,11 @@ fn least_memory_bytes(state: &State, task: TaskId, key: &TrialKey) -> Option<u64
 
 fn chosen_words(state: &State, task: TaskId) -> String {
     if state.has_ended(task) {
-        "trained so last".to_owned()
+        "the task's last strategy".to_owned()
     } else if state.attempt_of(task).is_some() {
-        "trains so now".to_owned()
+        "in use now".to_owned()
     } else {
-        "planned".to_owned()
+        "chosen by the plan".to_owned()
     }
 }
 
@@ -190,7 +190,7 @@ fn compared(
     let time = format!("{seconds} ({})", by(time_s, chosen_s));
     let area = format!("{} of the devices' time", by(area, chosen_area));
     let sentence = match code {
-        Code::BetterNow => format!("{time}, {area}; a next plan may take it"),
+        Code::BetterNow => format!("{time}, {area}; the next plan may choose this"),
         Code::OtherType => format!("{time}, but on devices of another type"),
         _ => format!("{time}, {area}"),
     };
@@ -231,7 +231,7 @@ fn cannot_run(
         Some(TrialOutcome::Measured { .. }) | None => {}
     }
     if !state.has_nodes_for(gpu_type, *gpus) {
-        let text = "no node of the pool has such devices now, or as many".to_owned();
+        let text = "the pool has too few devices of this type now".to_owned();
         return Some((Code::NoDevices, text));
     }
     if trial.is_known() {
@@ -241,12 +241,12 @@ fn cannot_run(
     let how = if trial.attempt.is_some() {
         "being measured".to_owned()
     } else if is_ruled_out {
-        "not measured: the technique has run out of memory where it needs no more".to_owned()
+        "not measured: the technique ran out of memory in trials that need no more".to_owned()
     } else if state.is_open_trial(task.group, key) {
-        "to be measured: a plan that counts on it might be better".to_owned()
+        "to be measured: a plan with this strategy might be better".to_owned()
     } else if let Some(estimate) = trial.estimate {
         format!(
-            "not measured: {} to {} expected, and no plan that counts on it is enough better",
+            "not measured: {} to {} expected, with which no plan would be better by enough",
             step_time(estimate.step_s_at(-1.0)),
             step_time(estimate.step_s_at(1.0)),
         )

@@ -53,11 +53,9 @@ fn told(
             (Code::MovedFailure, format!("it failed ({kind}): {}", first_line(&failure.error)))
         }
         (AttemptEnd::Lost, _) => (Code::MovedLost, "its processes went away".to_owned()),
-        (_, Some((StopReason::Replan, _))) => {
-            (Code::MovedReplan, "a new plan had it go on so".to_owned())
-        }
+        (_, Some((StopReason::Replan, _))) => (Code::MovedReplan, "a new plan moved it".to_owned()),
         (_, Some((StopReason::Trial, _))) => {
-            (Code::MovedTrial, "a trial needed its devices that may save more".to_owned())
+            (Code::MovedTrial, "a trial that may save more time needed its devices".to_owned())
         }
         (_, Some((StopReason::Judged, _))) => {
             (Code::MovedHold, "the stopper held it, and had it go on later".to_owned())
@@ -69,9 +67,10 @@ fn told(
         (_, Some((StopReason::SetAside, _))) | (AttemptEnd::Abandoned, _) => {
             (Code::MovedSetAside, "its devices were set aside".to_owned())
         }
-        (_, Some((StopReason::Switch, _)) | None) => {
-            (Code::MovedSwitch, "the plan had it switched in mid-run".to_owned())
-        }
+        (_, Some((StopReason::Switch, _)) | None) => (
+            Code::MovedSwitch,
+            "the plan gave it another strategy or other devices in mid-run".to_owned(),
+        ),
     };
     let place = |attempt: &PastAttempt| {
         let strategy = words::strategy(&attempt.strategy);
@@ -90,7 +89,7 @@ fn told(
         .unwrap_or_default();
     let stood_still_s = to.launched_s - at_s;
     let sentence = format!(
-        "{was} → {is}: {why}{gain}{undone}; it went on {} after it was to stop.",
+        "{was} → {is}: {why}{gain}{undone}; launched again {} later.",
         duration(stood_still_s)
     );
     Some(TaskMove {

@@ -66,10 +66,13 @@ fn stands(state: &State, expected: &Expected) -> Reason {
         return Reason::new(Code::RunIdle, text);
     }
     if counts.open() == counts.paused {
-        return Reason::new(Code::RunAllPaused, format!("All that is left is paused: {tasks}."));
+        return Reason::new(
+            Code::RunAllPaused,
+            format!("Every task that is left is paused: {tasks}."),
+        );
     }
     if counts.open() == counts.paused + counts.held {
-        let text = format!("All that is left waits for the stopper's word: {tasks}.");
+        let text = format!("Every task that is left is held by the stopper, or paused: {tasks}.");
         return Reason::new(Code::RunAllHeld, text);
     }
     let open = || state.task_ids().filter(|task| !state.has_ended(*task));
@@ -100,16 +103,16 @@ fn plan(state: &State, history: &History) -> Option<Reason> {
     let at = clock(plan.at_s);
     Some(match &plan.source {
         PlanSource::Solver => {
-            let text = format!("The plan of {at} is the solver's: {}.", proven(plan));
+            let text = format!("The plan made at {at} is the solver's: {}.", proven(plan));
             Reason::new(Code::PlanSolved, text)
         }
         PlanSource::Extended { reason } => {
             let reason = reason.as_ref().map(|reason| {
-                format!(" The solver's answer does not stand: {}.", first_line(reason))
+                format!(" The solver's own plan can't be used: {}.", first_line(reason))
             });
             let text = format!(
-                "The plan of {at} is an earlier one with what had no place put behind it, task by \
-                 task: {}.{}",
+                "The plan made at {at} is an earlier plan with new tasks put behind it, one by \
+                 one: {}.{}",
                 proven(plan),
                 reason.unwrap_or_default()
             );
@@ -122,9 +125,9 @@ fn proven(plan: &RunPlan) -> String {
     let promised = format!("it promised {} for {}", duration(plan.makespan_s), tasks(plan));
     if plan.lower_bound_s > 0.0 {
         let bound = duration(plan.lower_bound_s);
-        format!("{promised}, within {} of the proven bound of {bound}", percent(plan.gap()))
+        format!("{promised}, within {} of the proven lower bound of {bound}", percent(plan.gap()))
     } else {
-        format!("{promised}, and nothing is proven of it")
+        format!("{promised}, without a proven lower bound")
     }
 }
 
@@ -151,7 +154,8 @@ fn replans(state: &State, history: &History, now_s: f64) -> Vec<Reason> {
     }
     if let Some((at_s, time_left_s, best_s)) = history.kept.filter(|(at_s, ..)| *at_s >= last_s) {
         let text = format!(
-            "At {} no other plan was better enough: it had {} to go, and the best other took {}.",
+            "At {} the plan was kept, with {} to go: the best other plan would take {}, which \
+             saves too little to switch to it.",
             clock(at_s),
             duration(time_left_s),
             duration(best_s)
@@ -191,7 +195,7 @@ fn pool(state: &State, history: &History) -> Vec<Reason> {
         let last = history.pool.iter().rev().find(|change| change.node == node);
         let Some(PoolEvent::Left(why)) = last.map(|change| &change.what) else { continue };
         let at = last.map(|change| format!(" at {}", clock(change.at_s))).unwrap_or_default();
-        let text = format!("Node {} has gone{at}: {}.", name(node), first_line(why));
+        let text = format!("Node {} left{at}: {}.", name(node), first_line(why));
         reasons.push(Reason::new(Code::NodeGone, text));
     }
     reasons

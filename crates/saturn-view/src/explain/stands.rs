@@ -109,12 +109,12 @@ fn running(state: &State, expected: &Expected, attempt: &Attempt, now_s: f64) ->
     }
     if let Some((why, at_s)) = attempt.stopping {
         let why = match why {
-            StopReason::Replan => "the new plan has it go on otherwise or elsewhere",
+            StopReason::Replan => "the new plan gives it another strategy or other devices",
             StopReason::Interrupt => "the run is being stopped",
             StopReason::Switch => "the plan switches it now",
             StopReason::Pause => "it was paused",
             StopReason::Judged => "the stopper holds it, or ends it",
-            StopReason::Trial => "a trial that may save more needs its devices",
+            StopReason::Trial => "a trial that may save more time needs its devices",
             StopReason::SetAside => "its devices are to be used no more",
         };
         let text = format!("{name} was asked at {} to stop at a checkpoint: {why}.", clock(at_s));
@@ -156,7 +156,7 @@ fn waiting(
         let since = history.task(task).and_then(|past| past.paused_s);
         let since = since.map(|at_s| format!(" since {}", clock(at_s))).unwrap_or_default();
         let at = at_step(task_state.step);
-        let text = format!("{name} is paused{since}{at}, until it is taken up again.");
+        let text = format!("{name} is paused{since}{at}, until it is unpaused.");
         reasons.push(Reason::new(Code::Paused, text));
     }
     if let Some(why) = task_state.held() {
@@ -168,7 +168,7 @@ fn waiting(
     if state.ended.is_some() || state.interrupted.is_some() {
         let at = at_step(task_state.step);
         let what = if state.ended.is_some() {
-            "the run was stopped; it goes on when that is resumed"
+            "the run was stopped; the task goes on when the run is resumed"
         } else {
             "the run is being stopped"
         };
@@ -261,7 +261,7 @@ fn without_place(state: &State, history: &History, task: TaskId) -> Vec<Reason> 
         let text = if inspection.attempt.is_some() {
             format!("{name}'s model is looked at, to see what can run it.")
         } else {
-            format!("{name}'s model is to be looked at, after others.")
+            format!("{name}'s model is to be looked at, after those of other tasks.")
         };
         return vec![Reason::new(Code::WaitsInspection, text)];
     }
@@ -279,7 +279,7 @@ fn without_place(state: &State, history: &History, task: TaskId) -> Vec<Reason> 
         let (through, tasks) = match speaker {
             Some(other) => {
                 let other = state.name(other).to_owned();
-                (format!(", on {other}, which performs alike"), vec![other])
+                (format!(", on the task {other}, which performs alike"), vec![other])
             }
             None => (String::new(), Vec::new()),
         };
@@ -315,7 +315,7 @@ fn without_place(state: &State, history: &History, task: TaskId) -> Vec<Reason> 
         needs.sort();
         needs.dedup();
         let needs = if needs.is_empty() {
-            "no strategy of it is known that runs on what there is".to_owned()
+            "none of its strategies is known to run on the pool's devices".to_owned()
         } else {
             format!("its strategies need {} on one node", needs.join(", or "))
         };
@@ -371,7 +371,7 @@ fn at_place(state: &State, expected: &Expected, place: &Place, is_only: bool) ->
         let start_s = expected.times(first.task).map(|(start_s, _)| start_s);
         let when = start_s.map(|at_s| format!(", which starts at about {}", clock(at_s)));
         let text = format!(
-            "{name} waits to train under {strategy} on {on}: that is kept for {other} ({} on {}){}.",
+            "{name} waits to train under {strategy} on {on}, kept for {other} ({} on {}){}.",
             words::strategy(&first.strategy),
             words::devices(&state.cluster, &first.gang),
             when.unwrap_or_default()

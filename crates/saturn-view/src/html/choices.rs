@@ -24,8 +24,8 @@ pub(super) fn body(report: &Report) -> Markup {
     let num_left_out = report.choices.iter().skip(MAX_TABLES).map(|one| one.tasks.len()).sum();
     html! {
         p.note {
-            "What each task could train under, and why it does not. A plan gives a task not what is fastest for it "
-            "alone, but what lets all end soonest."
+            "The strategies of each task, and why each was chosen or not. A plan gives a task not what "
+            "is fastest for it alone, but what lets all end soonest."
         }
         @for choice in report.choices.iter().take(MAX_TABLES) { (folded(report, choice, has_types)) }
         (not_shown(num_left_out, "task"))
@@ -49,7 +49,7 @@ fn folded(report: &Report, choice: &ChoiceReport, has_types: bool) -> Markup {
                         tr {
                             th { "strategy" } th.n { "a step" } th.n { "in all" } th.n { "devices\u{2019} time" }
                             th.n title="of one device: the peak of its trial, or what it needs at the very least" { "memory" }
-                            th { "why not" }
+                            th { "chosen, or why not" }
                         }
                     }
                     tbody {

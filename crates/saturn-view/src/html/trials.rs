@@ -56,8 +56,9 @@ fn measurements(report: &Report) -> Markup {
     };
     html! {
         p.note {
-            "Seconds a step and peak memory of each task under each strategy; the fastest is bold. A task \
-             speaks for all that perform alike by construction. What was measured for none has no column."
+            "Seconds a step and peak memory of each task under each strategy; the fastest is bold. \
+             What a task takes holds for all that perform alike by construction. A strategy that was \
+             measured for no task has no column."
         }
         div.scroll {
             table {

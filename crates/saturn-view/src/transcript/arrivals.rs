@@ -262,7 +262,7 @@ fn what_holds(state: &State) -> String {
         }
     }
     let elsewhere = if num_elsewhere > 0 {
-        format!(", {num_elsewhere} of other devices are kept for when such come back")
+        format!(", {num_elsewhere} of other devices are kept until such devices come back")
     } else {
         String::new()
     };
@@ -270,8 +270,8 @@ fn what_holds(state: &State) -> String {
     format!("{} still hold{elsewhere}; {num_open} to run", count(num_holding, "trial"))
 }
 
-/// `28 trials to run: 4 tasks are measured and speak for all 12`; `4 tasks are measured and speak for all
-/// 12` while it is not known what can be tried. `None` where nothing is to be measured.
+/// `28 trials to run: 4 tasks are measured for all 12`; without the trials while it is not known
+/// what can be tried. `None` where nothing is to be measured.
 fn to_measure(state: &State, num_to_run: usize) -> Option<String> {
     let trials = TrialCounts::of(state);
     let is_looking = state.num_to_inspect() > 0
@@ -282,18 +282,18 @@ fn to_measure(state: &State, num_to_run: usize) -> Option<String> {
     let open = state.groups.iter().filter(|group| group.num_open > 0);
     let (num_groups, num_tasks) =
         open.fold((0, 0), |(groups, tasks), group| (groups + 1, tasks + group.num_open));
-    let speaks = (num_groups < num_tasks).then(|| {
+    let measured = (num_groups < num_tasks).then(|| {
         format!(
-            "{} measured {} for all {num_tasks}, the others perform alike by construction",
+            "{} {} measured for all {num_tasks}: the others perform alike by construction",
             count(num_groups, "task"),
-            if num_groups == 1 { "speaks" } else { "speak" },
+            if num_groups == 1 { "is" } else { "are" },
         )
     });
-    let text = match speaks {
-        Some(speaks) if is_looking => speaks,
+    let text = match measured {
+        Some(measured) if is_looking => measured,
         None if is_looking => format!("{} to be measured", count(num_groups, "task")),
-        Some(speaks) if num_to_run > 0 => {
-            format!("{} to run: {speaks}", count(num_to_run, "trial"))
+        Some(measured) if num_to_run > 0 => {
+            format!("{} to run: {measured}", count(num_to_run, "trial"))
         }
         _ => format!("{} to run", count(num_to_run, "trial")),
     };

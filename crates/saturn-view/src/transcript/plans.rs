@@ -126,7 +126,9 @@ impl Transcript {
             return None;
         }
         self.is_kept_told = true;
-        let text = format!("plan kept: {left} more; another would take {best}, too little gained");
+        let text = format!(
+            "plan kept: {left} to go; the best other would take {best}, which saves too little"
+        );
         Some(self.line(now_s, "re-plan", &text))
     }
 

@@ -110,8 +110,9 @@ impl Transcript {
                     let devices = words::on_devices(&state.cluster, &ended.gang);
                     format!("; {devices} not used until they are gone")
                 };
-                let text =
-                    format!("{name}  attempt {id}: its processes were killed and live on{until}");
+                let text = format!(
+                    "{name}  attempt {id}: its processes were killed and have not ended{until}"
+                );
                 vec![self.line(now_s, &self.paint.bad("abandon"), &text)]
             }
             AttemptEnd::Failed { failure } => {
@@ -146,7 +147,7 @@ impl Transcript {
             let most = state.config.policy.max_failures;
             format!("failure {} of at most {most} in a row", state.task(task).failures)
         } else {
-            "not counted against it".to_owned()
+            "not counted as its failure".to_owned()
         };
         let text = format!(
             "{}  tries again {when}, from step {} ({counted})",

@@ -39,7 +39,7 @@ impl Transcript {
         let device = words::on_type(state, gpu_type);
         let speaks_for = match group.tasks.len() {
             0 | 1 => String::new(),
-            number => self.paint.dim(&format!("  (speaks for {number} tasks)")),
+            number => self.paint.dim(&format!("  (holds for {number} tasks)")),
         };
         let text = format!(
             "{num_known:>digits$} of {num_all}  {}  {}{device}  {words}{speaks_for}",

@@ -70,7 +70,10 @@ fn a_second_interrupt_says_that_it_stops_at_once() {
     script.tell(3.0, record.clone());
     let lines =
         Transcript::new(Paint::PLAIN, 80).record(&script.state, &History::default(), &record, 3.0);
-    assert_eq!(lines, ["   0:03  stop     stopping at once; Ctrl-C again to wait for nothing"]);
+    assert_eq!(
+        lines,
+        ["   0:03  stop     stopping at once; Ctrl-C again to leave without waiting"]
+    );
 }
 
 #[test]

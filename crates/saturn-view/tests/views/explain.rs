@@ -416,6 +416,14 @@ fn candidates_say_what_they_lose_by() {
 }
 
 #[test]
+fn where_all_has_room_nothing_is_cut() {
+    let texts: Vec<String> =
+        strategies().into_iter().map(|one| one.text(usize::MAX, Paint::PLAIN)).collect();
+    assert!(texts.iter().all(|text| !text.contains('…')), "{texts:?}");
+    assert!(texts.iter().any(|text| text.contains("you tried to allocate 4096 bytes")));
+}
+
+#[test]
 fn a_run_says_why_its_plan_and_what_is_not_used() {
     let texts = plans_and_pools().into_iter().map(|one| one.text(80, Paint::PLAIN));
     insta::assert_snapshot!(texts.collect::<Vec<_>>().join("\n\n----\n\n"));

@@ -142,7 +142,7 @@ fn broken() -> Script {
     script.tell(26.0, set_aside);
     script.tell(26.0, Record::Retrying { task: VIT, not_before_s: 27.0, counts: false });
     ended(&mut script, LATE, AttemptEnd::Abandoned, 0, 27.0);
-    let reason = "processes of attempt 12 of `gpt-late` were killed and live on (1 of them)";
+    let reason = "processes of attempt 12 of `gpt-late` were killed and have not ended (1 of them)";
     let set_aside = Record::SetAside {
         node: NodeId(0),
         devices: vec![1],

@@ -153,9 +153,9 @@ class StageForward:
             self._require(tensor, run.layers.stop)
             if (tuple(tensor.shape), tensor.dtype) != (lacking.shape, lacking.dtype):
                 raise NotApplicable(
-                    f"argument {lacking.number} of layer `{self._name(run.layers.stop)}` is a "
-                    f"{tensor.dtype} of shape {tuple(tensor.shape)}, and was a {lacking.dtype} of "
-                    f"shape {lacking.shape} for a micro-batch of the same shape"
+                    f"argument {lacking.number} of layer `{self._name(run.layers.stop)}` must be a "
+                    f"{lacking.dtype} of shape {lacking.shape}, as for an earlier micro-batch of "
+                    f"the same shape, but is a {tensor.dtype} of shape {tuple(tensor.shape)}"
                 )
             leaving.append(tensor)
         return leaving

@@ -73,8 +73,8 @@ def check_forward(
             # Parts are what a split module gives to the next; the model must give the whole.
             if not name:
                 raise NotApplicable(
-                    f"{_AS_SPLIT}, the model's output has the shape {tuple(other[1])}; "
-                    f"that of the whole model has {tuple(shape)}"
+                    f"{_AS_SPLIT}, the model's output must have the shape {tuple(shape)}, like "
+                    f"the whole model's, but has {tuple(other[1])}"
                 )
             continue
         difference = _relative_difference(value, other[2])

@@ -71,7 +71,7 @@ class TensorPlan:
         entries = list(_from_model(module) if hint is None else _from_hint(module, hint))
         is_derived = hint is None and not entries
         if only is not None and not is_derived:
-            raise NotApplicable(f"the knob `{ONLY}` is for models whose plan is derived")
+            raise NotApplicable(f"the knob `{ONLY}` is for models whose plan Saturn derives")
         if is_derived:
             derived = derive(module)
             self.parts = [part for part in derived.splits if only in (None, part)]
