@@ -12,6 +12,7 @@ from models import Mlp
 from saturn.techniques import Setting
 from saturn.techniques.fsdp import Fsdp
 from saturn.techniques.nodes import spread
+from saturn.techniques.pinned import Pinned
 from saturn.techniques.pipeline.technique import Pipeline, PipelineTensor
 from saturn.techniques.tensor.technique import TensorFsdp, TensorParallel
 
@@ -48,6 +49,9 @@ def test_copies_over_nodes_are_tried_where_nodes_are_alike() -> None:
     assert REPLICATED in fsdp.knob_sets(model, setting(2, 2))
     for one in (setting(4), setting(2, 1)):
         assert REPLICATED not in fsdp.knob_sets(model, one)
+    for only in (True, False):
+        pinned = Pinned(fsdp, {"replicate_across_nodes": [only]}).knob_sets(model, setting(2, 2))
+        assert {knobs["replicate_across_nodes"] for knobs in pinned} == {only}
     within = fsdp.least_memory_bytes(model, setting(2), {})
     assert fsdp.least_memory_bytes(model, setting(2, 2), REPLICATED) == within
     assert fsdp.least_memory_bytes(model, setting(2, 2), {}) < within

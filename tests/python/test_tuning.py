@@ -212,7 +212,10 @@ def test_a_stopper_that_raises_leaves_the_run_to_itself(
     run.report("a", 2, 0.5)
     until(lambda: run.stages["b"] == "running")
     one.end()
-    assert run.notes == ["the stopper fails, and stops nothing any more: KeyError: 'width'"]
+    assert run.notes == [
+        "the stopper fails: it decides nothing any more, and tasks that it held go on: "
+        "KeyError: 'width'"
+    ]
 
 
 def get_model() -> torch.nn.Module:

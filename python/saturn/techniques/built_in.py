@@ -30,7 +30,7 @@ KNOBS: Mapping[str, frozenset[str]] = MappingProxyType(
         "fsdp": frozenset(
             {
                 *("activation_checkpointing", "attention", "compile"),
-                *("cpu_offload", "reshard_after_forward"),
+                *("cpu_offload", "replicate_across_nodes", "reshard_after_forward"),
             }
         ),
         "tensor": frozenset({"activation_checkpointing", "attention"}),

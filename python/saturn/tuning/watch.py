@@ -222,7 +222,7 @@ class Watch:
         if self.tuner.suggests:
             self.cause, text = error, "the study's next task can't be made, so the run stops"
         else:
-            text = "the stopper fails, and stops nothing any more"
+            text = "the stopper fails: it decides nothing any more, and tasks that it held go on"
         text = f"{text}: {type(error).__name__}: {error}"
         self._command({"command": "note", "text": text})
         rulings: Iterable[Ruling] = self.tuner.given_up(self._tasks)
