@@ -67,8 +67,8 @@ def search(
             default the one by which nodes reach this program's.
         device_memory: what each device may hold, as bytes or a size such as "600MB" or "2GiB";
             enforced, on CPU slots too. By default there is no limit but the device's own memory.
-        host_memory: what all trials and tasks that run at once may be expected to take of this
-            machine's own memory, as bytes or a size; by default what is available at the start.
+        host_memory: what all trials and tasks that run at once on a machine may be expected to take
+            of its own memory, as bytes or a size; by default what is available at the start.
         name: the run's name, unique in `runs_dir`; made from the time by default.
         runs_dir: where the run directory goes.
         profile: where trials of earlier runs are taken from, which are not measured again. By
@@ -154,8 +154,8 @@ def orchestrate(
             default the one by which nodes reach this program's.
         device_memory: what each device may hold, as bytes or a size such as "600MB" or "2GiB";
             enforced, on CPU slots too. By default there is no limit but the device's own memory.
-        host_memory: what all trials and tasks that run at once may be expected to take of this
-            machine's own memory, as bytes or a size; by default what is available at the start.
+        host_memory: what all trials and tasks that run at once on a machine may be expected to take
+            of its own memory, as bytes or a size; by default what is available at the start.
         name: the run's name, unique in `runs_dir`; made from the time by default.
         runs_dir: where the run directory goes.
         storage: an object store for the checkpoints, such as "s3://bucket/folder"; the run

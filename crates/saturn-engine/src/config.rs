@@ -244,7 +244,7 @@ pub struct Policy {
     pub min_switch_gain: f64,
     /// Seed of the solver.
     pub seed: u64,
-    /// What all attempts together may take of the machine's own memory, bytes; `None` for no limit.
+    /// What all attempts on a node together may take of its own memory, bytes; `None` for no limit.
     pub host_memory_bytes: Option<u64>,
     /// How many nodes a gang may take at most.
     pub max_nodes: u32,

@@ -1,4 +1,6 @@
-//! Host memory: what runs together must fit the machine's, beside its devices'.
+//! Host memory: what runs together on a node must fit the machine's own memory, beside its devices'.
+//!
+//! The limit is that of each node, so a gang on several nodes must fit each of them with its part.
 //!
 //! What a strategy takes is worked out from the look at the model. Its weights are there once,
 //! however many ranks map them. On CPU slots each rank's part of the training state is host memory
@@ -10,11 +12,11 @@
 //! lower bounds alone. Others wait until enough is free. Whatever is alone is let through, so that
 //! nothing waits for ever.
 
-use saturn_core::{Finding, Gang, Inspection, Strategy, TrialOutcome};
+use saturn_core::{Finding, Gang, Inspection, Placement, Strategy, TrialOutcome};
 
 use crate::config::DeviceKind;
 use crate::engine::Engine;
-use crate::ids::{DeviceId, TaskId, devices};
+use crate::ids::{DeviceId, NodeId, TaskId, devices};
 use crate::record::Purpose;
 use crate::state::{Attempt, State, TrialKey};
 
@@ -26,8 +28,11 @@ impl State {
         let least = match self.config.device_kind {
             DeviceKind::Cuda => found.parameter_bytes,
             DeviceKind::Cpu => {
+                let (gpus, width) = (key.strategy.gpus, self.node_widths.get(&key.gpu_type));
+                // Of a gang that is wider than any node, some node has at least so many ranks.
+                let ranks = width.map_or(gpus, |width| gpus.div_ceil(gpus.div_ceil(*width).max(1)));
                 let on_slots = least_on_devices(found, key).unwrap_or(0);
-                found.parameter_bytes.max(on_slots)
+                found.parameter_bytes.max(part_of(on_slots, ranks, gpus))
             }
         };
         (least > total).then(|| {
@@ -39,8 +44,9 @@ impl State {
         })
     }
 
-    /// Bytes of host memory that a strategy of a group is expected to take.
-    fn host_bytes(&self, group: usize, key: &TrialKey) -> u64 {
+    /// Bytes of host memory that a strategy of a group is expected to take on a node that has `ranks`
+    /// of its ranks.
+    fn host_bytes(&self, group: usize, key: &TrialKey, ranks: u32) -> u64 {
         let group = &self.groups[group];
         let Some(found) = &group.inspection.found else { return 0 };
         let on_devices = least_on_devices(found, key);
@@ -59,24 +65,33 @@ impl State {
                 measured.max(on_devices.unwrap_or(0))
             }
         };
-        found.parameter_bytes.max(beside)
+        found.parameter_bytes.max(part_of(beside, ranks, key.strategy.gpus))
     }
 
-    /// Bytes of host memory that an attempt is expected to take.
-    fn host_bytes_of(&self, attempt: &Attempt) -> u64 {
-        if attempt.purpose == Purpose::Inspection {
+    /// Bytes of a node's host memory that an attempt is expected to take.
+    fn host_bytes_of(&self, attempt: &Attempt, node: NodeId) -> u64 {
+        let parts = attempt.gang.iter().filter(|part| part.node == node.0);
+        let ranks = parts.map(num_devices).sum();
+        if ranks == 0 || attempt.purpose == Purpose::Inspection {
             return 0;
         }
         let gpu_type = self.gang_type(&attempt.gang).to_owned();
         let key = TrialKey { strategy: attempt.strategy.key(), gpu_type };
-        self.host_bytes(self.task(attempt.task).group, &key)
+        self.host_bytes(self.task(attempt.task).group, &key, ranks)
     }
 
-    /// Whether a strategy of a group may start, as far as host memory goes.
-    pub(crate) fn has_host_memory_for(&self, group: usize, key: &TrialKey) -> bool {
+    /// Whether `ranks` ranks of a strategy of a group may start on a node, as far as host memory goes.
+    pub(crate) fn has_host_memory_on(
+        &self,
+        node: NodeId,
+        group: usize,
+        key: &TrialKey,
+        ranks: u32,
+    ) -> bool {
         let Some(total) = self.config.policy.host_memory_bytes else { return true };
-        let needed = self.host_bytes(group, key);
-        let taken: u64 = self.attempts.values().map(|attempt| self.host_bytes_of(attempt)).sum();
+        let needed = self.host_bytes(group, key, ranks);
+        let attempts = self.attempts.values();
+        let taken: u64 = attempts.map(|attempt| self.host_bytes_of(attempt, node)).sum();
         taken == 0 || taken.saturating_add(needed) <= total
     }
 }
@@ -92,7 +107,10 @@ impl Engine {
     ) -> bool {
         let gpu_type = self.state.gang_type(gang).to_owned();
         let key = TrialKey { strategy: strategy.key(), gpu_type };
-        let may = self.state.has_host_memory_for(self.state.task(task).group, &key);
+        let group = self.state.task(task).group;
+        let may = gang.iter().all(|part| {
+            self.state.has_host_memory_on(NodeId(part.node), group, &key, num_devices(part))
+        });
         if !may {
             self.short_of_host_memory.extend(devices(gang));
         }
@@ -107,6 +125,15 @@ impl Engine {
             self.queues.touch(device);
         }
     }
+}
+
+fn num_devices(part: &Placement) -> u32 {
+    u32::try_from(part.devices.len()).unwrap_or(u32::MAX)
+}
+
+/// What `ranks` of `gpus` ranks hold of what all of them hold.
+fn part_of(bytes: u64, ranks: u32, gpus: u32) -> u64 {
+    bytes / u64::from(gpus.max(1)) * u64::from(ranks)
 }
 
 /// What all devices of a strategy hold at least, together.

@@ -72,17 +72,48 @@ impl Rooms {
         rooms.map(|room| room.free.len() / gpus.max(1) as usize).sum::<usize>() + 1
     }
 
-    /// Devices for a trial, where they are free.
-    pub(crate) fn take(&mut self, gpu_type: &str, gpus: u32) -> Option<Gang> {
+    /// Whether there is a node that a trial, or its part there, would fit if it had the devices.
+    pub(crate) fn can_hold(
+        &self,
+        gpu_type: &str,
+        gpus: u32,
+        fits: impl Fn(NodeId, u32) -> bool,
+    ) -> bool {
+        let is_wide = self.is_wide(gpu_type, gpus);
+        let mut rooms = self.by_type.get(gpu_type).into_iter().flatten();
+        rooms.any(|room| {
+            (is_wide || room.devices >= gpus) && fits(room.node, gpus.min(room.devices))
+        })
+    }
+
+    /// Whether a trial's devices are free.
+    pub(crate) fn has_free(&self, gpu_type: &str, gpus: u32) -> bool {
+        if self.is_wide(gpu_type, gpus) {
+            return self.spread(gpu_type, gpus, Room::num_free).is_some();
+        }
+        let mut rooms = self.by_type.get(gpu_type).into_iter().flatten();
+        rooms.any(|room| room.num_free() >= gpus)
+    }
+
+    /// Devices for a trial, where they are free and so many of its ranks fit the node.
+    pub(crate) fn take(
+        &mut self,
+        gpu_type: &str,
+        gpus: u32,
+        fits: impl Fn(NodeId, u32) -> bool,
+    ) -> Option<Gang> {
         if self.is_wide(gpu_type, gpus) {
             let parts = self.spread(gpu_type, gpus, Room::num_free)?;
+            if !parts.iter().all(|(node, gpus)| fits(*node, *gpus)) {
+                return None;
+            }
             let mut gang: Gang =
                 parts.into_iter().map(|(node, gpus)| self.take_of(node, gpus)).collect();
             gang.sort_by_key(|part| part.node);
             return Some(gang);
         }
-        let rooms = self.by_type.get_mut(gpu_type)?;
-        let room = rooms.iter_mut().find(|room| room.free.len() >= gpus as usize)?;
+        let rooms = self.by_type.get(gpu_type)?;
+        let room = rooms.iter().find(|room| room.num_free() >= gpus && fits(room.node, gpus))?;
         let node = room.node;
         Some(vec![self.take_of(node, gpus)])
     }

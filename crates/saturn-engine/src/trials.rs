@@ -52,12 +52,15 @@ impl Engine {
                 .collect();
             for (group, technique) in open {
                 let key = trial_key(&technique, gpus, &gpu_type);
-                if !self.state.has_host_memory_for(group, &key) {
+                if !rooms.can_hold(&gpu_type, gpus, self.fits_host(group, &key)) {
                     continue; // it is looked at again when something ends
                 }
                 // Of a group whose tasks have all ended, nothing is tried: its room is for others.
                 let Some(task) = self.subject(group, &key.strategy, now_s) else { continue };
-                if let Some(gang) = rooms.take(&gpu_type, gpus) {
+                let fits = self.fits_host(group, &key);
+                if rooms.has_free(&gpu_type, gpus) {
+                    // Where no such room fits: it is looked at again when something ends.
+                    let Some(gang) = rooms.take(&gpu_type, gpus, fits) else { continue };
                     let strategy = &self.state.groups[group].trials[&key].strategy;
                     let strategy = Strategy::clone(strategy);
                     self.launch(task, Purpose::Trial, strategy, (gang, None), now_s);
@@ -76,6 +79,15 @@ impl Engine {
         for device in before.difference(&self.kept_for_trials) {
             self.queues.touch(*device);
         }
+    }
+
+    /// Whether a number of ranks of a group's strategy may start on a node, as far as host memory goes.
+    fn fits_host<'a>(
+        &'a self,
+        group: usize,
+        key: &'a TrialKey,
+    ) -> impl Fn(NodeId, u32) -> bool + Copy + 'a {
+        move |node, ranks| self.state.has_host_memory_on(node, group, key, ranks)
     }
 
     /// Stops training for a trial that is expected to save more than that costs: on the node where the

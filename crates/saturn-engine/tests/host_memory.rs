@@ -32,6 +32,18 @@ impl Run {
         tasks: &[(&str, u64)],
         least_gb: u64,
     ) -> Self {
+        Self::on((&[DEVICES], 1), mode, kind, host_gb, tasks, least_gb)
+    }
+
+    /// On nodes of so many devices, each of which has `host_gb`, with so many devices a task.
+    fn on(
+        (nodes, gpus): (&[u32], u32),
+        mode: Mode,
+        kind: DeviceKind,
+        host_gb: u64,
+        tasks: &[(&str, u64)],
+        least_gb: u64,
+    ) -> Self {
         let technique = TechniqueRef {
             name: "ddp".to_owned(),
             level: Level::Managed,
@@ -43,12 +55,18 @@ impl Run {
             device_kind: kind,
             device_memory_bytes: None,
             techniques: vec![technique],
-            policy: Policy { host_memory_bytes: Some(host_gb * GB), ..Policy::default() },
+            policy: Policy {
+                host_memory_bytes: Some(host_gb * GB),
+                max_nodes: 2,
+                ..Policy::default()
+            },
         };
         let mut run = Self { engine: Engine::new(config), records: Vec::new(), now_s: 0.0 };
-        let nodes = vec![Node::new("n0", DEVICES, "a")];
+        let nodes = nodes.iter().enumerate();
+        let nodes = nodes.map(|(index, devices)| Node::new(format!("n{index}"), *devices, "a"));
+        let nodes = nodes.collect();
         run.tell(Event::Begin { cluster: Cluster { nodes } });
-        let new = tasks.iter().map(|(name, _)| task(name)).collect();
+        let new = tasks.iter().map(|(name, _)| task(name, gpus)).collect();
         run.tell(Event::Command { command: Command::Submit { tasks: new } });
         // Two at a time are looked at.
         while let Some(attempt) = run.live(Purpose::Inspection).first().copied() {
@@ -115,7 +133,7 @@ impl Run {
     }
 }
 
-fn task(name: &str) -> NewTask {
+fn task(name: &str, gpus: u32) -> NewTask {
     let spec = TaskSpec {
         name: name.to_owned(),
         dir: format!("tasks/{name}"),
@@ -123,7 +141,7 @@ fn task(name: &str) -> NewTask {
         epochs: None,
         batches_a_step: NonZeroU64::MIN,
         can_resume: true,
-        gpu_range: Some(vec![1]),
+        gpu_range: Some(vec![gpus]),
         allowed: Allowed::default(),
         profile_key: name.to_owned(),
         measured: Vec::new(),
@@ -182,6 +200,29 @@ fn slots_hold_the_training_state_in_host_memory() {
     assert_eq!(run.trials(), [(0, 1)]);
     let run = Run::new(DeviceKind::Cpu, 24, &[("a", 3), ("b", 3)], 12);
     assert_eq!(run.trials(), [(0, 1), (1, 1)]);
+}
+
+#[test]
+fn each_node_has_host_memory_of_its_own() {
+    let tasks = [("a", 6), ("b", 6), ("c", 3)];
+    let run = |nodes: &[u32]| Run::on((nodes, 1), Mode::Search, DeviceKind::Cuda, 10, &tasks, 24);
+    assert_eq!(run(&[3]).trials(), [(0, 1), (2, 1)]);
+    assert_eq!(run(&[1, 1]).trials(), [(0, 1), (1, 1)]);
+    assert_eq!(run(&[2, 1]).trials(), [(0, 1), (1, 1), (2, 1)], "c beside a or b");
+    assert_eq!(run(&[2, 2]).trials(), [(0, 1), (1, 1), (2, 1)]);
+}
+
+#[test]
+fn a_gang_on_two_nodes_takes_host_memory_of_both() {
+    let run = |host_gb, nodes: &[u32]| {
+        let slots = DeviceKind::Cpu;
+        Run::on((nodes, 2), Mode::Orchestrate, slots, host_gb, &[("a", 3), ("b", 3)], 12)
+    };
+    assert_eq!(run(12, &[1, 1]).trials(), [(0, 2)], "12 GB on each");
+    assert!(run(11, &[1, 1]).end_of(0).is_some());
+    assert!(run(23, &[2]).end_of(0).is_some(), "24 GB on one");
+    assert_eq!(run(24, &[2]).trials(), [(0, 2)]);
+    assert_eq!(run(24, &[2, 2]).trials(), [(0, 2), (1, 2)]);
 }
 
 #[test]

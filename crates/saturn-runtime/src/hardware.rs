@@ -16,7 +16,7 @@ pub(crate) struct Hardware {
     pub(crate) kind: DeviceKind,
     /// Nodes, each of one type of device.
     pub(crate) nodes: Vec<NodeHardware>,
-    /// What a run may take of the machines' own memory, bytes; `None` where that is not known.
+    /// What a run may take of each machine's own memory, bytes; `None` where that is not known.
     pub(crate) host_memory_bytes: Option<u64>,
     /// What a person should know before trusting what follows.
     pub(crate) warnings: Vec<String>,
@@ -42,7 +42,7 @@ impl Hardware {
             total.nodes.extend(one.nodes.iter().cloned());
             total.warnings.extend(one.warnings.iter().cloned());
             let both = total.host_memory_bytes.zip(one.host_memory_bytes);
-            total.host_memory_bytes = both.map(|(a, b)| a.saturating_add(b));
+            total.host_memory_bytes = both.map(|(a, b)| a.min(b));
         }
         Some(total)
     }
@@ -153,7 +153,7 @@ mod tests {
         ];
         let total = Hardware::of_all(&all).unwrap();
         assert_eq!(total.cluster().num_gpus(), 12);
-        assert_eq!(total.host_memory_bytes, Some(30));
+        assert_eq!(total.host_memory_bytes, Some(10));
         assert_eq!(total.warnings, ["a", "b", "c"]);
         assert_eq!(total.memory_by_type(), BTreeMap::from([("H100".to_owned(), 79)]));
         assert_eq!(total.in_words()["H100"], "H100 PCIe; H100 SXM");
