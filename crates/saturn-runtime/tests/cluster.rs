@@ -135,7 +135,9 @@ fn what_a_lost_agent_had_is_given_up_and_done_by_those_that_come() {
     let marks: Vec<String> = attempts.filter_map(mark).collect();
     assert!(!marks.is_empty() && marks.iter().all(|mark| mark == "it was taken away"), "{marks:?}");
     lost.end();
-    assert!(lost.news(Duration::ZERO).unwrap_err().to_string().contains("told to end"));
+    // What its ranks have said until then comes first.
+    let error = (0..100).find_map(|_| lost.news(Duration::ZERO).err()).unwrap();
+    assert!(error.to_string().contains("told to end"), "{error}");
     run.assert_no_process_lives();
 }
 

@@ -121,7 +121,7 @@ fn a_process_that_cannot_be_ended_costs_its_device_and_not_the_run() {
     assert_eq!((outcome.num_failed, run.saved_step("t0"), run.saved_step("t1")), (0, 60, 60));
     let (_, history) = saturn_runtime::read(&run.path()).unwrap();
     let pool = format!("{:?}", history.pool);
-    assert!(pool.contains("live on") && pool.contains("its processes are gone"), "{pool}");
+    assert!(pool.contains("have not ended") && pool.contains("its processes are gone"), "{pool}");
 }
 
 #[test]
