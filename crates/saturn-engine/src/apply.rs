@@ -257,6 +257,7 @@ impl State {
             status: TaskStatus::Waiting,
             is_paused: false,
             judged: None,
+            is_let_go_on: false,
             added_s: now_s,
             steps: spec.steps,
             step: 0,
@@ -306,6 +307,7 @@ impl State {
         if *purpose == Purpose::Train && !matches!(task_state.status, TaskStatus::Ended(_)) {
             task_state.status = TaskStatus::Running(*id);
             task_state.num_attempts += 1;
+            task_state.is_let_go_on = false;
         }
         self.next_attempt = self.next_attempt.max(id.0 + 1);
         let attempt = Attempt {

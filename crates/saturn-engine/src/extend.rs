@@ -2,7 +2,8 @@
 //!
 //! It needs no solver: it is what a new plan must beat, and what steps in where the solver gives
 //! nothing. Each task gets the strategy with the least devices times seconds that the pool can hold
-//! now, on the devices that are free first by the forecast.
+//! now, on the devices that are free first by the forecast. What the stopper has let go on comes first:
+//! behind what trains, before all else.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use saturn_core::{Gang, Placement, WHOLE};
 
 use crate::estimate::Choice;
-use crate::forecast::{Forecast, follow};
+use crate::forecast::{Forecast, follow, staying};
 use crate::ids::{DeviceId, NodeId, TaskId};
 use crate::record::Place;
 use crate::state::State;
@@ -24,7 +25,7 @@ pub(crate) fn extended(
 ) -> Vec<Place> {
     let mut missing = without_place(state, tasks, &places);
     if missing.is_empty() {
-        return places;
+        return with_let_go_on_first(state, places, &mut missing, now_s);
     }
     // What trains without a place goes on: it is before all others.
     let training: Vec<Place> =
@@ -32,6 +33,7 @@ pub(crate) fn extended(
     missing.retain(|task| state.attempt_of(*task).is_none());
     places.splice(0..0, training);
     missing.sort_by_key(|task| Reverse(state.task(*task).spec.wishes.priority));
+    places = with_let_go_on_first(state, places, &mut missing, now_s);
     let mut back = Back::of(state, &follow(state, &places, now_s), now_s);
     // Whoever waits for another must come behind it in the order.
     while !missing.is_empty() {
@@ -48,6 +50,48 @@ pub(crate) fn extended(
         }
     }
     places
+}
+
+/// These places, with those of tasks that the stopper has let go on behind what trains and before all
+/// others, as far as no task of a higher priority waits; such tasks of `missing` get places there.
+fn with_let_go_on_first(
+    state: &State,
+    places: Vec<Place>,
+    missing: &mut Vec<TaskId>,
+    now_s: f64,
+) -> Vec<Place> {
+    let priority = |task: TaskId| state.task(task).spec.wishes.priority;
+    let waiting = || places.iter().map(|place| place.task).chain(missing.iter().copied());
+    let let_go_on = waiting().filter(|task| state.task(*task).is_let_go_on);
+    let Some(highest) = let_go_on.map(priority).max() else { return places };
+    if waiting().any(|task| state.attempt_of(task).is_none() && priority(task) > highest) {
+        return places;
+    }
+    let is_first = |task: TaskId| {
+        let of = state.task(task);
+        of.is_let_go_on && priority(task) == highest && of.spec.wishes.release_s <= now_s
+    };
+    let staying: BTreeSet<usize> = staying(state, &places).into_values().collect();
+    let (mut first, mut let_go_on, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, place) in places.into_iter().enumerate() {
+        if staying.contains(&index) {
+            first.push(place);
+        } else if is_first(place.task) {
+            let_go_on.push(place);
+        } else {
+            others.push(place);
+        }
+    }
+    first.extend(let_go_on);
+    let mut back = Back::of(state, &follow(state, &first, now_s), now_s);
+    missing.retain(|task| {
+        if is_first(*task) {
+            first.extend(back.put(state, *task));
+        }
+        !is_first(*task)
+    });
+    first.extend(others);
+    first
 }
 
 /// Those of `tasks` that have no place among these.

@@ -6,14 +6,17 @@
 //! decides in a resumed run as it would have.
 //!
 //! A task that is *held* stops at a checkpoint and waits until it is told to go on; its devices go to
-//! others. One that is to *stop* ends at its next checkpoint, at once where it does not train.
+//! others. Then it comes before all that waits (`extend`): the best of a search train on first, and
+//! what is planned behind them may never have to train to its end. One that is to *stop* ends at its next checkpoint, at once where it does not train.
 
 use serde::{Deserialize, Serialize};
 
+use crate::adopting::Rival;
 use crate::engine::Engine;
 use crate::evaluation::Metrics;
+use crate::extend::extended;
 use crate::ids::TaskId;
-use crate::record::{Record, StopReason, TaskEnd};
+use crate::record::{PlanSource, Record, StopReason, TaskEnd};
 use crate::state::{State, TaskState, TaskStatus};
 
 /// What is to come of a task.
@@ -89,7 +92,8 @@ impl State {
             Ruling::Stop => Some(Judged::Stopping(judgement.reason.clone())),
         };
         if !is_final && task.judged != judged {
-            self.with_task(id, |task| task.judged = judged);
+            let is_let_go_on = judged.is_none();
+            self.with_task(id, |task| (task.judged, task.is_let_go_on) = (judged, is_let_go_on));
         }
     }
 }
@@ -107,9 +111,11 @@ impl Engine {
             Ok((id, judgement))
         });
         let known: Vec<(TaskId, Judgement)> = known.collect::<Result<_, String>>()?;
+        let mut let_go_on = false;
         for (task, judgement) in known {
             let ruling = judgement.ruling;
             self.commit(Record::Judged { task, judgement }, now_s);
+            let_go_on |= ruling == Some(Ruling::GoOn) && self.state.task(task).is_let_go_on;
             let is_to_rest = matches!(ruling, Some(Ruling::Hold | Ruling::Stop));
             if self.state.has_ended(task) || !is_to_rest {
                 continue;
@@ -119,7 +125,26 @@ impl Engine {
                 None => self.end_if_to_stop(task, now_s),
             }
         }
+        if let_go_on {
+            self.extend_plan(now_s);
+        }
         Ok(())
+    }
+
+    /// Gives what may go on its place at once, whenever the solver is asked next.
+    fn extend_plan(&mut self, now_s: f64) {
+        let state = &self.state;
+        let tasks = state.plannable();
+        let is_missing = |task: &TaskId| state.task(*task).is_let_go_on && !state.has_place(*task);
+        if state.plan.is_none() || state.interrupted.is_some() || !tasks.iter().any(is_missing) {
+            return;
+        }
+        let open = state.open_places().map(|(_, place)| place.clone()).collect();
+        let places = extended(state, open, &tasks, now_s);
+        let source = PlanSource::Extended { reason: None };
+        let plan = Rival::new(state, places, now_s).into_plan(None, source, now_s);
+        self.adopt(plan, now_s);
+        self.planning.ask_again();
     }
 
     /// Ends a task that the stopper wants ended and that has stopped.

@@ -45,6 +45,8 @@ pub struct TaskState {
     pub is_paused: bool,
     /// What the stopper said of it, where it is not to train. It may still be running: then it stops.
     pub judged: Option<Judged>,
+    /// The stopper has let it go on after it was held, and it was not launched since.
+    pub is_let_go_on: bool,
     /// When it came, seconds.
     pub added_s: f64,
     /// Steps in all; unknown until a trial has found the length of the loader.

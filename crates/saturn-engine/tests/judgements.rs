@@ -24,10 +24,23 @@ struct Run {
     actions: Vec<Action>,
     now_s: f64,
     refusal: Option<String>,
+    solver: Solver,
+}
+
+/// How tasks are planned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Solver {
+    InOrder,
+    LastFirst,
+    Silent,
 }
 
 impl Run {
     fn of(names: &[&str]) -> Self {
+        Self::planned(names, Solver::InOrder)
+    }
+
+    fn planned(names: &[&str], solver: Solver) -> Self {
         let level = Level::BlackBox;
         let technique = TechniqueRef { name: "ddp".into(), level, import: None, pickle: None };
         let config = RunConfig {
@@ -39,7 +52,7 @@ impl Run {
         };
         let engine = Engine::new(config);
         let (records, actions) = (Vec::new(), Vec::new());
-        let mut run = Self { engine, records, actions, now_s: 0.0, refusal: None };
+        let mut run = Self { engine, records, actions, now_s: 0.0, refusal: None, solver };
         run.tell(Event::Begin { cluster: pool() });
         let tasks = names.iter().map(|name| task(name)).collect();
         run.ask(Command::Submit { tasks });
@@ -52,8 +65,14 @@ impl Run {
         self.records.extend(records.into_iter().map(|record| (record, self.now_s)));
         for action in actions {
             if let Action::Solve { request, order } = action {
+                if self.solver == Solver::Silent {
+                    continue;
+                }
+                let num_tasks = order.problem.tasks.len();
                 let assignments = order.problem.tasks.iter().enumerate().map(|(index, task)| {
-                    let start_s = index as f64 * 1000.0;
+                    let is_last_first = self.solver == Solver::LastFirst;
+                    let place = if is_last_first { num_tasks - 1 - index } else { index };
+                    let start_s = place as f64 * 1000.0;
                     let end_s = start_s + task.strategies[0].runtime_s;
                     let gang = vec![Placement { node: 0, devices: vec![0] }];
                     Assignment { task: index, strategy: 0, gang, share: WHOLE, start_s, end_s }
@@ -201,6 +220,24 @@ fn a_task_that_is_held_gives_its_device_to_others_and_goes_on_from_there() {
     assert_eq!((run.stage(A), run.stage(B)), (Stage::Waiting, Stage::Held));
     assert!(run.stops(second, 10));
     run.trains(A, 10);
+}
+
+#[test]
+fn a_task_that_may_go_on_comes_before_all_that_waits() {
+    const C: TaskId = TaskId(2);
+    for solver in [Solver::InOrder, Solver::Silent] {
+        let mut run = Run::planned(&["a", "b", "c"], Solver::LastFirst);
+        let first = run.trains(C, 0);
+        run.judge("c", 9, Some(Ruling::Hold));
+        assert!(run.stops(first, 10));
+        let second = run.trains(B, 0);
+        run.solver = solver;
+        run.judge("c", 10, Some(Ruling::GoOn));
+        run.judge("b", 9, Some(Ruling::Hold));
+        assert!(run.stops(second, 10));
+        run.trains(C, 10);
+        assert_eq!(run.stage(A), Stage::Waiting);
+    }
 }
 
 #[test]
