@@ -55,8 +55,11 @@ def wait_while(sign: Path) -> None:
             time.sleep(0.05)
 
 
-def get_dataloader(signs: Path) -> torch.utils.data.DataLoader[Any]:
-    """What each rank calls before it trains: from then on its saves heed the signs."""
+def get_dataloader(signs: Path, of: str) -> torch.utils.data.DataLoader[Any]:
+    """What each rank calls before it trains: from then on its saves heed the signs.
+
+    `of` is another for each task, so that each is measured by itself.
+    """
     wait_while(signs / "held")
     commit = manifest.commit
 
@@ -72,9 +75,12 @@ def get_dataloader(signs: Path) -> torch.utils.data.DataLoader[Any]:
 
 
 def begin(cluster: TestCluster, signs: Path) -> saturn.StartedRun:
-    data = partial(get_dataloader, signs)
+    names = [f"t{number}" for number in range(TASKS)]
     return saturn.start(
-        [clusters.task(f"t{n}", batches=2000, get_dataloader=data) for n in range(TASKS)],
+        [
+            clusters.task(name, batches=2000, get_dataloader=partial(get_dataloader, signs, name))
+            for name in names
+        ],
         log=False,
         cluster=cluster.address,
         runs_dir=signs.parent,

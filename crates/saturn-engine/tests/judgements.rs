@@ -37,10 +37,6 @@ enum Solver {
 
 impl Run {
     fn of(names: &[&str]) -> Self {
-        Self::planned(names, Solver::InOrder)
-    }
-
-    fn planned(names: &[&str], solver: Solver) -> Self {
         let level = Level::BlackBox;
         let technique = TechniqueRef { name: "ddp".into(), level, import: None, pickle: None };
         let config = RunConfig {
@@ -52,7 +48,8 @@ impl Run {
         };
         let engine = Engine::new(config);
         let (records, actions) = (Vec::new(), Vec::new());
-        let mut run = Self { engine, records, actions, now_s: 0.0, refusal: None, solver };
+        let mut run =
+            Self { engine, records, actions, now_s: 0.0, refusal: None, solver: Solver::InOrder };
         run.tell(Event::Begin { cluster: pool() });
         let tasks = names.iter().map(|name| task(name)).collect();
         run.ask(Command::Submit { tasks });
@@ -224,19 +221,18 @@ fn a_task_that_is_held_gives_its_device_to_others_and_goes_on_from_there() {
 
 #[test]
 fn a_task_that_may_go_on_comes_before_all_that_waits() {
-    const C: TaskId = TaskId(2);
-    for solver in [Solver::InOrder, Solver::Silent] {
-        let mut run = Run::planned(&["a", "b", "c"], Solver::LastFirst);
-        let first = run.trains(C, 0);
-        run.judge("c", 9, Some(Ruling::Hold));
+    for solver in [Solver::Silent, Solver::LastFirst] {
+        let mut run = Run::of(&["a", "b", "c"]);
+        let first = run.trains(A, 0);
+        run.judge("a", 9, Some(Ruling::Hold));
         assert!(run.stops(first, 10));
         let second = run.trains(B, 0);
         run.solver = solver;
-        run.judge("c", 10, Some(Ruling::GoOn));
+        run.judge("a", 10, Some(Ruling::GoOn));
         run.judge("b", 9, Some(Ruling::Hold));
         assert!(run.stops(second, 10));
-        run.trains(C, 10);
-        assert_eq!(run.stage(A), Stage::Waiting);
+        run.trains(A, 10);
+        assert_eq!(run.stage(TaskId(2)), Stage::Waiting);
     }
 }
 
