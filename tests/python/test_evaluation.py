@@ -183,7 +183,7 @@ def raises(*_: Any) -> Any:
         (lambda model: {"a": "b"}, None, "returned a str as `a`; it must be a number"),
         (lambda model: {"a": torch.ones(2)}, None, "as `a`; it must be a number"),
         (lambda model: {3: 1.0}, None, "returned the name 3; it must be a string"),
-        (lambda model: {"a": 1.0}, ("b", "min"), "best names the metric `b`; what was returned"),
+        (lambda model: {"a": 1.0}, ("b", "min"), "best names the metric `b`; the evaluation has"),
         (Evaluation(eval_loader, raises), None, "evaluate: metrics raised ValueError: odd labels"),
         (
             Evaluation(eval_loader, accuracy, keep=raises),
