@@ -131,6 +131,14 @@ class Page:
             raise BrowserError(told["exceptionDetails"]["exception"].get("description", "raised"))
         return told["result"].get("value")
 
+    def until(self, expression: str) -> None:
+        """Wait until an expression holds; raises `BrowserError` where it doesn't in time."""
+        ends_s = time.monotonic() + LIMIT_S
+        while not self.evaluate(expression):
+            if time.monotonic() > ends_s:
+                raise BrowserError(f"not within {LIMIT_S:.0f} s: {expression}")
+            time.sleep(0.05)
+
     def picture(self, width: int, height: int) -> bytes:
         """A PNG of so much of the page, in CSS pixels, shrunk: small enough to be kept."""
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 0.4}

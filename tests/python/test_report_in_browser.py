@@ -135,11 +135,11 @@ def test_a_task_that_is_pointed_at_is_lit_everywhere(page: browser.Page, pages: 
         "(document.querySelector('.bar rect').getBoundingClientRect())"
     )
     page.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    page.until("!document.getElementById('tip').hidden")
     lit: list[Any] = page.evaluate(
         "[...document.querySelectorAll('.on')].map((one) => one.dataset.task)"
     )
     assert len(lit) > 3 and len(set(lit)) == 1
-    assert page.evaluate("!document.getElementById('tip').hidden")
     assert "planned" in page.evaluate("document.getElementById('tip').textContent")
 
 
