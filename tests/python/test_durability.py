@@ -79,7 +79,7 @@ def test_an_early_sync_that_fails_fails_the_file(
     monkeypatch.setattr(writer, "_SYNC_EVERY_BYTES", 10)
     monkeypatch.setattr(os, "fdatasync", lost)
     with (tmp_path / "file").open("wb") as file:
-        digested = writer._Digested(file)
+        digested = writer._Digested(file, syncs=True)
         digested.write(b"more than ten bytes")
         digested.flush()
         with pytest.raises(OSError, match="Input/output error"):
