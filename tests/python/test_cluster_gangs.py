@@ -101,7 +101,7 @@ def test_the_network_that_ranks_talk_by() -> None:
     assert network.address_of("lo") == "127.0.0.1"
     assert network.address_to("127.0.0.1") == "127.0.0.1"
     with pytest.raises(
-        InvalidInput, match=r"no network interface `eth77` with an address, but .*lo"
+        InvalidInput, match=r"no network interface `eth77` with an address; it has .*lo"
     ):
         network.address_of("eth77")
 

@@ -84,7 +84,8 @@ def test_a_cluster_that_does_what_anyone_tells_it_is_refused(tmp_path: Path) -> 
         check=True,
     )
     (line,) = program.stdout.splitlines()
-    assert "it asks for no token; make a token with `ray get-auth-token --generate`" in line
+    assert "asks for no token, so anyone who reaches the cluster can run programs on it" in line
+    assert "make a token with `ray get-auth-token --generate`" in line
     assert not (tmp_path / "runs").exists()
 
 

@@ -126,7 +126,8 @@ def test_the_program_plans_completes_and_knows_its_python(installed: Environment
 
 @pytest.mark.timeout(240)
 def test_the_example_of_the_readme_trains(installed: Environment) -> None:
-    (sweep,) = [block for block in blocks("python") if "orchestrate(" in block]
+    python = [b.text for b in blocks() if b.page == "README.md" and b.language == "python"]
+    (sweep,) = [text for text in python if "orchestrate(" in text]
     short = sweep.replace("epochs=2", "batch_count=4").replace("(64, 256)", "(64,)")
     assert short != sweep
     (installed.directory / "sweep.py").write_text(short)

@@ -47,7 +47,7 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     done("python use.py", tmp_path)
 
     first, search = told["python sweep.py"], told["python search.py"]
-    assert "3 tasks measured speak for all 6" in first.stderr
+    assert "3 tasks are measured for all 6" in first.stderr
     assert "6 of 6 tasks done" in first.stderr
     best = first.stdout.splitlines()[0]
     assert best.startswith("width256-lr0.01 ") and float(best.split()[1]) > 0.6
