@@ -93,6 +93,7 @@ def start(
     if "interval" in options:
         options["interval_s"] = options.pop("interval")
     options.setdefault("trial_budget", "worthwhile")
+    options.setdefault("max_switches", 0)  # most tasks never come to a step far ahead
     settings = Settings(mode="orchestrate", keep_open=True, **options)
     # The first of them is made here: what is wrong with `make_task` is raised before anything runs.
     try:

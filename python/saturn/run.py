@@ -125,7 +125,7 @@ def orchestrate(
     checkpoint_every_s: float | None = None,
     stall_s: float = 600.0,
     solver_time_limit_s: float = 2.0,
-    max_switches: int = 1,
+    max_switches: int | None = None,
     seed: int = 0,
     warmup_steps: int = 1,
     timed_steps: int = 3,
@@ -172,7 +172,8 @@ def orchestrate(
         solver_time_limit_s: seconds that the solver may take for one plan.
         max_switches: how often a task may be planned to change its technique, device count or place
             in mid-run, where trials or checkpoints have shown what that costs; a plan with such
-            switches must end 2% sooner than the best without. 0 plans none.
+            switches must end 2% sooner than the best without. 0 plans none. By default 1, and 0
+            with a stopper: most tasks never come to a step far ahead.
         seed: seed of the solver; the tasks have seeds of their own.
         warmup_steps: how many first steps of a trial are not timed.
         timed_steps: how many steps a trial times at least, two or more.
@@ -249,7 +250,7 @@ def start(
     checkpoint_every_s: float | None = None,
     stall_s: float = 600.0,
     solver_time_limit_s: float = 2.0,
-    max_switches: int = 1,
+    max_switches: int | None = None,
     seed: int = 0,
     warmup_steps: int = 1,
     timed_steps: int = 3,
@@ -289,7 +290,7 @@ def start(
         checkpoint_every_s=checkpoint_every_s,
         stall_s=stall_s,
         solver_time_limit_s=solver_time_limit_s,
-        max_switches=max_switches,
+        max_switches=(1 if stopper is None else 0) if max_switches is None else max_switches,
         seed=seed,
         warmup_steps=warmup_steps,
         timed_steps=timed_steps,

@@ -451,6 +451,7 @@ def test_a_stopper_is_kept_with_the_run_and_a_wrong_one_is_refused_before_it(
     kept = keeping.read(result.run_dir)
     assert kept is not None and kept.metrics == {"acc"}
     assert core.request["tasks"][0]["goal"] == {"metric": "acc", "mode": "max"}
+    assert core.request["max_switches"] == 0
     (result.run_dir / keeping.FILE).write_bytes(b"torn")
     with pytest.raises(saturn.InvalidInput, match=r"tuner\.pkl, can't be loaded here: "):
         keeping.read(result.run_dir)
