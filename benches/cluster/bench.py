@@ -57,8 +57,8 @@ Through an agent the least is {more:+.2f} s, the median {more_median:+.2f} s.
 ## Nodes that fail
 Simulated: {nodes} nodes of 8 devices and {tasks} tasks of some 15 to 150 hours on one device, \
 three days in all, once while nothing fails and once while each hour a node, drawn anew, is gone \
-for half an hour. Engine and solver are the real ones. What the faults make unavoidable: devices that \
-are gone can't be used, and what a gang on a node had done since its last checkpoint (each \
+for half an hour. Engine and solver are the real ones. What the faults make unavoidable: devices \
+that are gone can't be used, and what a gang on a node had done since its last checkpoint (each \
 half hour), and its loading, is to be done once more. *At least then* is when the devices that are \
 there have done that, and what the run without faults took. Goal, for 128 nodes and 1,000 tasks: \
 within 3% of that.
