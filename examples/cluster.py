@@ -31,7 +31,7 @@ STEPS_BEFORE, SECONDS_AFTER = 3, 10.0
 
 
 def deep_reader(steps: int) -> Task:
-    """Parameters and gradients of 400 MB, which no two slots of 200 MB can hold."""
+    """Parameters and gradients of 400 MB: only all slots of two nodes hold them with room to work."""
     return Task(
         sweep.reader,
         partial(sweep.excerpts, 256, 64),
@@ -45,6 +45,7 @@ def deep_reader(steps: int) -> Task:
         ),
         name="deep",
         techniques=["fsdp"],  # `offload` would stream it through one slot
+        gpu_range=[2 * SLOTS],
     )
 
 
