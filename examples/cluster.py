@@ -31,7 +31,7 @@ STEPS_BEFORE, SECONDS_AFTER = 3, 10.0
 
 
 def deep_reader(steps: int) -> Task:
-    """Parameters and gradients of 400 MB: only all slots of two nodes hold them with room to work."""
+    """Parameters and gradients of 400 MB: all slots of two nodes hold them, with room to work."""
     return Task(
         sweep.reader,
         partial(sweep.excerpts, 256, 64),
