@@ -69,7 +69,10 @@ fn with_let_go_on_first(
     }
     let is_first = |task: TaskId| {
         let of = state.task(task);
-        of.is_let_go_on && priority(task) == highest && of.spec.wishes.release_s <= now_s
+        of.is_let_go_on
+            && priority(task) == highest
+            && of.spec.wishes.release_s <= now_s
+            && state.waits_for(task).next().is_none()
     };
     let staying: BTreeSet<usize> = staying(state, &places).into_values().collect();
     let (mut first, mut let_go_on, mut others) = (Vec::new(), Vec::new(), Vec::new());
