@@ -53,6 +53,7 @@ def worker_env(gpus: Mapping[str, str] | None = None) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
+        "JE_ARROW_MALLOC_CONF": "background_thread:false",
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }
 

@@ -114,6 +114,14 @@ def test_ready_says_that_forking_is_safe(own_warm: Warm) -> None:
     assert 0 < own_warm.ready["import_s"] < 120
 
 
+def test_pyarrow_leaves_no_thread_behind(tmp_path: Path) -> None:
+    # As pandas, datasets and scikit-learn import it. Its allocator would start a thread.
+    pytest.importorskip("pyarrow")
+    parent = Warm(tmp_path / "workers.lock", preload="pyarrow")
+    assert parent.ready["cannot_fork"] is None
+    parent.close()
+
+
 def test_a_driver_that_an_import_has_opened_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

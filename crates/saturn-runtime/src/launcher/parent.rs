@@ -170,6 +170,9 @@ pub(crate) fn set_up_python(command: &mut Command) {
     for variable in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
         command.env(variable, "1");
     }
+    // pyarrow's allocator starts a thread when it is imported, as pandas and datasets do, and a process
+    // with threads can't be forked.
+    command.env("JE_ARROW_MALLOC_CONF", "background_thread:false");
     // `python -m` would put the working directory first, which a script's own path does not.
     command.env("PYTHONSAFEPATH", "1");
     // Counting GPUs must not initialise CUDA in a process that forks.
