@@ -41,7 +41,7 @@ ETA = 3
 BATCH_SIZE = 4
 PAGE = """# Searches, measured
 
-`make bench-tuning` writes this page. Load of the machine at its begin: {load:.1f} on {cores} cores.
+`make bench-tuning` writes this page. Load of the machine before: {load:.1f} on {cores} cores.
 
 27 configurations of the demo's language model, nine learning rates of three depths, {steps} steps \
 each at most, on {slots} CPU slots. All ways evaluate the same held-out text every {first} steps, \
@@ -193,9 +193,14 @@ def time_to(points: list[tuple[float, float]], loss: float) -> float:
     return next(at for at, one in points if one <= loss)
 
 
+def common_loss(found: list[dict[str, Any]]) -> float:
+    """The best loss that all ways came to."""
+    return max(min(loss for _, loss in one["points"]) for one in found)
+
+
 def table_of(found: list[dict[str, Any]]) -> str:
     """A row a way, in markdown."""
-    common = max(min(loss for _, loss in one["points"]) for one in found)
+    common = common_loss(found)
     lines = [
         f"| | until loss {common:.4f} | until the end | best loss | evaluations |",
         "| --- | --- | --- | --- | --- |",
@@ -232,7 +237,6 @@ def main() -> None:
     table = table_of(found)
     print(table)
     if args.out:
-        common = max(min(loss for _, loss in one["points"]) for one in found)
         args.out.write_text(
             PAGE.format(
                 load=load,
@@ -240,7 +244,7 @@ def main() -> None:
                 slots=args.slots,
                 steps=args.steps,
                 first=args.steps // FIRST_RUNG,
-                loss=common,
+                loss=common_loss(found),
                 table=table,
             )
         )

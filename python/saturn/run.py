@@ -270,6 +270,8 @@ def start(
 
     Raises `InvalidInput` (nothing was started), `RunFailed`.
     """
+    if max_switches is None:
+        max_switches = 1 if stopper is None else 0
     settings = Settings(
         mode="orchestrate",
         keep_open=keep_open,
@@ -290,7 +292,7 @@ def start(
         checkpoint_every_s=checkpoint_every_s,
         stall_s=stall_s,
         solver_time_limit_s=solver_time_limit_s,
-        max_switches=(1 if stopper is None else 0) if max_switches is None else max_switches,
+        max_switches=max_switches,
         seed=seed,
         warmup_steps=warmup_steps,
         timed_steps=timed_steps,

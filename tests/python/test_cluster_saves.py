@@ -116,9 +116,15 @@ def test_a_node_dies_while_trials_run_on_it(cluster: TestCluster, signs: Path) -
     assert_trained_undisturbed(run)
 
 
-def test_a_node_dies_in_a_save_that_takes_long(cluster: TestCluster, signs: Path) -> None:
+def training(cluster: TestCluster, signs: Path) -> saturn.StartedRun:
+    """A run of which two tasks train."""
     run = begin(cluster, signs)
     wait_until("two train", lambda: num_beyond(run.run_dir, 100) >= 2)
+    return run
+
+
+def test_a_node_dies_in_a_save_that_takes_long(cluster: TestCluster, signs: Path) -> None:
+    run = training(cluster, signs)
     (signs / "slow").touch()
     wait_until("saves of both nodes wait", lambda: len(list(signs.glob("slow-at-*"))) == 2)
     lose_a_node(cluster, run)
@@ -127,8 +133,7 @@ def test_a_node_dies_in_a_save_that_takes_long(cluster: TestCluster, signs: Path
 
 
 def test_a_shared_disk_that_is_full_for_a_while(cluster: TestCluster, signs: Path) -> None:
-    run = begin(cluster, signs)
-    wait_until("two train", lambda: num_beyond(run.run_dir, 100) >= 2)
+    run = training(cluster, signs)
     (signs / "full").touch()
     wait_until("a save has no space", (signs / "refused").exists)
     (signs / "full").unlink()

@@ -96,6 +96,16 @@ impl Engine {
         }
     }
 
+    /// Adopts these places, with all that has none put behind them, without the solver; it is asked next.
+    pub(crate) fn adopt_extended(&mut self, places: Vec<Place>, now_s: f64) {
+        let state = &self.state;
+        let places = extended(state, places, &state.plannable(), now_s);
+        let source = PlanSource::Extended { reason: None };
+        let plan = Rival::new(state, places, now_s).into_plan(None, source, now_s);
+        self.adopt(plan, now_s);
+        self.planning.ask_again();
+    }
+
     pub(crate) fn adopt(&mut self, plan: RunPlan, now_s: f64) {
         self.commit(Record::Planned { plan: Arc::new(plan) }, now_s);
         self.take_up_plan(now_s);

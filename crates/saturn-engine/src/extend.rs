@@ -24,9 +24,6 @@ pub(crate) fn extended(
     now_s: f64,
 ) -> Vec<Place> {
     let mut missing = without_place(state, tasks, &places);
-    if missing.is_empty() {
-        return with_let_go_on_first(state, places, &mut missing, now_s);
-    }
     // What trains without a place goes on: it is before all others.
     let training: Vec<Place> =
         missing.iter().filter_map(|task| as_it_trains(state, *task, now_s)).collect();
@@ -34,6 +31,9 @@ pub(crate) fn extended(
     places.splice(0..0, training);
     missing.sort_by_key(|task| Reverse(state.task(*task).spec.wishes.priority));
     places = with_let_go_on_first(state, places, &mut missing, now_s);
+    if missing.is_empty() {
+        return places;
+    }
     let mut back = Back::of(state, &follow(state, &places, now_s), now_s);
     // Whoever waits for another must come behind it in the order.
     while !missing.is_empty() {

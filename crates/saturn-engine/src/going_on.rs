@@ -12,12 +12,10 @@ use std::sync::Arc;
 
 use saturn_core::{StrategyKey, TrialOutcome};
 
-use crate::adopting::Rival;
 use crate::engine::Engine;
 use crate::event::Action;
-use crate::extend::extended;
 use crate::ids::{AttemptId, TaskId, devices};
-use crate::record::{PlanSource, Purpose, Record};
+use crate::record::{Purpose, Record};
 use crate::state::{Attempt, State, TaskStatus, TrialKey};
 
 impl Engine {
@@ -63,12 +61,7 @@ impl Engine {
         // Its place is where it trains, and what waited for it elsewhere need not.
         let open = self.state.open_places().map(|(_, place)| place.clone());
         let others = open.filter(|place| place.task != task).collect();
-        let tasks = self.state.plannable();
-        let places = extended(&self.state, others, &tasks, now_s);
-        let source = PlanSource::Extended { reason: None };
-        let plan = Rival::new(&self.state, places, now_s).into_plan(None, source, now_s);
-        self.adopt(plan, now_s);
-        self.planning.ask_again();
+        self.adopt_extended(others, now_s);
     }
 
     /// The steps that a trial's task has in all; `None` where the trial is not to go on.

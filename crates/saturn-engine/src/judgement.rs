@@ -11,12 +11,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::adopting::Rival;
 use crate::engine::Engine;
 use crate::evaluation::Metrics;
-use crate::extend::extended;
 use crate::ids::TaskId;
-use crate::record::{PlanSource, Record, StopReason, TaskEnd};
+use crate::record::{Record, StopReason, TaskEnd};
 use crate::state::{State, TaskState, TaskStatus};
 
 /// What is to come of a task.
@@ -126,25 +124,20 @@ impl Engine {
             }
         }
         if let_go_on {
-            self.extend_plan(now_s);
+            self.place_what_may_go_on(now_s);
         }
         Ok(())
     }
 
     /// Gives what may go on its place at once, whenever the solver is asked next.
-    fn extend_plan(&mut self, now_s: f64) {
+    fn place_what_may_go_on(&mut self, now_s: f64) {
         let state = &self.state;
-        let tasks = state.plannable();
         let is_missing = |task: &TaskId| state.task(*task).is_let_go_on && !state.has_place(*task);
-        if state.plan.is_none() || state.interrupted.is_some() || !tasks.iter().any(is_missing) {
-            return;
+        let may = state.plan.is_some() && state.interrupted.is_none();
+        if may && state.plannable().iter().any(is_missing) {
+            let open = state.open_places().map(|(_, place)| place.clone()).collect();
+            self.adopt_extended(open, now_s);
         }
-        let open = state.open_places().map(|(_, place)| place.clone()).collect();
-        let places = extended(state, open, &tasks, now_s);
-        let source = PlanSource::Extended { reason: None };
-        let plan = Rival::new(state, places, now_s).into_plan(None, source, now_s);
-        self.adopt(plan, now_s);
-        self.planning.ask_again();
     }
 
     /// Ends a task that the stopper wants ended and that has stopped.

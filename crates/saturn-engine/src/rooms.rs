@@ -88,11 +88,7 @@ impl Rooms {
 
     /// Whether a trial's devices are free.
     pub(crate) fn has_free(&self, gpu_type: &str, gpus: u32) -> bool {
-        if self.is_wide(gpu_type, gpus) {
-            return self.spread(gpu_type, gpus, Room::num_free).is_some();
-        }
-        let mut rooms = self.by_type.get(gpu_type).into_iter().flatten();
-        rooms.any(|room| room.num_free() >= gpus)
+        self.has(gpu_type, gpus, Room::num_free)
     }
 
     /// Devices for a trial, where they are free and so many of its ranks fit the node.
@@ -197,10 +193,15 @@ impl Rooms {
 
     /// Whether there is room for a trial beside what trains.
     pub(crate) fn has_without_training(&self, gpu_type: &str, gpus: u32) -> bool {
+        self.has(gpu_type, gpus, Room::soon)
+    }
+
+    /// Whether a trial fits where each node has so many devices for it.
+    fn has(&self, gpu_type: &str, gpus: u32, has: impl Fn(&Room) -> u32) -> bool {
         if self.is_wide(gpu_type, gpus) {
-            return self.spread(gpu_type, gpus, Room::soon).is_some();
+            return self.spread(gpu_type, gpus, has).is_some();
         }
         let mut rooms = self.by_type.get(gpu_type).into_iter().flatten();
-        rooms.any(|room| room.soon() >= gpus)
+        rooms.any(|room| has(room) >= gpus)
     }
 }
