@@ -20,15 +20,17 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 PAGE = """# Clusters, measured
+
 `python benches/cluster/bench.py --out docs/cluster-bench.md` writes this page (`make \
 bench-cluster`). Load of the machine when it began: {load:.1f} on {cores} cores.
 
 ## A hundred agents
+
 A run on {agents} agents of 8 ranks each, {ranks} ranks in all, each of which says \
 four times a second how far it is, for {seconds:.0f} s. Real are the driver (engine, journal, \
 launcher), the threads that carry letters, and Ray's calls between processes, with its token. \
 Stand-ins are the agents, {hosts} processes of Ray's with up to 20 each, which answer letters and \
-hold them back as agents do, and the ranks, which are counters. Seconds are of the driver's \
+hold signs of life back as agents do (each second, of each rank what it said last), and the ranks, which are counters. Seconds are of the driver's \
 process, all of its threads; Ray's own processes are not in them. Letters carry numbers, and the \
 driver refuses one that comes in place of another: then its agent is lost.
 
@@ -43,6 +45,7 @@ driver refuses one that comes in place of another: then its agent is lost.
 By thread, of a core: {threads}.
 
 ## A launch
+
 From the decision to launch a gang of 8 ranks to its first word, which is when it trains: by this \
 machine's launcher, and through an agent on a Ray node on this machine, by turns. Ranks are real, \
 with torch, and share {cores} cores, on which nearly all of that time is spent: the least says \
@@ -55,6 +58,7 @@ most. Goal: at most 0.3 s more through an agent.
 Through an agent the least is {more:+.2f} s, the median {more_median:+.2f} s.
 
 ## Nodes that fail
+
 Simulated: {nodes} nodes of 8 devices and {tasks} tasks of some 15 to 150 hours on one device, \
 three days in all, once while nothing fails and once while each hour a node, drawn anew, is gone \
 for half an hour. Engine and solver are the real ones. What the faults make unavoidable: devices \

@@ -150,7 +150,7 @@ def measure(
     *, num_agents: int, num_ranks: int, reports_a_second: float, seconds: float, pace_s: float
 ) -> dict[str, Any]:
     """Drive them, and say what that took."""
-    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=8, include_dashboard=False, log_to_driver=False)
     num_hosts = min(num_agents, 5)
     a_host = -(-num_agents // num_hosts)
     host = ray.remote(concurrency_groups={"orders": 1, "news": a_host})(Host)

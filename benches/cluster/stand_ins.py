@@ -14,8 +14,8 @@ from typing import Any
 
 #: Of the letters (`letters.rs`).
 _VERSION = 2
-#: For how long what is not urgent waits for more (`agent.rs`).
-PACE_S = 0.25
+#: For how long signs of life wait after a delivery (`agent.rs`).
+PACE_S = 1.0
 #: What a step of theirs takes.
 _STEP_S = 0.01
 _LOOK_S = 0.05
@@ -52,7 +52,7 @@ class StandIn:
         self._epoch = ""
         self._next_letter = 0
         self._letters: list[str] = []
-        self._is_urgent = False
+        self._alive: dict[tuple[int, int], Any] = {}  # attempt and rank: what it said last
         self._sent_at = 0.0
         self._trains: dict[int, tuple[int, float]] = {}  # attempt: ranks, since when
         self._due: dict[int, list[float]] = {}  # attempt: when each rank reports next
@@ -74,9 +74,11 @@ class StandIn:
             while True:
                 now = time.monotonic()
                 self._report(now)
-                if self._letters and (self._is_urgent or now - self._sent_at >= self._pace_s):
+                if now - self._sent_at >= self._pace_s:
+                    self._seal_signs_of_life()
+                if self._letters:
                     letters, self._letters = self._letters, []
-                    self._is_urgent, self._sent_at = False, now
+                    self._sent_at = now
                     return letters, None
                 if now >= until:
                     return [], None
@@ -90,7 +92,7 @@ class StandIn:
                     due[rank] = max(at + self._every_s, now)
                     step = int((now - since) / _STEP_S)
                     progress = {"type": "progress", "step": step, "loss": 0.5, "step_s": _STEP_S}
-                    self._tell(attempt, rank, progress, urgent=False)
+                    self._alive[attempt, rank] = progress
                     self.num_reports += 1
 
     def _obey(self, order: Any) -> None:
@@ -133,10 +135,19 @@ class StandIn:
             ended = {"attempt": attempt, "rank": rank, "code": 0, "last_words": ""}
             self._say({"exited": ended})
 
-    def _tell(self, attempt: int, rank: int, report: Any, *, urgent: bool = True) -> None:
-        self._say({"reported": {"attempt": attempt, "rank": rank, "report": report}}, urgent=urgent)
+    def _tell(self, attempt: int, rank: int, report: Any) -> None:
+        self._say({"reported": {"attempt": attempt, "rank": rank, "report": report}})
 
-    def _say(self, content: Any, *, urgent: bool = True) -> None:
+    def _say(self, content: Any) -> None:
+        self._seal_signs_of_life()
+        self._seal(content)
+
+    def _seal_signs_of_life(self) -> None:
+        alive, self._alive = self._alive, {}
+        for (attempt, rank), report in alive.items():
+            self._seal({"reported": {"attempt": attempt, "rank": rank, "report": report}})
+
+    def _seal(self, content: Any) -> None:
         letter = {
             "version": _VERSION,
             "epoch": self._epoch,
@@ -144,7 +155,6 @@ class StandIn:
             "content": content,
         }
         self._next_letter += 1
-        self._is_urgent |= urgent
         self._letters.append(json.dumps(letter))
 
 

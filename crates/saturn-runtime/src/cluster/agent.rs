@@ -4,10 +4,11 @@
 //! - What is launched carries the agent's name in its mark, so that agents of one run on one machine
 //!   don't end each other's ranks, and one that starts again on a node ends what the one before left.
 //! - An attempt is launched once: a number that is not above all earlier ones is refused.
+//! - That ranks go on is told once in [`PACE`], of each rank by what it said last; all else at once.
 //! - Where nothing is heard of the driver for [`LEASE`], everything is ended: it may have started the
 //!   same tasks elsewhere. A thread sees to that, also where Python comes to nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -33,9 +34,9 @@ const WATCH: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(50);
 /// News that go into one delivery.
 const MAX_NEWS: usize = 1024;
-/// For how long after a delivery progress waits for more. A call of Ray's costs its driver some hundred
-/// microseconds, and each rank says four times a second how far it is.
-const PACE: Duration = Duration::from_millis(250);
+/// For how long after a delivery signs of life wait, of which each rank gives four a second: a call of Ray's
+/// costs its driver some hundred microseconds.
+const PACE: Duration = Duration::from_secs(1);
 
 /// Opens a store where ranks of several nodes can meet, for as long as the agent lives: its address and
 /// port, or why there is none. It may take seconds.
@@ -90,11 +91,11 @@ struct Inner {
     inbox: Inbox,
     outbox: Option<Outbox>,
     letters: Vec<String>,
+    /// Of ranks that go on, the last sign of life that is in no letter yet.
+    alive: BTreeMap<(AttemptId, u32), RankReport>,
     /// Every attempt so far. They need not come in the order of their numbers: a gang of several nodes
     /// waits until there is a store for it.
     attempts: BTreeSet<AttemptId>,
-    /// Something among them does not wait.
-    is_urgent: bool,
     /// When letters were last handed out.
     delivered: Option<Instant>,
     is_ready_told: bool,
@@ -123,8 +124,8 @@ impl Agent {
             inbox: Inbox::default(),
             outbox: None,
             letters: Vec::new(),
+            alive: BTreeMap::new(),
             attempts: BTreeSet::new(),
-            is_urgent: false,
             delivered: None,
             is_ready_told: false,
         };
@@ -163,16 +164,17 @@ impl Agent {
         Ok(())
     }
 
-    /// Letters to the driver: as soon as there are some, or none after so long. What says no more than that
-    /// ranks go on may wait for [`PACE`]. An error says why there will be none any more.
+    /// Letters to the driver: as soon as there are some, or none after so long. That ranks go on may
+    /// wait for [`PACE`]. An error says why there will be none any more.
     pub fn news(&self, at_most: Duration) -> Result<Vec<String>, RuntimeError> {
         let until = clock::deadline(at_most);
         loop {
             self.hear();
             let mut inner = self.inner();
             inner.gather();
-            if inner.has_due_letters() {
-                return Ok(inner.hand_out());
+            let letters = inner.hand_out();
+            if !letters.is_empty() {
+                return Ok(letters);
             }
             if let Stage::Over(reason) = &inner.stage {
                 return Err(RuntimeError::Refused { reason: reason.clone() });
@@ -317,20 +319,44 @@ impl Inner {
         }
     }
 
-    /// Whether what is there goes to the driver now.
-    fn has_due_letters(&self) -> bool {
-        let is_late = self.delivered.is_none_or(|at| at.elapsed() >= PACE);
-        !self.letters.is_empty() && (self.is_urgent || is_late)
-    }
-
+    /// What goes to the driver now.
     fn hand_out(&mut self) -> Vec<String> {
-        (self.is_urgent, self.delivered) = (false, Some(clock::now()));
+        if self.delivered.is_none_or(|at| at.elapsed() >= PACE)
+            && let Err(reason) = self.seal_signs_of_life()
+        {
+            self.end(&reason);
+        }
+        if !self.letters.is_empty() {
+            self.delivered = Some(clock::now());
+        }
         std::mem::take(&mut self.letters)
     }
 
     fn say(&mut self, word: FromAgent) -> Result<(), String> {
+        if let FromAgent::Reported { attempt, rank, report } = &word
+            && is_sign_of_life(report)
+        {
+            let last = self.alive.entry((*attempt, *rank)).or_insert(RankReport::Alive);
+            // That it lives says nothing of how far it is.
+            if !matches!(**report, RankReport::Alive) {
+                last.clone_from(report);
+            }
+            return Ok(());
+        }
+        // What was said before is told before.
+        self.seal_signs_of_life()?;
+        self.seal(word)
+    }
+
+    fn seal_signs_of_life(&mut self) -> Result<(), String> {
+        for ((attempt, rank), report) in std::mem::take(&mut self.alive) {
+            self.seal(FromAgent::Reported { attempt, rank, report: Box::new(report) })?;
+        }
+        Ok(())
+    }
+
+    fn seal(&mut self, word: FromAgent) -> Result<(), String> {
         if let Some(outbox) = &mut self.outbox {
-            self.is_urgent |= !is_routine(&word);
             self.letters.push(outbox.seal(word)?);
         }
         Ok(())
@@ -376,10 +402,9 @@ fn word_of(news: News) -> Option<FromAgent> {
     }
 }
 
-/// Whether a word says no more than that a rank goes on.
-fn is_routine(word: &FromAgent) -> bool {
-    let FromAgent::Reported { report, .. } = word else { return false };
-    matches!(**report, RankReport::Progress { .. } | RankReport::Alive)
+/// Whether a rank says no more than that it goes on.
+fn is_sign_of_life(report: &RankReport) -> bool {
+    matches!(report, RankReport::Progress { .. } | RankReport::Alive)
 }
 
 /// Ends everything where the driver has been silent for too long.
@@ -391,5 +416,54 @@ fn watch(agent: &Weak<Agent>) {
             continue;
         }
         agent.inner().end_in_silence();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reports as the driver reads them.
+    fn read(letters: &[String]) -> Vec<(u32, RankReport)> {
+        let mut inbox = Inbox::default();
+        let words = letters.iter().map(|letter| inbox.open(letter).unwrap());
+        let reported = words.map(|word| match word {
+            FromAgent::Reported { rank, report, .. } => (rank, *report),
+            other => panic!("{other:?}"),
+        });
+        reported.collect()
+    }
+
+    #[test]
+    fn of_signs_of_life_the_last_is_told_and_before_what_came_after_it() {
+        let progress = |step| RankReport::Progress { step, loss: None, step_s: None };
+        let checkpoint = RankReport::Checkpoint { step: 5, save_s: 0.1, blocked_s: 0.1 };
+        let mut inner = Inner {
+            stage: Stage::Over(String::new()),
+            inbox: Inbox::default(),
+            outbox: Some(Outbox::new("one".to_owned())),
+            letters: Vec::new(),
+            alive: BTreeMap::new(),
+            attempts: BTreeSet::new(),
+            delivered: Some(clock::now()),
+            is_ready_told: true,
+        };
+        let say = |inner: &mut Inner, rank, report: RankReport| {
+            let report = Box::new(report);
+            inner.say(FromAgent::Reported { attempt: AttemptId(3), rank, report }).unwrap();
+        };
+        for (rank, report) in [(0, progress(1)), (1, RankReport::Alive), (0, progress(5))] {
+            say(&mut inner, rank, report);
+        }
+        say(&mut inner, 0, RankReport::Alive);
+        assert!(inner.hand_out().is_empty(), "they wait");
+        say(&mut inner, 0, checkpoint.clone());
+        say(&mut inner, 0, progress(6));
+        let told = read(&inner.hand_out());
+        assert_eq!(told, vec![(0, progress(5)), (1, RankReport::Alive), (0, checkpoint)]);
+        assert!(inner.hand_out().is_empty(), "a delivery was just now");
+        inner.delivered = None;
+        inner.outbox = Some(Outbox::new("two".to_owned()));
+        assert_eq!(read(&inner.hand_out()), vec![(0, progress(6))]);
     }
 }
