@@ -57,8 +57,9 @@ demo-cluster: setup
 
 test: test-rust test-python
 
+# The same random cases each time, so that the gate says what the change did; `test-nightly` draws others.
 test-rust: setup
-	@$(PYTHON) $(setup) --run cargo test --release --workspace
+	@PROPTEST_RNG_SEED=1 $(PYTHON) $(setup) --run cargo test --release --workspace
 
 # Two files at a time: most tests wait for processes to start and to end.
 test-python: setup
@@ -68,6 +69,8 @@ test-python: setup
 # instructions, with more threads than cores, beside programs that keep every core busy.
 test-nightly: test
 	@$(MAKE) fuzz SEEDS=0..50000
+	@SATURN_TEST_CASES=20 $(PYTHON) $(setup) --run cargo test --release -p saturn-solver
+	@PROPTEST_CASES=5000 $(PYTHON) $(setup) --run cargo test --release -p saturn-core -p saturn-engine
 	@$(MAKE) fuzz-readers FUZZ_S=120
 	@SATURN_TEST_CLUSTER_FAULTS=1 $(bin)/python -m pytest tests/python/test_cluster_faults.py tests/python/test_cluster_saves.py
 	@SATURN_TEST_KILLS=100 $(bin)/python -m pytest tests/python/test_random_kills.py

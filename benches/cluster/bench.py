@@ -30,7 +30,8 @@ A run on {agents} agents of 8 ranks each, {ranks} ranks in all, each of which sa
 four times a second how far it is, for {seconds:.0f} s. Real are the driver (engine, journal, \
 launcher), the threads that carry letters, and Ray's calls between processes, with its token. \
 Stand-ins are the agents, {hosts} processes of Ray's with up to 20 each, which answer letters and \
-hold signs of life back as agents do (each second, of each rank what it said last), and the ranks, which are counters. Seconds are of the driver's \
+hold signs of life back as agents do (each second, of each rank what it said last), and the ranks, \
+which are counters. Seconds are of the driver's \
 process, all of its threads; Ray's own processes are not in them. Letters carry numbers, and the \
 driver refuses one that comes in place of another: then its agent is lost.
 
@@ -65,7 +66,7 @@ for half an hour. Engine and solver are the real ones. What the faults make unav
 that are gone can't be used, and what a gang on a node had done since its last checkpoint (each \
 half hour), and its loading, is to be done once more. *At least then* is when the devices that are \
 there have done that, and what the run without faults took. Goal, for 128 nodes and 1,000 tasks: \
-within 3% of that.
+within 3% of that. Less than nothing: faults had the run planned anew, and better.
 
 {outages}
 """

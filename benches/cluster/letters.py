@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,7 @@ def measure(
         after = _state(counted, hosts)
         num_seated = cluster.num_seated
         run.stop(at_once=True)
-        closer = threading.Thread(target=run.wait, daemon=True)
+        closer = threading.Thread(target=_await_end, args=(run,), daemon=True)
         closer.start()
         closer.join(60.0)
     threads = {
@@ -203,6 +204,11 @@ def measure(
         "num_refused": counted.num_refused,
         "num_lost": num_agents - num_seated,
     }
+
+
+def _await_end(run: saturn.StartedRun) -> None:
+    with suppress(saturn.RunInterrupted):
+        run.wait()
 
 
 def _state(counted: Counted, hosts: list[Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ use std::time::Instant;
 use proptest::prelude::*;
 use saturn_core::{Plan, PlanStatus, Problem};
 use saturn_solver::{Backend, Clock, FrozenClock, Objective, Options, solve};
-use support::{MEDIUM, Sizes, TINY, brute_force, problems};
+use support::{MEDIUM, Sizes, TINY, brute_force, cases, problems};
 
 struct WallClock(Instant);
 
@@ -51,7 +51,7 @@ fn is_close(left: f64, right: f64) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(80))]
+    #![proptest_config(cases(80))]
 
     #[test]
     fn tiny_problems_equal_brute_force(problem in problems(TINY)) {
@@ -110,7 +110,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(cases(24))]
 
     #[test]
     fn every_backend_is_checked_and_bounded(problem in problems(MEDIUM), seed in any::<u64>()) {

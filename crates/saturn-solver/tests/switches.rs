@@ -7,7 +7,7 @@ mod support;
 use proptest::prelude::*;
 use saturn_core::{Objective, Plan, PlanStatus, Problem, check};
 use saturn_solver::{Backend, FrozenClock, Options, SolveError, solve};
-use support::{MEDIUM, TINY, brute_force, problems};
+use support::{MEDIUM, TINY, brute_force, cases, problems};
 
 fn options(max_switches: usize) -> Options {
     Options { max_moves: Some(200_000), max_switches, threads: 2, ..Options::default() }
@@ -106,7 +106,7 @@ fn only_what_can_plan_switches_is_asked_to() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(cases(100))]
 
     /// Config LP ≤ plan with switches ≤ plan without, and the bound ≤ the optimum without, which brute
     /// force knows; whatever the tasks, the nodes and the cost.

@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use saturn_core::{PlanStatus, Problem, SolveEnd};
 use saturn_solver::{Backend, Clock, FrozenClock, Objective, Options, solve};
 
+use crate::cases::cases;
+
 /// Interrupts after it has been asked so many times.
 struct Impatient {
     asked: AtomicU64,
@@ -150,7 +152,7 @@ fn exercise(text: &str) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(cases(150))]
 
     #[test]
     fn a_file_with_numbers_changed_is_solved_or_refused(

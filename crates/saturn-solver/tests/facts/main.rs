@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../support/cases.rs"]
+mod cases;
 #[path = "../support/gangs.rs"]
 mod gangs;
 mod impossible;
@@ -13,6 +15,7 @@ use proptest::prelude::*;
 use saturn_core::{Plan, PlanStatus, Problem, ProblemTask, SolveEnd};
 use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
 
+use cases::cases;
 use problems::{SMALL, TINY, brute_force, problems};
 
 fn run(problem: &Problem, backend: Backend, objective: Objective, max_moves: u64) -> Plan {
@@ -46,7 +49,7 @@ fn agree(left: Option<f64>, right: Option<f64>) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(cases(150))]
 
     #[test]
     fn tiny_problems_equal_exhaustion(problem in problems(TINY)) {
@@ -144,7 +147,7 @@ fn relaxed(problem: &Problem, pick: usize) -> Problem {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(cases(60))]
 
     #[test]
     fn order_and_scale_and_what_is_dominated_leave_the_optimum(problem in problems(TINY)) {
@@ -173,7 +176,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(30))]
+    #![proptest_config(cases(30))]
 
     /// Every plan has passed the checker, or `solve` would have failed.
     #[test]

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use saturn_core::{Plan, Problem, ProblemTask, check};
 use saturn_solver::{Backend, Clock, FrozenClock, Objective, Options, solve};
 
+use crate::cases::cases;
 use crate::problems::{SMALL, TINY, brute_force, problems};
 use crate::{is_close, run};
 
@@ -54,7 +55,7 @@ fn limited(max_moves: u64) -> Options {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(cases(300))]
 
     #[test]
     fn tiny_problems_equal_exhaustion(problem in problems(TINY)) {
@@ -78,7 +79,7 @@ fn one_by_one(problem: &Problem) -> Plan {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(cases(40))]
 
     /// Every plan has passed the checker, or `solve` would have failed.
     #[test]

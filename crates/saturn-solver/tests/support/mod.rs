@@ -1,7 +1,9 @@
 //! Random problems and the slow, obviously right answer to tiny ones.
 
+mod cases;
 mod gangs;
 
+pub(crate) use cases::cases;
 use gangs::{Held, gangs};
 use proptest::prelude::*;
 use saturn_core::{Candidate, Cluster, Node, Problem, ProblemTask};

@@ -267,7 +267,8 @@ fn what_holds(state: &State) -> String {
         String::new()
     };
     let num_open = state.num_open_trials();
-    format!("{} still hold{elsewhere}; {num_open} to run", count(num_holding, "trial"))
+    let hold = if num_holding == 1 { "holds" } else { "hold" };
+    format!("{} still {hold}{elsewhere}; {num_open} to run", count(num_holding, "trial"))
 }
 
 /// `28 trials to run: 4 tasks are measured for all 12`; without the trials while it is not known
