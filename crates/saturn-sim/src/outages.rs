@@ -28,8 +28,8 @@ const GONE_S: f64 = 1800.0;
 const MOST_HOURS: f64 = 200.0;
 /// Hours on one device of a task, at least and at most: three days for a thousand tasks on 128 nodes.
 const TASK_HOURS: (f64, f64) = (15.0, 150.0);
-/// Moves of the solver's search.
-const MAX_MOVES: u64 = 2000;
+/// Moves of the solver's search, which take it a third of a second: in a run it may take a second.
+const MAX_MOVES: u64 = 200_000;
 
 /// A cluster and its tasks.
 #[derive(Debug, Clone, Copy)]

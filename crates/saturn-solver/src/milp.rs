@@ -65,10 +65,8 @@ pub(crate) fn solve(instance: &Instance, low: f64, horizon: f64, effort: Effort)
         Objective::Completion => horizon * largest(instance.tasks.iter().map(|task| task.weight)),
         Objective::Cost => horizon * largest(instance.nodes.iter().map(|node| node.price)),
     };
-    if unit <= 0.0 {
-        // Nodes that cost nothing: any plan will do.
-        return Solution::Known { is_solved: true, bound: 0.0, placed: None };
-    }
+    // Nodes that cost nothing: any plan will do.
+    let unit = if unit > 0.0 { unit } else { 1.0 };
     let is_makespan = instance.objective == Objective::Makespan;
     let least = if is_makespan { (low / unit).min(1.0) } else { 0.0 };
     let makespan = program.continuous(if is_makespan { 1.0 } else { 0.0 }, least, 1.0);
