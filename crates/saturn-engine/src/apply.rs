@@ -272,6 +272,7 @@ impl State {
             best: None,
             evaluating_s: 0.0,
             num_attempts: 0,
+            trained_until_s: 0.0,
             was_killed: None,
         });
         self.note_followers(id);
@@ -447,6 +448,7 @@ impl State {
             task.status = TaskStatus::Waiting;
         }
         task.step = step;
+        task.trained_until_s = now_s;
         task.was_killed = None;
         if matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped) {
             task.checkpoint_step = step;

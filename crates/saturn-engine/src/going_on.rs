@@ -79,8 +79,10 @@ impl Engine {
             && !attempt.is_dying()
             && matches!(trial.outcome, Some(TrialOutcome::Measured { .. }))
             && state.may_begin(task, now_s)
-            // Its steps follow on what the task has done.
+            // Its steps follow on what the task has done, also on what an attempt has saved without
+            // coming to say so.
             && attempt.step == state.task(task).checkpoint_step
+            && attempt.launched_s >= state.task(task).trained_until_s
             && state.may_run(task, &key)
             && state.open_trials.is_empty();
         if !may {

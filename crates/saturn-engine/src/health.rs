@@ -166,7 +166,15 @@ impl Engine {
         }
     }
 
-    /// A rank of an attempt that is not live has ended after all. Whether it was abandoned.
+    /// A node has left, and with it every process on it. Of gangs on other nodes too, ranks are told of one
+    /// by one.
+    pub(crate) fn forget_abandoned_on(&mut self, node: NodeId) {
+        let is_elsewhere = |device: &DeviceId| device.node != node;
+        self.blame.abandoned.retain(|(_, devices, _)| devices.iter().any(is_elsewhere));
+    }
+
+    /// A rank of an attempt that is not live has ended after all: where it was abandoned, and this was its
+    /// last, its devices are used again.
     pub(crate) fn abandoned_rank_gone(&mut self, id: AttemptId, now_s: f64) {
         let abandoned = &mut self.blame.abandoned;
         let Some(index) = abandoned.iter().position(|(other, _, _)| *other == id) else { return };

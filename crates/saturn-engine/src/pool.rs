@@ -71,6 +71,7 @@ impl Engine {
                 // Ranks on other nodes live on: the gang is over once they are reaped too.
                 self.kill(attempt, now_s);
             }
+            self.forget_abandoned_on(node);
             self.commit(Record::NodeLeft { node, reason: reason.to_owned() }, now_s);
         }
     }

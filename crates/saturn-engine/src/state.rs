@@ -75,6 +75,8 @@ pub struct TaskState {
     pub evaluating_s: f64,
     /// How many times it was launched to train.
     pub num_attempts: u32,
+    /// When it last ended an attempt at training, seconds; 0 before.
+    pub trained_until_s: f64,
     /// Its last attempt was killed from outside, under this strategy, and nothing was saved in it.
     pub was_killed: Option<StrategyKey>,
 }

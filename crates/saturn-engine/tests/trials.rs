@@ -421,3 +421,55 @@ fn a_trial_that_goes_on_and_crashes_begins_again_from_the_last_checkpoint() {
     assert!(run.records.iter().any(retried), "it is a failure of training, not of a trial");
     assert_eq!(run.engine.state().task(task).step, 0);
 }
+
+/// The attempt that trains `t`.
+fn training(run: &Run) -> AttemptId {
+    let state = run.engine.state();
+    let task = state.running().map(|(task, _)| task).next().expect("it trains");
+    state.attempt_of(task).expect("it trains").0
+}
+
+#[test]
+fn a_trial_does_not_go_on_where_training_has_saved_more_since_perhaps() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 10_000)]);
+    run.tried_to(5, measured(0.8));
+    let wide = hopeful(&run.order.as_ref().expect("a plan was asked for").1, "ddp", 3);
+    run.solved(0, Some(wide));
+    assert_eq!(run.running(), ["ddp x3"]);
+    // It saves a checkpoint, and dies before it can say so.
+    let attempt = training(&run);
+    run.handle(Event::RankExited { attempt, rank: 0, code: 1, last_words: String::new() });
+    run.now_s += 60.0;
+    run.tried_to(5, measured(0.3));
+    assert_eq!(run.goes_on, [Some(10_000), None]);
+}
+
+#[test]
+fn a_node_that_comes_back_has_no_processes_of_before() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 1000)]);
+    run.tried_to(5, measured(0.5));
+    run.solved(0, None);
+    // Its process neither goes on nor ends.
+    let abandoned = |run: &mut Run| {
+        let attempt = training(run);
+        let (error, traceback) = ("illegal access".to_owned(), String::new());
+        let report = RankReport::Failed { kind: FailureKind::Died, error, traceback };
+        run.handle(Event::Reported { attempt, rank: 0, report });
+        run.now_s += 60.0;
+        run.handle(Event::Tick);
+        assert!(!run.engine.state().attempts.contains_key(&attempt), "it is given up");
+        attempt
+    };
+    abandoned(&mut run);
+    run.handle(Event::NodeLeft { name: "n0".to_owned(), reason: "its power failed".to_owned() });
+    run.handle(Event::NodeJoined { spec: Node::new("n0", 4, "a") });
+    run.now_s += 60.0;
+    run.handle(Event::Tick);
+    let attempt = abandoned(&mut run);
+    let taken_back = |run: &Run| {
+        run.records.iter().filter(|one| matches!(one, Record::TakenBack { .. })).count()
+    };
+    assert_eq!(taken_back(&run), 0);
+    run.handle(Event::RankExited { attempt, rank: 0, code: -9, last_words: String::new() });
+    assert_eq!(taken_back(&run), 1, "nothing else holds its device");
+}

@@ -44,6 +44,18 @@ fn problem(top: &str, tasks: [&str; 3]) -> Problem {
     Problem::from_json(&text).unwrap()
 }
 
+/// Only the exact program sees that it has no plan.
+fn tight() -> Problem {
+    problem(
+        "",
+        [
+            r#", "only_nodes": ["n1"], "release_s": 4, "deadline_s": 20"#,
+            r#", "only_nodes": ["n1"]"#,
+            "",
+        ],
+    )
+}
+
 fn told(problem: &Problem, backend: Backend) -> (PlanStatus, SolveEnd, String) {
     let options = Options { backend, max_moves: Some(5_000), ..Options::default() };
     let plan = solve(problem, &options, &FrozenClock).unwrap();
@@ -70,14 +82,7 @@ fn what_cannot_be_is_proven_in_words() {
         problem("", [r#", "deadline_s": 25"#, r#", "deadline_s": 25"#, r#", "deadline_s": 30"#]),
         // By its work alone it could be: only the exact program sees that nothing fits.
         problem("", ["", r#", "only_nodes": ["n1"], "release_s": 3"#, r#", "only_nodes": ["n0"]"#]),
-        problem(
-            "",
-            [
-                r#", "only_nodes": ["n1"], "release_s": 4, "deadline_s": 20"#,
-                r#", "only_nodes": ["n1"]"#,
-                "",
-            ],
-        ),
+        tight(),
     ];
     let words = |case: &Problem| format!("{:?}", told(case, Backend::Auto));
     let table: Vec<String> = cases.iter().map(words).collect();
@@ -85,17 +90,23 @@ fn what_cannot_be_is_proven_in_words() {
 }
 
 #[test]
+fn what_cannot_be_is_proven_where_nothing_has_a_price() {
+    for &objective in Objective::ALL {
+        let options = Options {
+            backend: Backend::Milp,
+            objective,
+            max_moves: Some(2_000),
+            ..Options::default()
+        };
+        let plan = solve(&tight(), &options, &FrozenClock).unwrap();
+        assert_eq!(plan.status, PlanStatus::Infeasible, "{objective}");
+    }
+}
+
+#[test]
 fn what_was_not_found_is_not_called_impossible() {
-    let tight = problem(
-        "",
-        [
-            r#", "only_nodes": ["n1"], "release_s": 4, "deadline_s": 20"#,
-            r#", "only_nodes": ["n1"]"#,
-            "",
-        ],
-    );
     let late = problem("", ["", r#", "deadline_s": 20"#, r#", "deadline_s": 30"#]);
-    let table = [told(&tight, Backend::Search), told(&late, Backend::CurrentPractice)];
+    let table = [told(&tight(), Backend::Search), told(&late, Backend::CurrentPractice)];
     insta::assert_snapshot!(table.map(|one| format!("{one:?}")).join("\n"));
 }
 
