@@ -28,8 +28,8 @@ const GONE_S: f64 = 1800.0;
 const MOST_HOURS: f64 = 200.0;
 /// Hours on one device of a task, at least and at most: three days for a thousand tasks on 128 nodes.
 const TASK_HOURS: (f64, f64) = (15.0, 150.0);
-/// Moves of the solver's search, which take it a third of a second: in a run it may take a second.
-const MAX_MOVES: u64 = 200_000;
+/// Moves of the solver's search for each task: a thousand tasks take it a third of a second.
+const MOVES_A_TASK: u64 = 200;
 
 /// A cluster and its tasks.
 #[derive(Debug, Clone, Copy)]
@@ -133,7 +133,8 @@ fn simulation(scale: Scale, seed: u64) -> Simulation {
     for node in drawn.nodes {
         world.add_node(node);
     }
-    let planner = Planner { max_moves: MAX_MOVES, takes_s: 2.0, is_greedy: false };
+    let max_moves = MOVES_A_TASK * scale.num_tasks as u64;
+    let planner = Planner { max_moves, takes_s: 2.0, is_greedy: false };
     let mut simulation = Simulation::new(drawn.config, world, planner);
     simulation.keep_no_journal();
     simulation.plan_deed(0.0, Deed::Ask(Command::Submit { tasks: drawn.tasks }));
