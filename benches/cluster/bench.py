@@ -27,11 +27,12 @@ bench-cluster`). Load of the machine when it began: {load:.1f} on {cores} cores.
 ## A hundred agents
 
 A run on {agents} agents of 8 ranks each, {ranks} ranks in all, each of which says \
-four times a second how far it is, for {seconds:.0f} s. Real are the driver (engine, journal, \
-launcher), the threads that carry letters, and Ray's calls between processes, with its token. \
-Stand-ins are the agents, {hosts} processes of Ray's with up to 20 each, which answer letters and \
-hold signs of life back as agents do (each second, of each rank what it said last), and the ranks, \
-which are counters. Seconds are of the driver's \
+four times a second how far it is, for {seconds:.0f} s. (In a real run one \
+rank of each gang speaks for all.) The driver (engine, journal, launcher), the threads that carry \
+letters, and Ray's calls between processes, with its token, are real. Agents and ranks are \
+simulated: {hosts} processes of Ray's have up to 20 agents each, which answer letters and hold \
+signs of life back as agents do (each second, of each rank what it said last); ranks are counters. \
+Seconds are of the driver's \
 process, all of its threads; Ray's own processes are not in them. Letters carry numbers, and the \
 driver refuses one that comes in place of another: then its agent is lost.
 
@@ -64,9 +65,9 @@ Simulated: {nodes} nodes of 8 devices and {tasks} tasks of some 15 to 150 hours 
 three days in all, once while nothing fails and once while each hour a node, drawn anew, is gone \
 for half an hour. Engine and solver are the real ones. What the faults make unavoidable: devices \
 that are gone can't be used, and what a gang on a node had done since its last checkpoint (each \
-half hour), and its loading, is to be done once more. *At least then* is when the devices that are \
-there have done that, and what the run without faults took. Goal, for 128 nodes and 1,000 tasks: \
-within 3% of that. Less than nothing: faults had the run planned anew, and better.
+half hour), and its loading, is to be done once more. *At least then* is the time without \
+faults, and what is missing and what is to be done once more, divided by the number of devices. \
+Goal, for 128 nodes and 1,000 tasks: within 3% of that. Below 0%: the faults led to a better plan.
 
 {outages}
 """

@@ -26,7 +26,7 @@ from saturn.cluster.agent import About
 from saturn.cluster.carrier import Carrier
 from saturn.cluster.seating import Seat
 from saturn.cluster.wish import ClusterWish
-from stand_ins import PACE_S, Handle, Host
+from stand_ins import Handle, Host
 
 #: Seconds between the last gang's start and the measurement.
 _SETTLE_S = 5.0
@@ -148,16 +148,14 @@ def _threads_s() -> dict[str, float]:
 
 
 def measure(
-    *, num_agents: int, num_ranks: int, reports_a_second: float, seconds: float, pace_s: float
+    *, num_agents: int, num_ranks: int, reports_a_second: float, seconds: float
 ) -> dict[str, Any]:
     """Drive them, and say what that took."""
     ray.init("local", num_cpus=8, include_dashboard=False, log_to_driver=False)
     num_hosts = min(num_agents, 5)
     a_host = -(-num_agents // num_hosts)
     host = ray.remote(concurrency_groups={"orders": 1, "news": a_host})(Host)
-    hosts = [
-        host.options(num_cpus=0).remote(a_host, reports_a_second, pace_s) for _ in range(num_hosts)
-    ]
+    hosts = [host.options(num_cpus=0).remote(a_host, reports_a_second) for _ in range(num_hosts)]
     ray.get([one.num_reports.remote() for one in hosts])
     cluster = StandInCluster(hosts, num_agents, num_ranks)
     import saturn.run as runs
@@ -225,5 +223,4 @@ def _state(counted: Counted, hosts: list[Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     asked = json.loads(sys.argv[1])
-    asked.setdefault("pace_s", PACE_S)
     print(json.dumps(measure(**asked)))

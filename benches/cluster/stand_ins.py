@@ -13,9 +13,7 @@ import time
 from typing import Any
 
 #: Of the letters (`letters.rs`).
-_VERSION = 2
-#: For how long signs of life wait after a delivery (`agent.rs`).
-PACE_S = 1.0
+_VERSION = 3
 #: What a step of theirs takes.
 _STEP_S = 0.01
 _LOOK_S = 0.05
@@ -44,9 +42,9 @@ _MEASURED = {
 class StandIn:
     """One agent. Calls come from two threads."""
 
-    def __init__(self, reports_a_second: float, pace_s: float) -> None:
+    def __init__(self, reports_a_second: float) -> None:
         self._every_s = 1.0 / reports_a_second
-        self._pace_s = pace_s
+        self._pace_s = 0.0  # how long after a delivery signs of life wait: the driver says
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._epoch = ""
@@ -99,6 +97,7 @@ class StandIn:
         if order == "end":
             self._say({"over": {"left": []}})
         elif "begin" in order:
+            self._pace_s = order["begin"]["pace_s"]
             self._say("ready")
         elif "launch" in order:
             self._launch(order["launch"]["order"])
@@ -161,8 +160,8 @@ class StandIn:
 class Host:
     """The Ray actor that has some of them."""
 
-    def __init__(self, num_agents: int, reports_a_second: float, pace_s: float) -> None:
-        self._agents = [StandIn(reports_a_second, pace_s) for _ in range(num_agents)]
+    def __init__(self, num_agents: int, reports_a_second: float) -> None:
+        self._agents = [StandIn(reports_a_second) for _ in range(num_agents)]
 
     def take(self, index: int, letters: list[str]) -> None:
         """Of one of them."""

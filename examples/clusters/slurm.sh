@@ -37,14 +37,32 @@ export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$token_file RAY_USAGE_STATS_ENABL
 # /tmp/ray may be another user's.
 export RAY_TMPDIR=$own RAY_ADDRESS=$address
 
+newest() { find "$1" -type f -printf '%T@\n' 2>/dev/null | sort -n | tail -n 1; }
+
+# bring FROM TO: what is newer there. A journal goes whole: another's write-ahead log would damage it.
+bring() {
+  local entry journal to
+  for entry in "$1"/*; do
+    [[ ! -e $entry || ${entry##*/} = journals ]] || cp -au "$entry" "$2"
+  done
+  for journal in "$1"/journals/*/*; do
+    to=$2${journal#"$1"}
+    if [[ -d $journal && $(newest "$journal") > $(newest "$to") ]]; then
+      rm -rf "$to"
+      mkdir -p "${to%/*}"
+      cp -a "$journal" "$to"
+    fi
+  done
+}
+
 # Journals are not for network file systems: they come from there, and go back at the end.
 export SATURN_HOME=${SATURN_DISK:-/tmp}/saturn-home-$USER
 mkdir -p "$SATURN_HOME"
-cp -au "$keep/." "$SATURN_HOME"
+bring "$keep" "$SATURN_HOME"
 pids=()
 # shellcheck disable=SC2329  # the trap's
 finish() {
-  cp -au "$SATURN_HOME/." "$keep"
+  bring "$SATURN_HOME" "$keep"
   if ((${#pids[@]})); then
     kill "${pids[@]}" 2>/dev/null || true
     wait "${pids[@]}" || true

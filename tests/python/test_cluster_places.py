@@ -142,7 +142,15 @@ def test_in_a_job_of_slurm(place: dict[str, str], tmp_path: Path) -> None:
     # What is in Saturn's home when a job ends is there when the next begins.
     (tmp_path / "saturn-home").mkdir()
     (tmp_path / "saturn-home/mark").write_text("before\n")
-    moved = 'cat "$SATURN_HOME/mark"; echo after >"$SATURN_HOME/mark"'
+    # A journal of a driver that was killed: the next ends well, and has no write-ahead log any more.
+    journal = tmp_path / "saturn-home/journals/host/run-1"
+    journal.mkdir(parents=True)
+    for name in ("journal.db", "journal.db-wal"):
+        (journal / name).write_text("killed\n")
+    moved = (
+        'cat "$SATURN_HOME/mark"; echo after >"$SATURN_HOME/mark"; '
+        'cd "$SATURN_HOME/journals/host/run-1" && rm journal.db-wal && echo ended >journal.db; cd -'
+    )
     jobs = {
         **place,
         "SLURM_JOB_ID": str(free_port()),
@@ -152,8 +160,10 @@ def test_in_a_job_of_slurm(place: dict[str, str], tmp_path: Path) -> None:
         "USER": "somebody",
     }
     command = [str(FILES / "slurm.sh"), "bash", "-c", f"{moved}; python program.py"]
-    before, found = lines_of(command, jobs, tmp_path).splitlines()[-2:]
+    before, _, found = lines_of(command, jobs, tmp_path).splitlines()[-3:]
     assert before == "before"
+    assert [one.name for one in journal.iterdir()] == ["journal.db"]
+    assert (journal / "journal.db").read_text() == "ended\n"
     assert found.startswith("True [('127.0.0.1', ") and "('127.0.0.1-2', " in found
     assert (tmp_path / "saturn-home/mark").read_text() == "after\n"
     assert not list((tmp_path / ".ray").glob("*.token"))

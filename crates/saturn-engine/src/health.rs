@@ -166,11 +166,13 @@ impl Engine {
         }
     }
 
-    /// A node has left, and with it every process on it. Of gangs on other nodes too, ranks are told of one
-    /// by one.
+    /// A node has left: its devices are new ones when it comes again, and whoever brings them has ended what
+    /// ran there. Of a gang on other nodes too, each rank's end is told.
     pub(crate) fn forget_abandoned_on(&mut self, node: NodeId) {
-        let is_elsewhere = |device: &DeviceId| device.node != node;
-        self.blame.abandoned.retain(|(_, devices, _)| devices.iter().any(is_elsewhere));
+        self.blame.abandoned.retain_mut(|(_, devices, _)| {
+            devices.retain(|device| device.node != node);
+            !devices.is_empty()
+        });
     }
 
     /// A rank of an attempt that is not live has ended after all: where it was abandoned, and this was its

@@ -8,8 +8,8 @@
 //! - *lost work*: what gangs on a node had done since their last checkpoint when it went, and what it
 //!   takes to load them once more, times their devices.
 //!
-//! The first run's devices times seconds, and these, can't be done before [`Outages::least_s`] by
-//! the devices that are there.
+//! The first run's devices times seconds, and these, take the devices that are there until
+//! [`Outages::least_s`], if plans are as good as the first run's.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -53,7 +53,7 @@ pub struct Outages {
     pub gone_device_s: f64,
     /// Devices times seconds of lost work.
     pub lost_device_s: f64,
-    /// Seconds that it must take then.
+    /// Seconds that it takes then, if plans are as good as without faults.
     pub least_s: f64,
 }
 

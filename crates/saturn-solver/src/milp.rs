@@ -65,7 +65,7 @@ pub(crate) fn solve(instance: &Instance, low: f64, horizon: f64, effort: Effort)
         Objective::Completion => horizon * largest(instance.tasks.iter().map(|task| task.weight)),
         Objective::Cost => horizon * largest(instance.nodes.iter().map(|node| node.price)),
     };
-    // Nodes that cost nothing: any plan will do.
+    // Where nodes cost nothing the objective is 0, and what is to be found is whether there is a plan.
     let unit = if unit > 0.0 { unit } else { 1.0 };
     let is_makespan = instance.objective == Objective::Makespan;
     let least = if is_makespan { (low / unit).min(1.0) } else { 0.0 };

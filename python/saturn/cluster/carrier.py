@@ -220,7 +220,7 @@ class Carrier:
                     self._over.wait(_AT_MOST_S)
 
     def _seat_more(self) -> None:
-        seated = {seat.node_id: seat.name for seat in self.seats.values()}
+        seated = {seat.node_id: seat.name for seat in list(self.seats.values())}
         room = None if self.wish.nodes is None else self.wish.nodes - len(seated)
         now = time.monotonic()
         wanted: list[FreeNode] = [

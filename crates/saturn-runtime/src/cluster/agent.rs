@@ -3,8 +3,9 @@
 //! - It holds the node's devices from its making to its end, and their locks.
 //! - What is launched carries the agent's name in its mark, so that agents of one run on one machine
 //!   don't end each other's ranks, and one that starts again on a node ends what the one before left.
-//! - An attempt is launched once: a number that is not above all earlier ones is refused.
-//! - That ranks go on is told once in [`PACE`], of each rank by what it said last; all else at once.
+//! - An attempt is launched once: a number that it has had before is refused.
+//! - That ranks go on is told as often as the driver wants, of each rank by what it said last; all else at
+//!   once.
 //! - Where nothing is heard of the driver for [`LEASE`], everything is ended: it may have started the
 //!   same tasks elsewhere. A thread sees to that, also where Python comes to nothing.
 
@@ -34,9 +35,6 @@ const WATCH: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(50);
 /// News that go into one delivery.
 const MAX_NEWS: usize = 1024;
-/// For how long after a delivery signs of life wait, of which each rank gives four a second: a call of Ray's
-/// costs its driver some hundred microseconds.
-const PACE: Duration = Duration::from_secs(1);
 
 /// Opens a store where ranks of several nodes can meet, for as long as the agent lives: its address and
 /// port, or why there is none. It may take seconds.
@@ -96,6 +94,8 @@ struct Inner {
     /// Every attempt so far. They need not come in the order of their numbers: a gang of several nodes
     /// waits until there is a store for it.
     attempts: BTreeSet<AttemptId>,
+    /// How long after a delivery signs of life wait.
+    pace: Duration,
     /// When letters were last handed out.
     delivered: Option<Instant>,
     is_ready_told: bool,
@@ -126,6 +126,7 @@ impl Agent {
             letters: Vec::new(),
             alive: BTreeMap::new(),
             attempts: BTreeSet::new(),
+            pace: Duration::ZERO,
             delivered: None,
             is_ready_told: false,
         };
@@ -165,7 +166,7 @@ impl Agent {
     }
 
     /// Letters to the driver: as soon as there are some, or none after so long. That ranks go on may
-    /// wait for [`PACE`]. An error says why there will be none any more.
+    /// wait. An error says why there will be none any more.
     pub fn news(&self, at_most: Duration) -> Result<Vec<String>, RuntimeError> {
         let until = clock::deadline(at_most);
         loop {
@@ -195,7 +196,9 @@ impl Agent {
 
     fn obey(&self, inner: &mut Inner, order: ToAgent) -> Result<(), String> {
         match order {
-            ToAgent::Begin { run_dir, settings } => {
+            ToAgent::Begin { run_dir, settings, pace_s } => {
+                inner.pace =
+                    Duration::try_from_secs_f64(pace_s).map_err(|error| error.to_string())?;
                 let Some(epoch) = inner.inbox.epoch() else { return Ok(()) };
                 inner.outbox = Some(Outbox::new(epoch.to_owned()));
                 let stage = std::mem::replace(&mut inner.stage, Stage::Over(String::new()));
@@ -321,7 +324,7 @@ impl Inner {
 
     /// What goes to the driver now.
     fn hand_out(&mut self) -> Vec<String> {
-        if self.delivered.is_none_or(|at| at.elapsed() >= PACE)
+        if self.delivered.is_none_or(|at| at.elapsed() >= self.pace)
             && let Err(reason) = self.seal_signs_of_life()
         {
             self.end(&reason);
@@ -445,6 +448,7 @@ mod tests {
             letters: Vec::new(),
             alive: BTreeMap::new(),
             attempts: BTreeSet::new(),
+            pace: Duration::from_secs(60),
             delivered: Some(clock::now()),
             is_ready_told: true,
         };

@@ -34,6 +34,11 @@ use crate::request::{LaunchSettings, new_run_id};
 
 /// The file in an attempt's directory that says that it was given up.
 const GIVEN_UP: &str = "given-up";
+/// Deliveries that all agents together make in a second while nothing but steps happens: a call of Ray's
+/// costs the driver some hundred microseconds.
+const DELIVERIES_A_SECOND: f64 = 100.0;
+/// How long signs of life wait after a delivery at least, seconds: ranks give one as often.
+const LEAST_PACE_S: f64 = 0.25;
 /// Arrivals that are taken in before news are handed out.
 const MAX_ARRIVALS: usize = 64;
 /// How long agents may take to end their processes.
@@ -50,7 +55,9 @@ pub(crate) struct ClusterLauncher {
     settings: LaunchSettings,
     disk: Disk,
     seats: BTreeMap<u64, Seat>,
-    /// Attempts whose end is not on record.
+    /// Agents that there were at once, at most.
+    num_agents: usize,
+    /// Attempts of which processes live, or whose end is not on record.
     attempts: BTreeMap<AttemptId, Live>,
     news: VecDeque<News>,
     /// What lives on of agents that have ended.
@@ -76,6 +83,8 @@ struct Live {
     directory: PathBuf,
     /// It holds no device: that its node has gone doesn't say that it has.
     is_inspection: bool,
+    /// Its end is on record; what lives of it was killed and has not ended.
+    has_ended: bool,
 }
 
 impl ClusterLauncher {
@@ -96,6 +105,7 @@ impl ClusterLauncher {
             settings,
             disk,
             seats: BTreeMap::new(),
+            num_agents: founders.len(),
             attempts: BTreeMap::new(),
             news: VecDeque::new(),
             left: Vec::new(),
@@ -140,8 +150,10 @@ impl ClusterLauncher {
         let outbox = Outbox::new(self.epoch.clone());
         let (is_ready, store) = (false, Store::default());
         self.seats.insert(agent, Seat { hardware, outbox, is_ready, is_told, store });
-        let settings = Box::new(self.settings.clone());
-        self.send(agent, ToAgent::Begin { run_dir: self.run_dir.clone(), settings });
+        self.num_agents = self.num_agents.max(self.seats.len());
+        let pace_s = (self.num_agents as f64 / DELIVERIES_A_SECOND).max(LEAST_PACE_S);
+        let (run_dir, settings) = (self.run_dir.clone(), Box::new(self.settings.clone()));
+        self.send(agent, ToAgent::Begin { run_dir, settings, pace_s });
     }
 
     fn send(&mut self, agent: u64, order: ToAgent) {
@@ -184,6 +196,7 @@ impl ClusterLauncher {
             }
             FromAgent::Exited { attempt, rank, code, last_words } if has(attempt) => {
                 self.with_share(attempt, agent, |ranks| ranks.remove(&rank));
+                self.forget_if_over(attempt);
                 self.tell(Event::RankExited { attempt, rank, code, last_words });
             }
             FromAgent::LaunchFailed { attempt, kind, error } if has(attempt) => {
@@ -286,6 +299,15 @@ impl ClusterLauncher {
         Ok(shares)
     }
 
+    /// Forgets an attempt whose end is on record once none of its processes lives.
+    fn forget_if_over(&mut self, attempt: AttemptId) {
+        let is_over =
+            |live: &Live| live.has_ended && live.shares.iter().all(|(_, ranks)| ranks.is_empty());
+        if self.attempts.get(&attempt).is_some_and(is_over) {
+            self.attempts.remove(&attempt);
+        }
+    }
+
     fn tell_agents_of(&mut self, attempt: AttemptId, order: impl Fn() -> ToAgent) {
         let Some(live) = self.attempts.get(&attempt) else { return };
         let agents: Vec<u64> = live.shares.iter().map(|(agent, _)| *agent).collect();
@@ -312,7 +334,8 @@ impl Launcher for ClusterLauncher {
         let is_wide = shares.len() > 1;
         let directory = attempt_dir(&self.run_dir, &order.spec.dir, attempt);
         let is_inspection = order.parts.is_empty();
-        self.attempts.insert(attempt, Live { shares, directory, is_inspection });
+        let live = Live { shares, directory, is_inspection, has_ended: false };
+        self.attempts.insert(attempt, live);
         if is_wide {
             self.launch_across(order, first);
             return Ok(());
@@ -348,10 +371,10 @@ impl Launcher for ClusterLauncher {
 
     fn ended(&mut self, attempt: AttemptId, end: &AttemptEnd) {
         self.tell_agents_of(attempt, || ToAgent::Ended { attempt, end: end.clone() });
-        // One whose processes live on has more to tell.
-        if *end != AttemptEnd::Abandoned {
-            self.attempts.remove(&attempt);
+        if let Some(live) = self.attempts.get_mut(&attempt) {
+            live.has_ended = true;
         }
+        self.forget_if_over(attempt);
     }
 
     fn poll(&mut self) -> Option<News> {
@@ -368,5 +391,100 @@ impl Launcher for ClusterLauncher {
 impl Drop for ClusterLauncher {
     fn drop(&mut self) {
         self.exchange.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use saturn_core::{Knobs, Strategy};
+    use saturn_engine::{
+        Allowed, Level, Purpose, RankFailure, TaskId, TaskSpec, TechniqueRef, Wishes, Work,
+    };
+
+    use super::*;
+
+    const HARDWARE: &str = r#"{"kind": "cpu", "host_memory_bytes": null, "warnings": [], "nodes": [
+        {"node": {"name": "n0", "gpus": 2, "type": "slot"}, "device_memory_bytes": null, "text": ""}]}"#;
+
+    /// A launcher with an agent that nobody serves, and what it hears.
+    fn launcher(run_dir: PathBuf) -> (ClusterLauncher, Exchange, Outbox) {
+        let exchange = Exchange::default();
+        exchange.join(0, HARDWARE).unwrap();
+        let settings = LaunchSettings {
+            python: String::new(),
+            python_path: Vec::new(),
+            cwd: PathBuf::new(),
+            preload: Vec::new(),
+            devices: None,
+            locks_dir: None,
+            run_id: "run".to_owned(),
+            store: None,
+            platform: None,
+        };
+        let (founders, bell) = (exchange.founders(), Bell::default());
+        let disk = Disk::default();
+        let made =
+            ClusterLauncher::start(exchange.clone(), founders, run_dir, settings, bell, disk);
+        (made.unwrap(), exchange, Outbox::new("driver".to_owned()))
+    }
+
+    fn order(attempt: AttemptId) -> LaunchOrder {
+        let name = || "t".to_owned();
+        let technique =
+            TechniqueRef { name: name(), level: Level::Managed, import: None, pickle: None };
+        LaunchOrder {
+            attempt,
+            task: TaskId(0),
+            spec: TaskSpec {
+                name: name(),
+                dir: name(),
+                steps: Some(10),
+                epochs: None,
+                batches_a_step: std::num::NonZeroU64::MIN,
+                can_resume: true,
+                gpu_range: None,
+                allowed: Allowed::default(),
+                profile_key: name(),
+                measured: Vec::new(),
+                wishes: Wishes::default(),
+                evaluation: None,
+                parameters: Knobs::new(),
+                goal: None,
+            },
+            purpose: Purpose::Train,
+            strategy: Strategy { technique: name(), gpus: 2, knobs: Knobs::new() },
+            work: Work::Run(technique),
+            num_ranks: 2,
+            parts: vec![GangPart { node: Node::new("n0", 2, "slot"), devices: vec![0, 1] }],
+            steps: Some(10),
+            until_step: None,
+            device_memory_bytes: None,
+            warmup_steps: 1,
+            timed_steps: 1,
+            max_timed_steps: 1,
+            checkpoint_every_s: None,
+            failure_every_s: 1.0,
+        }
+    }
+
+    #[test]
+    fn what_lives_on_after_its_end_is_on_record_is_heard_until_it_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut launcher, exchange, mut outbox) = launcher(directory.path().to_owned());
+        let attempt = AttemptId(1);
+        launcher.launch(order(attempt)).unwrap();
+        let mut exited = |launcher: &mut ClusterLauncher, rank| {
+            let last_words = String::new();
+            let word = FromAgent::Exited { attempt, rank, code: -9, last_words };
+            exchange.deliver(0, &[outbox.seal(word).unwrap()]).unwrap();
+            matches!(launcher.poll(), Some(News::Event(Event::RankExited { rank: told, .. })) if told == rank)
+        };
+        assert!(exited(&mut launcher, 1));
+        // The other was killed and has not ended: the attempt is given up.
+        let (error, traceback) = ("it died".to_owned(), String::new());
+        let failure = RankFailure { rank: 1, kind: FailureKind::Died, error, traceback };
+        launcher.ended(attempt, &AttemptEnd::Failed { failure });
+        assert!(exited(&mut launcher, 0), "its devices are free from now on");
+        assert!(launcher.attempts.is_empty());
     }
 }

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use crate::request::LaunchSettings;
 
 /// Of the letters: both ends must have the same.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// To an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ToAgent {
-    /// The run, before all else.
-    Begin { run_dir: PathBuf, settings: Box<LaunchSettings> },
+    /// The run, before all else. `pace_s`: how long after a delivery signs of life wait, seconds.
+    Begin { run_dir: PathBuf, settings: Box<LaunchSettings>, pace_s: f64 },
     /// Start a gang, or of one that takes several nodes the part of this number, whose ranks meet at a
     /// store. `memory_by_type`: what devices hold, of all nodes.
     Launch {
@@ -154,8 +154,8 @@ mod tests {
         assert!(open(&mut inbox, &letters[2]).unwrap_err().contains("letter 2 came"));
         let foreign = Outbox::new("two".to_owned()).seal(note("x")).unwrap();
         assert!(open(&mut inbox, &foreign).unwrap_err().contains("another driver"));
-        let newer = letters[1].replace("\"version\":2", "\"version\":3");
-        assert_eq!(open(&mut inbox, &newer).unwrap_err(), "a letter has version 3, not 2");
+        let newer = letters[1].replace("\"version\":3", "\"version\":4");
+        assert_eq!(open(&mut inbox, &newer).unwrap_err(), "a letter has version 4, not 3");
         assert!(open(&mut inbox, "[]").unwrap_err().starts_with("a letter can't be read"));
         assert!(open(&mut inbox, &letters[1]).is_ok());
     }

@@ -27,12 +27,12 @@ impl ClusterLauncher {
         kind: FailureKind,
         error: String,
     ) {
+        let ranks = self.with_share(attempt, agent, std::mem::take).unwrap_or_default();
         if self.attempts.get(&attempt).is_some_and(|live| live.shares.len() == 1) {
             self.tell(Event::LaunchFailed { attempt, kind, error });
             return;
         }
         // The others are there: the gang ends as after a rank's failure.
-        let ranks = self.with_share(attempt, agent, std::mem::take).unwrap_or_default();
         if let Some(first) = ranks.first() {
             self.tell_failure(attempt, *first, kind, error);
         }
@@ -66,7 +66,8 @@ impl ClusterLauncher {
                 for LaunchOrder { attempt, .. } in waiting {
                     let (kind, error) = (FailureKind::Machine, error.clone());
                     let error = format!("no store could be opened for its ranks to meet: {error}");
-                    if self.attempts.contains_key(&attempt) {
+                    if let Some(live) = self.attempts.get_mut(&attempt) {
+                        live.shares.clear();
                         self.tell(Event::LaunchFailed { attempt, kind, error });
                     }
                 }
