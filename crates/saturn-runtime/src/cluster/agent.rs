@@ -448,7 +448,7 @@ mod tests {
             letters: Vec::new(),
             alive: BTreeMap::new(),
             attempts: BTreeSet::new(),
-            pace: Duration::from_secs(60),
+            pace: Duration::from_mins(1),
             delivered: Some(clock::now()),
             is_ready_told: true,
         };
