@@ -143,7 +143,7 @@ def _optuna() -> Any:
         import optuna
     except ImportError:
         raise InvalidInput(
-            "saturn.optuna needs the package optuna: pip install 'saturn-train[optuna]'"
+            "saturn.optuna needs the package optuna: pip install 'optuna>=4'"
         ) from None
     return optuna
 

@@ -45,7 +45,7 @@ def test_without_ray_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "ray", None)
     for name in [name for name in sys.modules if name.startswith("saturn.cluster.")]:
         monkeypatch.delitem(sys.modules, name)
-    assert refused(tmp_path, cluster="auto").endswith("pip install 'saturn-train[ray]'")
+    assert refused(tmp_path, cluster="auto").endswith("pip install 'ray>=2.52'")
 
 
 def test_an_address_where_nobody_answers(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_in_a_job_of_slurm(place: dict[str, str], tmp_path: Path) -> None:
     # What is in Saturn's home when a job ends is there when the next begins.
     (tmp_path / "saturn-home").mkdir()
     (tmp_path / "saturn-home/mark").write_text("before\n")
-    # A journal of a driver that was killed: the next ends well, and has no write-ahead log any more.
+    # The journal of a driver that was killed. The next one ends well: no write-ahead log is left.
     journal = tmp_path / "saturn-home/journals/host/run-1"
     journal.mkdir(parents=True)
     for name in ("journal.db", "journal.db-wal"):

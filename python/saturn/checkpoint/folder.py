@@ -149,7 +149,7 @@ def system(url: str) -> Any:
     try:
         return _system(protocol)
     except (ImportError, ValueError) as error:
-        how = "pip install 'saturn-train[s3]'" if protocol == "s3" else f"see fsspec ({error})"
+        how = "pip install s3fs" if protocol == "s3" else f"see fsspec ({error})"
         raise InvalidInput(
             f"checkpoints in `{url}` need a package that is not here: {how}"
         ) from None

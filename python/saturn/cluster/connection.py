@@ -76,13 +76,13 @@ def ray_module() -> Any:
     except ImportError as error:
         raise InvalidInput(
             f"a cluster needs Ray, which is not there ({error}); get it with: "
-            "pip install 'saturn-train[ray]'"
+            "pip install 'ray>=2.52'"
         ) from None
     version = tuple(int(part) for part in ray.__version__.split(".")[:2])
     if version < _OLDEST:
         raise InvalidInput(
             f"a cluster needs Ray {'.'.join(map(str, _OLDEST))} or later, and this is "
-            f"{ray.__version__}; get it with: pip install 'saturn-train[ray]'"
+            f"{ray.__version__}; get it with: pip install 'ray>=2.52'"
         )
     return ray
 

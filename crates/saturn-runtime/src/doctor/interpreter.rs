@@ -109,8 +109,8 @@ fn without_saturn(python: &Path, status: ExitStatus, complaint: &str) -> Finding
     if last.ends_with("No module named saturn") || last.contains("No module named 'saturn'") {
         let found = format!("{shown} has no package `saturn`");
         let advice = format!(
-            "install it there: {shown} -m pip install saturn-train; or name another Python: \
-             saturn doctor --python PATH"
+            "in a checkout of Saturn: {shown} -m pip install .; or name another Python: saturn \
+             doctor --python PATH"
         );
         return Finding::bad(SUBJECT, found, advice);
     }
