@@ -33,7 +33,7 @@ const LEASE: Duration = Duration::from_secs(20);
 const WATCH: Duration = Duration::from_millis(500);
 /// How often the launcher is looked at where nothing wakes it.
 const POLL: Duration = Duration::from_millis(50);
-/// News that go into one delivery.
+/// News that are taken from the launcher at once.
 const MAX_NEWS: usize = 1024;
 
 /// Opens a store where ranks of several nodes can meet, for as long as the agent lives: its address and
