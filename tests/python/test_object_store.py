@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -271,14 +272,19 @@ def get_dataloader() -> Any:
     return torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
 
 
-def task(steps: int) -> saturn.Task:
-    from torch.nn.functional import cross_entropy
+def held_back(released: Path, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Cross entropy, slow until there is a file."""
+    if not released.exists():
+        time.sleep(0.05)
+    return torch.nn.functional.cross_entropy(output, target)
 
+
+def task(steps: int, released: Path) -> saturn.Task:
+    """A task whose training is slow until there is a file."""
+    loss = partial(held_back, released)
     hparams = saturn.HParams(lr=1e-2, batch_count=steps)
     techniques = ["ddp"]
-    return saturn.Task(
-        get_model, get_dataloader, cross_entropy, hparams, name="t", techniques=techniques
-    )
+    return saturn.Task(get_model, get_dataloader, loss, hparams, name="t", techniques=techniques)
 
 
 def losses(run_dir: Path) -> dict[int, float]:
@@ -287,9 +293,9 @@ def losses(run_dir: Path) -> dict[int, float]:
 
 
 def test_a_run_stops_and_goes_on_from_the_store(server: str, tmp_path: Path) -> None:
-    steps = 300
+    steps, released = 300, tmp_path / "released"
     run = saturn.start(
-        [task(steps)],
+        [task(steps, released)],
         storage=f"s3://{BUCKET}/runs/",
         runs_dir=tmp_path,
         name="stored",
@@ -308,10 +314,11 @@ def test_a_run_stops_and_goes_on_from_the_store(server: str, tmp_path: Path) -> 
     assert newest is not None and 0 < newest[1]["step"] < steps
     assert newest[1]["frozen"]
     assert not (run.run_dir / "tasks/t/checkpoints").exists()
+    released.touch()
     result = saturn.resume(run.run_dir, log=False).wait()
     newest = manifest.newest_valid(checkpoints_dir)
     assert newest is not None and newest[1]["step"] == steps
-    plain = saturn.orchestrate([task(steps)], runs_dir=tmp_path, devices=1, log=False)
+    plain = saturn.orchestrate([task(steps, released)], runs_dir=tmp_path, devices=1, log=False)
     assert losses(result.run_dir) == losses(plain.run_dir)
 
 
@@ -343,8 +350,10 @@ def test_what_can_not_be_a_store_is_refused_in_a_line(server: str, tmp_path: Pat
         "s3://nobody-made-this": "can't be written to and read",
     }.items():
         with pytest.raises(InvalidInput) as error:
-            saturn.start([task(1)], storage=storage, runs_dir=tmp_path / "runs", log=False)
+            saturn.start(
+                [task(1, tmp_path)], storage=storage, runs_dir=tmp_path / "runs", log=False
+            )
         assert said in str(error.value) and "\n" not in str(error.value)
         assert not list((tmp_path / "runs").glob("*"))
     with pytest.raises(TypeError, match="storage is a bool"):
-        saturn.start([task(1)], storage=True, runs_dir=tmp_path, log=False)  # type: ignore[arg-type]
+        saturn.start([task(1, tmp_path)], storage=True, runs_dir=tmp_path, log=False)  # type: ignore[arg-type]
