@@ -271,7 +271,7 @@ fn letters_that_are_missing_end_an_agent() {
     let exchange = Exchange::default();
     exchange.join(0, one.description()).unwrap();
     let wrong = one.take(&["{\"version\": 7}".to_owned()]).unwrap_err().to_string();
-    assert_eq!(wrong, "a letter has version 7, not 2");
+    assert_eq!(wrong, "a letter has version 7, not 3");
     assert_eq!(one.news(Duration::ZERO).unwrap_err().to_string(), wrong);
     let wrong = exchange.deliver(0, &["nothing".to_owned()]).unwrap_err().to_string();
     assert!(wrong.starts_with("a letter can't be read"), "{wrong}");
