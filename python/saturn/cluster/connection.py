@@ -69,6 +69,7 @@ def ray_module() -> Any:
     """Ray, where it is there and new enough."""
     # Ray ends a program that has lost its head for so long: a run's has more to do than its run.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "3600")
+    oldest = ".".join(map(str, _OLDEST))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own affairs
@@ -76,13 +77,13 @@ def ray_module() -> Any:
     except ImportError as error:
         raise InvalidInput(
             f"a cluster needs Ray, which is not there ({error}); get it with: "
-            "pip install 'ray>=2.52'"
+            f"pip install 'ray>={oldest}'"
         ) from None
     version = tuple(int(part) for part in ray.__version__.split(".")[:2])
     if version < _OLDEST:
         raise InvalidInput(
-            f"a cluster needs Ray {'.'.join(map(str, _OLDEST))} or later, and this is "
-            f"{ray.__version__}; get it with: pip install 'ray>=2.52'"
+            f"a cluster needs Ray {oldest} or later, and this is "
+            f"{ray.__version__}; get it with: pip install 'ray>={oldest}'"
         )
     return ray
 

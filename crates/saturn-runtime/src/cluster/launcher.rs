@@ -55,8 +55,6 @@ pub(crate) struct ClusterLauncher {
     settings: LaunchSettings,
     disk: Disk,
     seats: BTreeMap<u64, Seat>,
-    /// Agents that there were at once, at most.
-    num_agents: usize,
     /// Attempts of which processes live, or whose end is not on record.
     attempts: BTreeMap<AttemptId, Live>,
     news: VecDeque<News>,
@@ -105,13 +103,13 @@ impl ClusterLauncher {
             settings,
             disk,
             seats: BTreeMap::new(),
-            num_agents: founders.len(),
             attempts: BTreeMap::new(),
             news: VecDeque::new(),
             left: Vec::new(),
         };
+        let num_agents = founders.len();
         for (agent, hardware) in founders {
-            launcher.seat(agent, hardware, true);
+            launcher.seat(agent, hardware, true, num_agents);
         }
         Ok(launcher)
     }
@@ -146,12 +144,12 @@ impl ClusterLauncher {
         }
     }
 
-    fn seat(&mut self, agent: u64, hardware: Hardware, is_told: bool) {
+    /// Has an agent begin; `num_agents` with it.
+    fn seat(&mut self, agent: u64, hardware: Hardware, is_told: bool, num_agents: usize) {
         let outbox = Outbox::new(self.epoch.clone());
         let (is_ready, store) = (false, Store::default());
         self.seats.insert(agent, Seat { hardware, outbox, is_ready, is_told, store });
-        self.num_agents = self.num_agents.max(self.seats.len());
-        let pace_s = (self.num_agents as f64 / DELIVERIES_A_SECOND).max(LEAST_PACE_S);
+        let pace_s = (num_agents as f64 / DELIVERIES_A_SECOND).max(LEAST_PACE_S);
         let (run_dir, settings) = (self.run_dir.clone(), Box::new(self.settings.clone()));
         self.send(agent, ToAgent::Begin { run_dir, settings, pace_s });
     }
@@ -170,7 +168,9 @@ impl ClusterLauncher {
 
     fn take_in(&mut self, arrival: Arrival) {
         match arrival {
-            Arrival::Agent { agent, hardware } => self.seat(agent, hardware, false),
+            Arrival::Agent { agent, hardware } => {
+                self.seat(agent, hardware, false, self.seats.len() + 1);
+            }
             Arrival::Word { agent, word } => self.hear(agent, word),
             Arrival::Lost { agent, reason } => self.lose(agent, &reason),
             Arrival::Note(text) => self.news.push_back(News::Note(text)),
