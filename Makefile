@@ -11,7 +11,7 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster test test-rust test-python test-nightly test-torch test-loggers wheel zoo gpu-check fuzz fuzz-readers bench \
+.PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster check test test-rust test-python test-nightly test-numerics test-torch test-loggers nightly-rust nightly-python nightly-gpus nightly-kills nightly-plain nightly-busy nightly-numerics-oldest wheel release zoo gpu-check fuzz fuzz-readers bench \
   bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning lint format clean
 
 help:
@@ -19,10 +19,13 @@ help:
 	@echo 'make demo-short  the same with fewer steps, about two minutes'
 	@echo 'make demo-fake-gpus  the short demo on eight GPUs that are none (docs/fake-gpu.md), three minutes'
 	@echo 'make demo-cluster  the short demo on a Ray cluster of two nodes on this machine, of which one dies and another joins'
-	@echo 'make test        all tests'
-	@echo 'make test-nightly  what takes hours: more kills, more seeds, other vector instructions, busy cores'
+	@echo 'make check       what the change can have broken: formatter, lints, types, nearest tests; a minute'
+	@echo 'make test        all quick tests, ten minutes'
+	@echo 'make test-nightly  all tests, hours: the slow ones, more kills, more seeds, other vector instructions, busy cores'
+	@echo 'make test-numerics  the tests of numbers under each instruction set, mode of MKL, number of threads, size of pages: two hours'
 	@echo 'make test-torch  a chosen part of the tests with another torch, from PyPI: make test-torch TORCH=2.9.1'
 	@echo 'make wheel       one wheel of the program and the package, for every Python from 3.10 on: dist/'
+	@echo 'make release     the files of a release: make release VERSION=0.2.0 (docs/release.md)'
 	@echo 'make zoo         78 architectures under every technique, the losses compared, docs/zoo.md written: half an hour; ZOO="GPT-2,T5" for some'
 	@echo 'make gpu-check   on a machine with NVIDIA GPUs: same training, memory, steps, a switch, the demo; into gpu-check/'
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
@@ -58,49 +61,85 @@ demo-cluster: setup
 test: test-rust test-python
 
 # The same random cases each time, so that the gate says what the change did; `test-nightly` draws others.
+# Tests that mostly wait are unoptimised, for they compile in a fifth of the time (`profile.bench` in
+# Cargo.toml), and several wait at once. Tests that compute are as the product is. Each call names the
+# whole workspace: with other packages, dependencies have other features, and would be compiled a
+# second time.
+waiting := --profile bench --workspace --lib --bin saturn --test all
+computing := --release --workspace --test plans --test simulations --test views
 test-rust: setup
-	@PROPTEST_RNG_SEED=1 $(PYTHON) $(setup) --run cargo test --release --workspace
+	@PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=6 $(PYTHON) $(setup) --run cargo test $(waiting)
+	@PROPTEST_RNG_SEED=1 $(PYTHON) $(setup) --run cargo test $(computing)
+	@$(PYTHON) $(setup) --run cargo test --release --workspace --doc
 
-# Two files at a time: most tests wait for processes to start and to end.
+# Three files at a time on two cores, the longest first: most tests wait for processes to start and to end.
+side_by_side := -n 3 --dist loadfile --no-loadscope-reorder
 test-python: setup
-	@$(bin)/python -m pytest -n 2 --dist loadfile
+	@$(bin)/python -m pytest $(side_by_side) --durations=10
 
-# More of what `make test` does a little of. The Python tests run once more on plain and on AVX2
-# instructions, with more threads than cores, beside programs that keep every core busy.
-test-nightly: test
+# Against SINCE, a commit.
+SINCE ?= HEAD
+check: setup
+	@$(PYTHON) scripts/check.py $(SINCE)
+
+# All tests, and more of what `make test` does a little of; each part may be run alone.
+test-nightly: nightly-rust nightly-python nightly-gpus nightly-kills nightly-plain nightly-busy
 	@$(MAKE) fuzz SEEDS=0..50000
+	@$(MAKE) fuzz-readers FUZZ_S=120
+	@$(MAKE) test-numerics test-torch nightly-numerics-oldest test-loggers zoo
+
+nightly-rust: test-rust
+	@PROMISES_NUM=300 $(PYTHON) $(setup) --run cargo test --release -p saturn-sim --test simulations promises
 	@SATURN_TEST_CASES=20 $(PYTHON) $(setup) --run cargo test --release -p saturn-solver
 	@PROPTEST_CASES=5000 $(PYTHON) $(setup) --run cargo test --release -p saturn-core -p saturn-engine
-	@$(MAKE) fuzz-readers FUZZ_S=120
-	@SATURN_TEST_CLUSTER_FAULTS=1 $(bin)/python -m pytest tests/python/test_cluster_faults.py tests/python/test_cluster_saves.py
-	@SATURN_TEST_KILLS=100 $(bin)/python -m pytest tests/python/test_random_kills.py
-	@$(MAKE) demo-fake-gpus
+
+nightly-python: setup
+	@$(bin)/python -m pytest --nightly $(side_by_side) --durations=30
+
+# On fake GPUs: the demo, what `make gpu-check` does, and longer chains of techniques.
+nightly-gpus: demo-fake-gpus
 	@out=$$(mktemp -d) && PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 1 -- \
 	  $(bin)/python tests/python/gpu_check.py --small --out "$$out" && rm -rf "$$out"
-	@SATURN_TEST_INDUCTOR=1 $(bin)/python -m pytest tests/python/test_compile.py
-	@$(MAKE) test-torch
-	@$(MAKE) test-loggers
-	@$(MAKE) zoo
-	@SATURN_GPU_CHAIN_SEEDS=100 $(bin)/python -m pytest tests/python/test_gpu_training.py
-	@ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(bin)/python -m pytest
-	@$(bin)/python scripts/busy.py env ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=4 $(bin)/python -m pytest
+	@SATURN_GPU_CHAIN_SEEDS=100 $(bin)/python -m pytest --nightly tests/python/test_gpu_training.py
+
+nightly-kills: setup
+	@SATURN_TEST_KILLS=100 $(bin)/python -m pytest --nightly tests/python/test_random_kills.py
+
+# On plain instructions; the tests of compiled code with the compiler that others skip.
+nightly-plain: setup
+	@ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(bin)/python -m pytest --nightly
+	@SATURN_TEST_INDUCTOR=1 $(bin)/python -m pytest --nightly tests/python/test_compile.py
+
+# On AVX2, with more threads than cores, beside programs that keep every core busy.
+nightly-busy: setup
+	@$(bin)/python scripts/busy.py env ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=4 $(bin)/python -m pytest --nightly
+
+nightly-numerics-oldest: setup
+	@$(PYTHON) scripts/with_torch.py $(TORCH) scripts/numerics_matrix.py
+
+test-numerics: setup
+	@$(bin)/python scripts/numerics_matrix.py
 
 # The oldest torch that is supported: what Saturn takes of torch beyond its public names has changed most since.
 TORCH ?= 2.9.1
 test-torch: setup
-	@$(PYTHON) scripts/with_torch.py $(TORCH) -m pytest $(addprefix tests/python/test_,$(addsuffix .py,$(TORCH_TESTS)))
+	@$(PYTHON) scripts/with_torch.py $(TORCH) -m pytest --nightly $(addprefix tests/python/test_,$(addsuffix .py,$(TORCH_TESTS)))
 TORCH_TESTS := walkthrough same_training pipeline tensor offload fsdp_knobs checkpoints precision trial warm_parent survival doctor
 
 # The trackers themselves, which weigh 340 MB and want other versions of what the tests need: in a folder of their own.
 test-loggers: setup
 	@$(bin)/python -m pip install --quiet --target=target/trackers wandb mlflow-skinny trackio
-	@PYTHONPATH=target/trackers $(bin)/python -m pytest tests/python/test_loggers.py
+	@PYTHONPATH=target/trackers $(bin)/python -m pytest --nightly tests/python/test_loggers.py
 
 # Without build isolation: what `make setup` has built is only linked anew and packed.
 WHEELS ?= dist
 wheel: setup
 	@$(PYTHON) $(setup) --run $(bin)/python -m pip --disable-pip-version-check wheel --quiet --no-deps \
 	  --no-build-isolation --wheel-dir $(WHEELS) .
+
+# Into dist/VERSION; uploads nothing (docs/release.md).
+release: setup
+	@$(bin)/python scripts/release.py $(or $(VERSION),$(error VERSION is missing: make release VERSION=0.2.0))
 
 # Fails where any loss differs. Without ZOO, it writes docs/zoo.md.
 ZOO ?=
@@ -172,6 +211,7 @@ lint: setup
 	@$(bin)/ruff check .
 	@$(bin)/mypy
 	@$(bin)/python -m mypy.stubtest saturn._core
+	@$(bin)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 format: setup
 	@$(PYTHON) $(setup) --run cargo fmt --all

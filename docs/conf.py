@@ -35,7 +35,6 @@ myst_enable_extensions = ["attrs_inline"]
 default_role = "code"
 toc_object_entries_show_parents = "hide"
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 80
 napoleon_use_ivar = True

@@ -254,9 +254,12 @@ def show(result: RunResult) -> None:
             checkpoint = max((result.run_dir / "tasks" / task.name / "checkpoints").glob("step-*"))
             line += f"   {accuracy(checkpoint):.1%} of unseen digits right"
         print(line)
-    print(f"\nTrained in {result.makespan_s:.0f} s; planned {result.planned_makespan_s:.0f} s.")
-    if result.current_practice_s is not None:
-        print(f"By the same profile, one at a time would take {result.current_practice_s:.0f} s.")
+    print(f"\nIn {result.total_s:.0f} s from start to end, trials included.")
+    planned = f"planned {result.planned_makespan_s:.0f} s"
+    print(f"From the plan on it took {result.makespan_s:.0f} s; {planned}.")
+    if result.current_practice_total_s is not None and result.did_all_that_was_planned:
+        practice = f"{result.current_practice_total_s:.0f} s"
+        print(f"By the same profile, one task at a time would take {practice} from start to end.")
     print(f"To see what happened, open {result.report_path}")
 
 

@@ -3,8 +3,8 @@
 cargo builds all, as in a checkout's set-up, and what it has built there already is not built
 again; then the package, its compiled part and the program `saturn` are packed. cmake and libclang,
 which the solver HiGHS is built with, come from PyPI as build requirements: nothing of the
-machine's is needed but Rust and a C++ compiler. The wheel is for machines like this one: no
-symbols are looked through for an older C library's.
+machine's is needed but Rust and a C++ compiler. The wheel is for machines like this one;
+`release.py` packs wheels for older C libraries and other processors, of what it builds itself.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import third_party
 from setup import ROOT, missing_compiler
 
 if sys.version_info >= (3, 11):
@@ -30,17 +31,34 @@ else:
     import tomli as tomllib
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-#: The distribution's name and version as files are called.
-STEM = f"{PROJECT['name'].replace('-', '_')}-{PROJECT['version']}"
-ABOUT = f"{STEM}.dist-info"
+#: As a file's name has it: `linux_x86_64`.
+PLATFORM = sysconfig.get_platform().replace("-", "_").replace(".", "_")
 #: Python 3.10's stable interface, as pyo3 is told in `Cargo.toml`.
-TAG = "cp310-abi3-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
+INTERFACE = "cp310-abi3"
+#: Licences of what is compiled in.
+THIRD_PARTY = "THIRD-PARTY.txt"
 #: What a source distribution needs to be built.
 SOURCES = ("Cargo.toml", "Cargo.lock", "LICENSE", "README.md", "pyproject.toml")
 SOURCE_TREES = {
-    "crates": (".rs", ".toml", ".html", ".css", ".js"),
+    "crates": (".rs", ".toml", ".html", ".css", ".js", ".json"),
     "python": (".py", ".pyi", ".json"),
 }
+
+
+def version() -> str:
+    """The version of all crates, which is the distribution's too."""
+    workspace = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]
+    return str(workspace["package"]["version"])
+
+
+def stem() -> str:
+    """The distribution's name and version as files are called."""
+    return f"{PROJECT['name'].replace('-', '_')}-{version()}"
+
+
+def about_folder() -> str:
+    """The folder of a wheel that tells pip of it."""
+    return f"{stem()}.dist-info"
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata: Any = None) -> str:
@@ -50,6 +68,11 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata: Any
     set_up_tools()
     subprocess.check_call(["cargo", "build", "--release", "--locked", "--workspace"], cwd=ROOT)
     built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+    return packed(Path(wheel_directory), built, PLATFORM)
+
+
+def packed(wheel_directory: Path, built: Path, platform: str) -> str:
+    """Packs the wheel for `platform` from the binaries in the folder `built`; returns its name."""
     package = ROOT / "python" / "saturn"
     files = {
         f"saturn/{path.relative_to(package)}": path.read_bytes()
@@ -57,11 +80,11 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata: Any
         if path.suffix in SOURCE_TREES["python"] or path.name == "py.typed"
     }
     files["saturn/_core.abi3.so"] = (built / "libsaturn_python.so").read_bytes()
-    files[f"{STEM}.data/scripts/saturn"] = (built / "saturn").read_bytes()
-    files |= {f"{ABOUT}/{name}": text.encode() for name, text in about().items()}
-    files[f"{ABOUT}/RECORD"] = record(files)
-    name = f"{STEM}-{TAG}.whl"
-    with zipfile.ZipFile(Path(wheel_directory) / name, "w", zipfile.ZIP_DEFLATED) as wheel:
+    files[f"{stem()}.data/scripts/saturn"] = (built / "saturn").read_bytes()
+    files |= {f"{about_folder()}/{name}": text.encode() for name, text in about(platform).items()}
+    files[f"{about_folder()}/RECORD"] = record(files)
+    name = f"{stem()}-{INTERFACE}-{platform}.whl"
+    with zipfile.ZipFile(wheel_directory / name, "w", zipfile.ZIP_DEFLATED) as wheel:
         for path, content in files.items():
             entry = zipfile.ZipInfo(path)
             entry.compress_type = zipfile.ZIP_DEFLATED
@@ -73,11 +96,11 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata: Any
 
 def prepare_metadata_for_build_wheel(directory: str, config_settings: Any = None) -> str:
     """The name of the metadata that were written into `directory`."""
-    for name, text in about().items():
-        path = Path(directory) / ABOUT / name
+    for name, text in about(PLATFORM).items():
+        path = Path(directory) / about_folder() / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return ABOUT
+    return about_folder()
 
 
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
@@ -86,13 +109,13 @@ def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
     for tree, suffixes in SOURCE_TREES.items():
         found = sorted((ROOT / tree).rglob("*"))
         paths += [path for path in found if path.suffix in suffixes or path.name == "py.typed"]
-    name = f"{STEM}.tar.gz"
+    name = f"{stem()}.tar.gz"
     information = Path(sdist_directory) / "PKG-INFO"
-    information.write_text(about()["METADATA"])
+    information.write_text(about(PLATFORM)["METADATA"])
     with tarfile.open(Path(sdist_directory) / name, "w:gz") as archive:
         for path in paths:
-            archive.add(path, f"{STEM}/{path.relative_to(ROOT)}")
-        archive.add(information, f"{STEM}/PKG-INFO")
+            archive.add(path, f"{stem()}/{path.relative_to(ROOT)}")
+        archive.add(information, f"{stem()}/PKG-INFO")
     information.unlink()
     return name
 
@@ -107,15 +130,15 @@ def set_up_tools() -> None:
         os.environ.setdefault("LIBCLANG_PATH", str(Path(clang.origin).parent / "native"))
 
 
-def about() -> dict[str, str]:
+def about(platform: str) -> dict[str, str]:
     """The files that tell pip of the wheel, but for the list of them all."""
     lines = [
         "Metadata-Version: 2.4",
         f"Name: {PROJECT['name']}",
-        f"Version: {PROJECT['version']}",
+        f"Version: {version()}",
         f"Summary: {PROJECT['description']}",
         f"License-Expression: {PROJECT['license']}",
-        *(f"License-File: {name}" for name in PROJECT["license-files"]),
+        *(f"License-File: {name}" for name in [*PROJECT["license-files"], THIRD_PARTY]),
         *(f"Classifier: {name}" for name in PROJECT["classifiers"]),
         f"Requires-Python: {PROJECT['requires-python']}",
         *(f"Requires-Dist: {name}" for name in PROJECT["dependencies"]),
@@ -126,8 +149,14 @@ def about() -> dict[str, str]:
             condition = f"({marker.strip()}) and " if marker else ""
             lines.append(f'Requires-Dist: {requirement}; {condition}extra == "{extra}"')
     lines += ["Description-Content-Type: text/markdown", "", (ROOT / "README.md").read_text()]
-    wheel = ["Wheel-Version: 1.0", "Generator: saturn", "Root-Is-Purelib: false", f"Tag: {TAG}"]
+    wheel = [
+        "Wheel-Version: 1.0",
+        "Generator: saturn",
+        "Root-Is-Purelib: false",
+        f"Tag: {INTERFACE}-{platform}",
+    ]
     licenses = {f"licenses/{name}": (ROOT / name).read_text() for name in PROJECT["license-files"]}
+    licenses[f"licenses/{THIRD_PARTY}"] = third_party.notices()
     return {"METADATA": "\n".join(lines), "WHEEL": "\n".join([*wheel, ""]), **licenses}
 
 
@@ -137,4 +166,4 @@ def record(files: dict[str, bytes]) -> bytes:
     for path, content in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
         lines.append(f"{path},sha256={digest.decode()},{len(content)}")
-    return "\n".join([*lines, f"{ABOUT}/RECORD,,", ""]).encode()
+    return "\n".join([*lines, f"{about_folder()}/RECORD,,", ""]).encode()

@@ -158,8 +158,9 @@ def _items(array: str) -> list[str]:
 def sources() -> list[Path]:
     """The files that the Rust build depends on."""
     names = ["Cargo.toml", "Cargo.lock", *(ROOT / "crates").rglob("*")]
+    suffixes = (".rs", ".toml", ".lock", ".html", ".css", ".js", ".json")
     files = [ROOT / name for name in names]
-    return sorted(f for f in files if f.suffix in (".rs", ".toml", ".lock", ".html", ".css", ".js"))
+    return sorted(f for f in files if f.suffix in suffixes)
 
 
 def build_environment() -> dict[str, str]:

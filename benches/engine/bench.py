@@ -22,12 +22,13 @@ this page (`make bench-engine` with 500 seeds and 1,000 tasks); the solver has \
 [its own](solver-bench.md). Load of the machine when it began: {load:.1f} on {cores} cores.
 
 ## A week of a large pool
-Simulated: as many tasks as GPUs (8 on a node), of one to twenty hours on one GPU, which come \
-in a hundred sweeps over five days. Ranks crash and hang, launches fail, steps are noisy, a fifth \
-of the nodes go and come back. Solves are answered by a plan that costs next to nothing. Times are \
-of the processor. Around a solve the engine builds the problem, and then judges the answer: the \
-two halves; a plan that is extended at once, without a solve, counts as one. \
-Goal: the largest in under 10 s and 1 GB, and a slope of at most 0.2.
+Simulated: tasks of one to twenty hours on one GPU, 8 GPUs on a node, which come in a hundred \
+sweeps over five days: as many tasks as GPUs, and forty times as many. Ranks crash and hang, \
+launches fail, steps are noisy, a fifth of the nodes go and come back. Solves are answered by a \
+plan that costs next to nothing. Times are of the processor. Around a solve the engine builds the \
+problem, and then judges the answer: the two halves; a plan that is extended at once, without a \
+solve, counts as one. \
+Goal: the largest of the first table in under 10 s and 1 GB, and a slope of at most 0.2.
 
 {week}
 

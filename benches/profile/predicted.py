@@ -221,7 +221,7 @@ def found(report: dict[str, Any], expected: dict[str, float], *, with_warmup: bo
         if task["attempts"] != 1:
             found.moved += 1
             continue
-        realised_s = task["realised_s"]
+        realised_s = task["train_s"]
         if task["name"] in expected:
             found.after_interval.append(realised_s / expected[task["name"]] - 1)
         outcome = measured.get((index, task["technique"], task["gpus"]))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "tests" / "python"))
 
 import browser  # noqa: E402
+import made_up_runs  # noqa: E402
 
 #: From the navigation until the first picture, and until all is loaded, ms.
 OPENED = """
@@ -70,11 +70,7 @@ def main() -> None:
     if browser.found() is None:
         sys.exit(browser.MISSING)
     with tempfile.TemporaryDirectory() as directory, browser.page() as page:
-        setup = [sys.executable, str(REPOSITORY / "scripts" / "setup.py"), "--run", "cargo", "run"]
-        example = ["--quiet", "--release", "-p", "saturn-view", "--example", "report_pages", "--"]
-        subprocess.run(
-            [*setup, *example, directory, str(arguments.tasks)], cwd=REPOSITORY, check=True
-        )
+        made_up_runs.write(Path(directory), arguments.tasks)
         path = Path(directory) / "many.html"
         figures: dict[str, list[float]] = {}
         for _ in range(arguments.repetitions):

@@ -8,6 +8,8 @@ with a run that was stopped; `attach` gives hold of a run of another process.
 transformers for `from_pretrained`.
 """
 
+from typing import Any
+
 from saturn.errors import (
     InvalidInput,
     NotPicklable,
@@ -21,6 +23,7 @@ from saturn.errors import (
 from saturn.evaluation import Evaluation
 from saturn.exporting import export
 from saturn.grid import grid
+from saturn.hparams import HParams
 from saturn.library import deregister, register, retrieve
 from saturn.live import Run, StartedRun
 from saturn.reporting import report, should_stop
@@ -28,9 +31,8 @@ from saturn.result import RunResult, TaskResult
 from saturn.run import attach, orchestrate, resume, search, start
 from saturn.status import Status
 from saturn.strategy import Strategy
-from saturn.task import HParams, Task
-
-__version__ = "0.1.0"
+from saturn.sweep import read_sweep
+from saturn.task import Task
 
 __all__ = [
     "Evaluation",
@@ -55,6 +57,7 @@ __all__ = [
     "export",
     "grid",
     "orchestrate",
+    "read_sweep",
     "register",
     "report",
     "resume",
@@ -63,3 +66,12 @@ __all__ = [
     "should_stop",
     "start",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # `import saturn` loads nothing that was compiled; the version is that of `Cargo.toml`.
+    if name == "__version__":
+        from saturn._core import __version__
+
+        return __version__
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -127,11 +127,14 @@ def resume(
     cluster: Exchange | None = None,
     device_memory_bytes: int | None = None,
     allow_other_hardware: bool = False,
+    wait: bool = False,
+    prepared_s: float = 0.0,
 ) -> str:
     """Go on with a run that was stopped, drive it to its end and return its report as JSON.
 
     `device_memory_bytes` is what each device may hold from here on: None for what it could before,
-    0 for all that it has. All else is as of `run`.
+    0 for all that it has; `wait`: for devices that other runs hold; `prepared_s`: seconds that the
+    caller has spent on this resume. All else is as of `run`.
     """
 
 def outlook(request: str) -> str:

@@ -54,6 +54,9 @@ class TaskDefinition:
     #: The values that knobs may have, by technique and knob.
     knobs: Mapping[str, Mapping[str, list[Any]]] = field(default_factory=dict)
     seed: int
+    #: Where the first weights are, if not `get_model` alone makes them: a
+    #: `saturn.checkpoint.starting.StartingWeights`.
+    start_from: Any = None
     save_dir: Path | None = None  # absolute; where a copy of the last checkpoint goes
     evaluate: Evaluate | None = None
     evaluate_every: int | None = None  # steps; None: at the end alone
@@ -110,13 +113,31 @@ def call_get_model(get_model: Callable[..., Any], kwargs: Mapping[str, Any]) -> 
         return get_model(**kwargs)
     if _binds(signature, **kwargs):
         return get_model(**kwargs)
-    if _binds(signature, dict(kwargs)):
+    if _takes_mapping(signature, kwargs):
         return get_model(dict(kwargs))
     name = getattr(get_model, "__name__", "get_model")
     raise TypeError(
         f"{name}{signature} accepts neither the keywords of HParams ({sorted(kwargs)}) "
         "nor one mapping that holds them"
     )
+
+
+def takes_keywords(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function can be called as `call_get_model` would."""
+    return _binds(signature, **kwargs) or _takes_mapping(signature, kwargs)
+
+
+def _takes_mapping(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function takes one mapping of all keywords.
+
+    It does not where it has some of them itself, or where its parameter is by default something
+    else.
+    """
+    if not _binds(signature, dict(kwargs)) or set(kwargs) & set(signature.parameters):
+        return False
+    first = next(iter(signature.parameters.values()))
+    default = first.default
+    return default is first.empty or default is None or isinstance(default, Mapping)
 
 
 def _binds(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:

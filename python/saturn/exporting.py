@@ -48,7 +48,7 @@ def export(
     target = Path(directory).absolute()
     if target.exists():
         raise InvalidInput(f"{target} is there already; choose a directory that is not")
-    task_dir, definition = _find(run_dir, task)
+    task_dir, definition = find(run_dir, task)
     # Not above: these import torch, which the face leaves to those who train.
     from saturn.checkpoint import best, huggingface, manifest, place
     from saturn.data import seeds
@@ -76,8 +76,8 @@ def export(
     return target
 
 
-def _find(run_dir: Path, task: str) -> tuple[Path, TaskDefinition]:
-    """The task's directory in the run, and its definition."""
+def find(run_dir: Path, task: str) -> tuple[Path, TaskDefinition]:
+    """A task's directory in a run, and its definition; raises `InvalidInput`."""
     pickles = sorted(run_dir.glob("tasks/*/task.pkl"))
     if not pickles or not run_directory.has_begun(run_dir):
         raise InvalidInput(f"{run_dir} is no run directory: it holds no tasks")

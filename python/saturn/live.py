@@ -59,6 +59,8 @@ class Run:
         self._packed: dict[str, Packed] = {}
         #: Their directories, within the run's.
         self._directories: dict[str, str] = {}
+        #: Whether `wait` raises where tasks failed.
+        self._raises = True
 
     @property
     def _resume_command(self) -> str:
@@ -83,7 +85,9 @@ class Run:
         deadline: float | None = None,
         release: float | None = None,
     ) -> None:
-        """Add tasks to the run: all of them, or none where one is refused.
+        """Add tasks to a run that is in progress: all of them, or none where one is refused.
+
+        A run that was started without `keep_open` may end at any time, as soon as its tasks have.
 
         What is given besides `tasks` holds for each of them, in place of what it says itself (see
         `Task`). The tasks may train under the techniques that the run was started with.
@@ -100,11 +104,17 @@ class Run:
             for each, directory in zip(packed, directories, strict=True)
         ]
         try:
+            request.put_checkpoints(self._run_dir, packed, directories)
             self._command({"command": "submit", "tasks": described})
-        except InvalidInput:
+        except (InvalidInput, RunOver) as error:
             # Refused, so no journal names them.
             for directory in directories:
                 shutil.rmtree(self._run_dir / directory, ignore_errors=True)
+            if isinstance(error, RunOver):
+                raise RunOver(
+                    f"{error}. It takes no more tasks: start another run for them. A run that is "
+                    "started with keep_open=True goes on until it is told to close"
+                ) from None
             raise
         for each, directory in zip(packed, directories, strict=True):
             self._packed[each.task.name] = each
@@ -164,7 +174,8 @@ class Run:
         """Wait until the run is over, and return what it realised.
 
         Raises `TimeoutError` after `timeout` seconds (the run goes on), `TasksFailed` once
-        everything has ended, `RunInterrupted` where the run was stopped, `RunFailed`.
+        everything has ended (its `result` has the other tasks; not with `raise_on_failure=False`),
+        `RunInterrupted` where the run was stopped, `RunFailed`.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while not self.is_over:
@@ -229,7 +240,7 @@ class Run:
                 f"the process that drove the run `{self._run_dir}` is gone; to go on: {command}"
             )
         failed = [task for task in result.tasks if task.status == "failed"]
-        if failed:
+        if failed and self._raises:
             lines = [f"task `{task.name}`: {task.error}" for task in failed]
             raise TasksFailed(
                 f"{len(failed)} of {len(result.tasks)} tasks failed\n" + "\n".join(lines), result
@@ -277,6 +288,11 @@ class StartedRun(Run):
         return super()._resume_command + where
 
     @property
+    def _suggests(self) -> bool:
+        """Whether its tasks are suggested while it goes on, so that names say no parameters."""
+        return self._watch is not None and self._watch.tuner.suggests
+
+    @property
     def is_over(self) -> bool:
         """Whether the run has ended."""
         return self._over.is_set()
@@ -288,7 +304,8 @@ class StartedRun(Run):
         second time at once; the third time without waiting for processes that can't be killed.
 
         Raises `TimeoutError` after `timeout` seconds (the run goes on), `TasksFailed` once
-        everything has ended, `RunInterrupted` where the run was stopped, `RunFailed`.
+        everything has ended (its `result` has the other tasks; not with `raise_on_failure=False`),
+        `RunInterrupted` where the run was stopped, `RunFailed`.
         """
         if not stopping.wait(self._over, self._interrupts.press, timeout):
             raise self._timed_out(timeout)

@@ -120,6 +120,8 @@ def resume(
     cluster: Exchange | None,
     device_memory_bytes: int | None,
     allow_other_hardware: bool,
+    wait: bool,
+    prepared_s: float,
 ) -> str:
     """Go on with a run that was stopped, to its end; returns its report as JSON."""
     report: str = _core().resume(
@@ -130,6 +132,8 @@ def resume(
         cluster=cluster,
         device_memory_bytes=device_memory_bytes,
         allow_other_hardware=allow_other_hardware,
+        wait=wait,
+        prepared_s=prepared_s,
     )
     return report
 

@@ -3,8 +3,9 @@
 The key covers all that decides how long a step takes and how much memory it needs: the functions
 and all that they refer to, what `get_model` gets, the optimizer's class, precision, deterministic
 and TF32 kernels, gradient accumulation and whether gradients are clipped, the hints; what the
-task allows of devices, techniques and knobs; and what it evaluates. Learning rate and its
-scheduler, number of steps, how often it evaluates, seed and name are left out. Of a task that was
+task allows of devices, techniques and knobs; what it evaluates; and of the weights that it starts
+from, names and shapes. Learning rate and its scheduler, number of steps, how often it evaluates,
+seed, name, and what it continues are left out. Of a task that was
 made of a trainer, what that holds stands for its functions. The key is the same in every process,
 whatever directory the functions lie in (`content.py`).
 """
@@ -63,6 +64,10 @@ def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
     evaluated = () if definition.evaluate is None else _parts_of(definition.evaluate)
     if task._evaluates_as is not None:
         evaluated = (task._evaluates_as,)
+    # What the weights are counts for nothing, but one inspection says for the whole group whether
+    # they fit the model: by their names and shapes.
+    start = definition.start_from
+    layout = () if start is None else (sorted(start.layout().items()),)
     for part in (
         *functions,
         definition.gradient_accumulation_steps,
@@ -76,6 +81,7 @@ def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
         task.techniques,
         sorted((name, sorted(knobs.items())) for name, knobs in definition.knobs.items()),
         *evaluated,
+        *layout,
     ):
         try:
             digest.update(content.digest(part))

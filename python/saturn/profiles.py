@@ -1,4 +1,4 @@
-"""Trials of an earlier run, for tasks that perform alike.
+"""What an earlier run's trials and training found, for tasks that perform alike.
 
 A profile is the `profile.json` of a run, or a file of that form from anywhere. Its trials say which
 profile key they speak for; one without a key speaks for the task of its name.
@@ -23,7 +23,7 @@ class Profile:
 
     def __init__(self, trials: list[dict[str, Any]]) -> None:
         # What failed then may have been mended since, and is tried again.
-        self._trials = [trial for trial in trials if trial["outcome"] != "failed"]
+        self._trials = [trial for trial in trials if trial.get("outcome") != "failed"]
 
     def of(self, name: str, key: str) -> list[dict[str, Any]]:
         """The trials that speak for the task `name` with profile key `key`, under that name."""

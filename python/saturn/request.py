@@ -16,6 +16,7 @@ from typing import Any
 
 from saturn import library
 from saturn.allowed import check_allowed, described_allowed
+from saturn.beginnings import Continued, continued, put
 from saturn.checkpoint import place
 from saturn.cluster import wish
 from saturn.errors import InvalidInput
@@ -50,6 +51,7 @@ class Settings:
     mode: str
     techniques: Iterable[str] | None = None
     devices: int | None = None
+    wait: bool = False
     device_memory: int | str | None = None
     host_memory: int | str | None = None
     name: str | None = None
@@ -58,14 +60,15 @@ class Settings:
     warmup_steps: int = 1
     timed_steps: int = 3
     max_timed_steps: int | None = None
-    trial_budget: float | str = "full"
+    trial_budget: float | str = "worthwhile"
     interval_s: float = 1000.0
     checkpoint_every_s: float | None = None
     stall_s: float = 600.0
     solver_time_limit_s: float = 2.0
-    max_switches: int = 1
+    max_switches: int | None = None
     seed: int = 0
     keep_open: bool = False
+    raise_on_failure: bool = True
     loggers: Iterable[str | Logger] | None = None
     cluster: str | None = None
     nodes: int | None = None
@@ -85,6 +88,7 @@ class Settings:
             devices=self.devices,
             nodes_per_task=self.nodes_per_task,
             network_interface=self.network_interface,
+            wait=self.wait,
         )
         check_whole("warmup_steps", self.warmup_steps, least=0)
         check_whole("timed_steps", self.timed_steps, least=2)
@@ -107,10 +111,11 @@ class Settings:
             "python_path": [path or str(Path.cwd()) for path in sys.path],
             "cwd": str(Path.cwd()),
             "devices": self.devices,
+            "wait": bool(self.wait),
             "interval_s": float(self.interval_s),
             "stall_s": float(self.stall_s),
             "solver_time_limit_s": float(self.solver_time_limit_s),
-            "max_switches": self.max_switches,
+            "max_switches": 1 if self.max_switches is None else self.max_switches,
             "seed": self.seed,
             "warmup_steps": self.warmup_steps,
             "timed_steps": self.timed_steps,
@@ -183,6 +188,8 @@ class Packed:
     task: Task
     pickle: bytes
     key: str
+    #: The checkpoint that it goes on from.
+    continued: Continued | None = None
 
     @property
     def is_rest(self) -> bool:
@@ -205,6 +212,8 @@ class Packed:
         }
         if task.evaluation.evaluate is not None:
             described["evaluation"] = {"every_steps": task.evaluation.every}
+        if self.continued is not None:
+            described["start_step"] = self.continued.step
         if task.parameters:
             described["parameters"] = task.parameters
         if task.evaluation.best is not None:
@@ -217,6 +226,8 @@ class Packed:
                 "deadline_s": task.deadline if wishes.deadline is None else wishes.deadline,
                 "release_s": task.release if wishes.release is None else wishes.release,
             }
+            if self.is_rest:
+                described["is_rest"] = True
             is_own = wishes.after is None or self.is_rest
             described["after"] = task.after if is_own else wishes.after
         return described
@@ -260,8 +271,16 @@ def pack(tasks: Sequence[Task]) -> list[Packed]:
             "the run once a task and read by each of its workers; have the function load it\n"
         )
     return [
-        Packed(task, data, key.text) for task, data, key in zip(tasks, pickles, keys, strict=True)
+        Packed(task, data, key.text, continued(task, _length(task)["steps"]))
+        for task, data, key in zip(tasks, pickles, keys, strict=True)
     ]
+
+
+def put_checkpoints(run_dir: Path, packed: Sequence[Packed], directories: Sequence[str]) -> None:
+    """Put what tasks continue into their directories; raises `InvalidInput`, `OSError`."""
+    for each, directory in zip(packed, directories, strict=True):
+        if each.continued is not None:
+            put(each.continued, run_dir / directory)
 
 
 def preload(packed: Sequence[Packed]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from saturn.errors import InvalidInput
 from saturn.evaluation import MAX, MIN
+from saturn.measures import number, numbers
 from saturn.strategy import Strategy
 
 
@@ -20,12 +21,12 @@ class Measured:
     """What an evaluation found of the model after so many steps."""
 
     step: int
-    #: By name; None for what was no finite number.
+    #: By name; None, in runs of earlier versions only, for what was no finite number.
     metrics: Mapping[str, float | None]
 
     @classmethod
     def _of(cls, found: Mapping[str, Any] | None) -> Measured | None:
-        return None if found is None else cls(step=found["step"], metrics=found["metrics"])
+        return None if found is None else cls(step=found["step"], metrics=numbers(found["metrics"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +34,11 @@ class TaskResult:
     """What a task did in a run. Times are seconds on the run's clock, from the run's beginning."""
 
     name: str
-    #: `done`, `failed`, `cancelled` or `stopped` (by the run's stopper); `waiting`, `running` or
-    #: `held` in a run that was interrupted or only searched.
+    #: `done`, `diverged` (trained to its end, where its loss was no finite number), `failed`,
+    #: `cancelled` or `stopped` (by the run's stopper); `waiting`, `running` or `held` in a run that
+    #: was interrupted or only searched.
     status: str
-    #: Loss of the last step, the mean over its global batch.
+    #: Loss of the last of `steps`, the mean over its global batch; NaN and infinities too.
     final_loss: float | None
     #: What its last evaluation found, and its best one, where the task has them.
     evaluation: Measured | None = None
@@ -47,6 +49,8 @@ class TaskResult:
     strategy: Strategy | None
     start_s: float | None
     end_s: float | None
+    #: Seconds in which it trained: the sum over its attempts at training, from launch to end.
+    train_s: float | None
     #: Launches for training.
     attempts: int
     #: Why it failed, or was cancelled or stopped, and the worker's own traceback.
@@ -57,6 +61,13 @@ class TaskResult:
     #: What says how well it did: `loss`, or a metric of its evaluations; `min` or `max` is better.
     metric: str = "loss"
     mode: str = MIN
+    #: Whether it is what a script does after a task's training: no row of its own.
+    is_rest: bool = False
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether its last loss is no finite number, however it ended."""
+        return self.final_loss is not None and not math.isfinite(self.final_loss)
 
     @property
     def value(self) -> float | None:
@@ -72,24 +83,38 @@ class RunResult:
     """What a run did: how long it took and was planned to take, seconds, and its tasks."""
 
     tasks: list[TaskResult]
+    #: From the call that began the run to the end of training, trials included.
+    total_s: float | None
+    #: The part of `total_s` in which the processes that drove the run started, seconds.
+    startup_s: float
+    #: What current practice, all devices for one task at a time, would take from start to end.
+    current_practice_total_s: float | None
+    #: Whether all steps of all planned tasks were trained. If not, as in a search, the run did less
+    #: than its plan, the bound and current practice speak of: compare it with none of them.
+    did_all_that_was_planned: bool
+    #: From the plan with a place for every task to the end of training; that plan's, and its bound,
+    #: both by the estimates of the moment: a run may be shorter.
     makespan_s: float | None
     planned_makespan_s: float | None
     lower_bound_s: float | None
-    #: What it would take to give all devices to one task at a time, by the same profile.
+    #: What current practice would take from that plan on, by the same profile.
     current_practice_s: float | None
     run_dir: Path
     report_path: Path
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row a task, the best first; those without a value come last.
+        """A row a task, in the order of docs/tables.md: the best of those done or stopped is first.
+
+        All others come after them, those that diverged after these, those without a value last.
+
+        What a script does after a task's training has no row: it trains nothing (`tasks` has it).
 
         Columns: `task`, `status`, how well it did (by the metric's name), `steps`, `technique`,
-        `gpus`, `train_s` (from its first launch to its last end, seconds), `attempts`, then its
-        parameters (`parameter_<name>` where a column has that name).
+        `gpus`, `train_s`, `attempts`, then its parameters (`parameter_<name>` where a column has
+        that name). docs/tables.md says what each means.
         """
-        return [
-            _row(task) for task in sorted(self.tasks, key=lambda one: (_badness(one), one.name))
-        ]
+        tasks = [task for task in self.tasks if not task.is_rest]
+        return [_row(task) for task in sorted(tasks, key=_place)]
 
     def dataframe(self) -> Any:
         """The `rows` as a `pandas.DataFrame`; raises `InvalidInput` where there is no pandas."""
@@ -127,13 +152,17 @@ class RunResult:
 
     @classmethod
     def from_report(cls, report: Mapping[str, Any], run_dir: Path) -> RunResult:
-        """Read it out of a report (`report.json`, version 1)."""
+        """Read it out of a report (`report.json`)."""
         totals = report["totals"]
         strategies = strategies_by_task(report)
         return cls(
             tasks=[
                 _task_result(task, strategies[index]) for index, task in enumerate(report["tasks"])
             ],
+            total_s=totals["total_s"],
+            startup_s=totals["startup_s"],
+            current_practice_total_s=totals["current_practice_total_s"],
+            did_all_that_was_planned=totals["did_all_that_was_planned"],
             makespan_s=totals["makespan_s"],
             planned_makespan_s=totals["planned_makespan_s"],
             lower_bound_s=totals["lower_bound_s"],
@@ -191,23 +220,24 @@ def _task_result(task: Mapping[str, Any], strategies: list[Strategy]) -> TaskRes
     return TaskResult(
         name=task["name"],
         status=task["status"],
-        final_loss=task["final_loss"],
+        final_loss=number(task["final_loss"]),
         evaluation=Measured._of((task.get("evaluation") or {}).get("last")),
         best=Measured._of((task.get("evaluation") or {}).get("best")),
         steps=task["step"],
         strategy=_selected(task, strategies),
         start_s=task["start_s"],
         end_s=task["end_s"],
+        train_s=task["train_s"],
         attempts=task["attempts"],
         error=task["error"],
         traceback=task["traceback"],
         parameters=task.get("parameters", {}),
+        is_rest=task.get("is_rest", False),
         **(task.get("goal") or {}),
     )
 
 
 def _row(task: TaskResult) -> dict[str, Any]:
-    is_trained = task.start_s is not None and task.end_s is not None
     row: dict[str, Any] = {
         "task": task.name,
         "status": task.status,
@@ -215,7 +245,7 @@ def _row(task: TaskResult) -> dict[str, Any]:
         "steps": task.steps,
         "technique": None if task.strategy is None else task.strategy.technique,
         "gpus": None if task.strategy is None else task.strategy.gpus,
-        "train_s": task.end_s - task.start_s if is_trained else None,  # type: ignore[operator]
+        "train_s": task.train_s,
         "attempts": task.attempts,
     }
     for name, value in task.parameters.items():
@@ -230,11 +260,14 @@ def _cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _badness(task: TaskResult) -> float:
-    """So that the best is first, and what has no value last."""
-    if task.value is None or not math.isfinite(task.value):
-        return math.inf
-    return -task.value if task.mode == MAX else task.value
+def _place(task: TaskResult) -> tuple[int, float, str]:
+    """Orders tasks as docs/tables.md says; the ranking of the report (`ranking.rs`) is the same."""
+    if task.value is None:
+        return 3, 0.0, task.name
+    if task.has_diverged or not math.isfinite(task.value):
+        return 2, 0.0, task.name
+    ended_well = task.status in ("done", "stopped")
+    return 0 if ended_well else 1, -task.value if task.mode == MAX else task.value, task.name
 
 
 def _selected(task: Mapping[str, Any], strategies: list[Strategy]) -> Strategy | None:

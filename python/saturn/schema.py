@@ -28,6 +28,8 @@ def check(value: Any, schema: Mapping[str, Any], where: str = "") -> None:
     if not any(_is_of(value, one) for one in types):
         wanted = " or ".join(_TYPES[one][1] for one in types)
         raise ValueError(f"`{where}` is {value!r}; it must be {wanted}")
+    if "enum" in schema and value not in schema["enum"]:
+        raise ValueError(f"`{where}` is {value!r}; {did_you_mean(value, schema['enum'])}")
     if isinstance(value, int | float) and not isinstance(value, bool):
         least, above = schema.get("minimum"), schema.get("exclusiveMinimum")
         if least is not None and value < least:

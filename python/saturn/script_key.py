@@ -30,7 +30,8 @@ def script_key(script: ScriptDefinition, gpu_range: list[int] | None) -> str:
     described = {
         "python": sys.version_info[:2],
         "script": script_texts(script.path),
-        "before": script.before,
+        # What runs the script: of the rest of a task, without the name of that task.
+        "before": script.before[:2],
         "args": counted_args(script.args),
         "environment": sorted(script.environment.items()),
         "gpu_range": gpu_range,

@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import math
 import os
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from saturn.hparams import HParams
 from saturn.names import did_you_mean
 from saturn.script import REPORT, RESUME_FLAG, TECHNIQUE, ScriptDefinition
-from saturn.task import HParams, Task
+from saturn.task import Task
 
 if TYPE_CHECKING:
     from saturn.trainers.script import ScriptTrainer
@@ -25,8 +28,30 @@ if TYPE_CHECKING:
 _REPORT_WITHIN_S, _STOP_WITHIN_S = 600.0, 60.0
 #: The rest of a script may evaluate for long, and reports nothing meanwhile.
 _REST_WITHIN_S = 7 * 86_400.0
-#: What it takes is not measured before it is done. It is planned as if it took so long, seconds.
-_REST_S = 60.0
+_OWN_SEED = 'the script seeds itself; give it an argument, such as ["--seed", "3"]'
+#: Arguments of `Task` that `Task.script` does not have, and how each kind of script gets them: one
+#: that makes a trainer, and one that trains by itself.
+_INSTEAD = {
+    "seed": (_OWN_SEED, _OWN_SEED),
+    "evaluate": (
+        'the trainer evaluates as its arguments say, such as ["--eval_strategy", "steps"]',
+        "the script evaluates by itself; have it report numbers: saturn.report(step, loss, "
+        "accuracy=…)",
+    ),
+    "evaluate_every": (
+        'the trainer evaluates as its arguments say, such as ["--eval_steps", "100"]',
+        "the script decides when it evaluates; give it an argument",
+    ),
+    "best": (
+        'the trainer keeps its best checkpoint as its arguments say: ["--load_best_model_at_end", '
+        '"True", "--metric_for_best_model", "loss"]',
+        "the script writes its own files; have it keep its best weights itself",
+    ),
+    "hints": ("use Task.from_trainer", "no technique looks into the script"),
+}
+#: Seconds from the start of each script until it had called `train()`, the longest of this process:
+#: the first time, what it imports is loaded too, as it is in a process of its own.
+_reached_s: dict[Path, float] = {}
 #: Its length is the script's own matter: what a `Task` needs is filled in and never looked at.
 _NO_HPARAMS = HParams(lr=1.0, batch_count=1)
 
@@ -40,23 +65,31 @@ def of_script(
     cwd: str | os.PathLike[str] | None,
     environment: Mapping[str, str] | None,
     trainer: bool | None,
+    parameters: Mapping[str, Any] | None,
     of_trainer: Mapping[str, Any],
     of_own_loop: Mapping[str, Any],
     wishes: Mapping[str, Any],
+    others: Mapping[str, Any],
 ) -> Task:
-    """The task of a script, of whichever kind it is; `of_…` are arguments for that kind alone."""
+    """The task of a script, of whichever kind it is.
+
+    `of_…` are arguments for that kind alone, `others` those that no script's task has.
+    """
     if isinstance(args, str):
         raise TypeError(f"args is a string; it must be a list, as {args.split()!r}")
     directory = Path.cwd() if cwd is None else Path(cwd).absolute()
     script = directory / path
-    if not script.is_file():
-        there = [one.name for one in script.parent.glob("*.py")]
-        near = f"; {did_you_mean(script.name, there)}" if there else ""
-        raise FileNotFoundError(f"there is no script {script}{near}")
+    check_there(script)
     words = tuple(str(arg) for arg in args)
     variables = {str(key): str(value) for key, value in (environment or {}).items()}
     is_trainer = makes_trainer(script) if trainer is None else trainer
+    _refuse(others, is_trainer=is_trainer)
     for key, value in (of_own_loop if is_trainer else of_trainer).items():
+        if key == "save_dir" and value is not None:
+            raise ValueError(
+                f"save_dir is given, and {script.name} trains by itself: it writes its own files; "
+                'give it an argument, such as ["--output_dir", "out"], or say trainer=True'
+            )
         if value is not None:
             with_trainer = "makes a transformers Trainer, whose own arguments count"
             what = with_trainer if is_trainer else "trains by itself"
@@ -73,17 +106,41 @@ def of_script(
             gpu_range=gpu_range,
             environment=variables,
             **of_own_loop,
+            parameters=parameters,
             wishes=wishes,
         )
+    began_s = time.monotonic()
     # Not above: it imports transformers.
     from saturn.trainers.script import ScriptTrainer
 
     make_trainer = ScriptTrainer(script, words, directory, variables)
-    task = Task.from_trainer(make_trainer, gpu_range, name, **of_trainer, **wishes)
+    task = Task.from_trainer(
+        make_trainer, gpu_range, name, parameters=parameters, **of_trainer, **wishes
+    )
+    _reached_s[script] = max(time.monotonic() - began_s, _reached_s.get(script, 0.0))
     if name is None:
         task.name = f"{script.stem}-{task.name.removeprefix('task-')}"
     task._rest = partial(_rest, make_trainer)
     return task
+
+
+def _refuse(others: Mapping[str, Any], *, is_trainer: bool) -> None:
+    """Raises `TypeError` for the first of these arguments, with what to do instead."""
+    for name in others:
+        if name in _INSTEAD:
+            of_trainer, of_own_loop = _INSTEAD[name]
+            instead = of_trainer if is_trainer else of_own_loop
+            raise TypeError(f"Task.script has no `{name}`: {instead}")
+        near = did_you_mean(name, inspect.signature(Task.script).parameters.keys() - {"others"})
+        raise TypeError(f"Task.script() got an unexpected keyword argument '{name}'; {near}")
+
+
+def check_there(script: Path) -> None:
+    """Raise `FileNotFoundError`, with the nearest name, if there is no such script."""
+    if not script.is_file():
+        there = [one.name for one in script.parent.glob("*.py")]
+        near = f"; {did_you_mean(script.name, there)}" if there else ""
+        raise FileNotFoundError(f"there is no script {script}{near}")
 
 
 def makes_trainer(script: Path) -> bool:
@@ -110,7 +167,11 @@ def makes_trainer(script: Path) -> bool:
 
 
 def _rest(script: ScriptTrainer, task: Task) -> ScriptTask:
-    """What the script does after its training, as a task that comes after it."""
+    """What the script does after its training, as a task that comes after it.
+
+    It can't be tried before its time. Until then it is planned to take as long as the script took
+    to come to its training, which it does again; what follows, nobody knows.
+    """
     rest = ScriptTask(
         script.path,
         script.args,
@@ -123,7 +184,7 @@ def _rest(script: ScriptTrainer, task: Task) -> ScriptTask:
         before=("-m", "saturn.trainers.rest", task.name),
         wishes={"priority": task.priority, "after": [task.name]},
     )
-    rest.expected_s = _REST_S
+    rest.expected_s = _reached_s[script.path]
     return rest
 
 
@@ -147,6 +208,7 @@ class ScriptTask(Task):
         report_within_s: float | None = None,
         stop_within_s: float | None = None,
         before: tuple[str, ...] = (),
+        parameters: Mapping[str, Any] | None = None,
         wishes: Mapping[str, Any],
     ) -> None:
         """`path` is that of a file; what stands in `before` comes before it."""
@@ -162,9 +224,9 @@ class ScriptTask(Task):
             1 if gpu_range is None else gpu_range,
             name,
             techniques=[TECHNIQUE],
+            parameters=parameters or {},
             **wishes,
         )
-        self.parameters = {}
         if name is None:
             self.name = f"{path.stem}-{self.name.removeprefix('task-')}"
         self.script_definition = ScriptDefinition(

@@ -5,9 +5,10 @@ A line of `metrics.jsonl` becomes values by name here, and nowhere else.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
+
+from saturn.measures import number
 
 #: How many devices the task has: its moves show.
 DEVICES = "saturn/devices"
@@ -26,14 +27,11 @@ _OF_STEP = {
 
 
 def values_of(line: Mapping[str, Any]) -> dict[str, float]:
-    """The values of a line by their curves' names; those that are no finite number are left out."""
+    """The values of a line by their curves' names; what it does not say is left out."""
     evaluation = line.get("evaluation")
     if isinstance(evaluation, Mapping):
         named = {f"eval/{name.removeprefix('eval_')}": value for name, value in evaluation.items()}
     else:
         named = {curve: line.get(field) for field, curve in _OF_STEP.items()}
-    return {
-        name: float(value)
-        for name, value in named.items()
-        if isinstance(value, int | float) and math.isfinite(value)
-    }
+    numbers = {name: number(value) for name, value in named.items()}
+    return {name: value for name, value in numbers.items() if value is not None}

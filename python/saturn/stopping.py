@@ -5,13 +5,18 @@ checkpoints the first time, at once the second, and the third time without waiti
 that can't be killed. Signals that the program ignores or handles by itself are left as they are; an
 exception that its handler raises asks the run to stop too, and is raised when the run has. At all
 other times signals do what they always do.
+
+Signals within a second of one that counted are the same wish: `timeout` signals its child and then
+the child's whole group, and a batch system and a closing terminal may both speak.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -24,6 +29,8 @@ _SIGNALS = {
 }
 #: So many and the run must have ended; one more ends the wait for it.
 _MOST = 3
+#: So many seconds after a signal that counted, others are the same wish.
+_SAME_WISH_S = 1.0
 
 
 def wait(is_over: threading.Event, press: Callable[[], None], timeout: float | None) -> bool:
@@ -56,9 +63,14 @@ def _signals_press(press: Callable[[], None]) -> Iterator[None]:
         yield
         return
     presses = 0
+    counted_at_s = -math.inf
 
     def handle(_number: int, _frame: FrameType | None) -> None:
-        nonlocal presses
+        nonlocal presses, counted_at_s
+        now_s = time.monotonic()
+        if now_s - counted_at_s < _SAME_WISH_S:
+            return
+        counted_at_s = now_s
         presses += 1
         if presses > _MOST:
             raise _Enough

@@ -10,38 +10,82 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from saturn.distinct import refuse_equal
 from saturn.errors import InvalidInput
 from saturn.grid import grid
 from saturn.names import did_you_mean, is_path_safe
 from saturn.schema import check
+from saturn.script_task import check_there
 from saturn.stoppers.given import stoppers_of
+from saturn.sweep_script import (
+    OF_SCRIPTS,
+    arguments,
+    check_distinct,
+    command,
+    filled,
+    script_task,
+    suggested_task,
+    text_of,
+    with_environment,
+)
+from saturn.sweep_search import Search
 from saturn.task import Task
 
-#: `{name}` in arguments and names.
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
-#: What the file says of its scripts alone.
-_OF_SCRIPTS = (
-    *("steps", "resume", "environment", "report_within_s", "stop_within_s", "trainer"),
-    *("techniques", "knobs"),
-)
+#: What of a file makes no sense beside `search`, and what to do in its place.
+_NOT_BESIDE_SEARCH = {
+    "grid": "give its values as `choices` under `[search.space]`",
+    "list": "give its values as `choices` under `[search.space]`",
+    "when": "let the script or the function decide by its values",
+    "name": "its tasks are called trial-0, trial-1 and so on",
+}
 
 
 @dataclass(frozen=True)
 class Sweep:
     """What a file describes."""
 
-    tasks: list[Task]
+    tasks: list[Task]  # none if they are suggested
     #: For each task its parameters.
     parameters: list[dict[str, Any]]
     #: Keywords of `saturn.orchestrate`.
     run: dict[str, Any]
+    #: For each task of a script what a shell would run in its place; none for functions.
+    commands: list[str]
+    #: What suggests tasks, in place of `tasks`.
+    search: Search | None = None
+    #: Of a search for a script, what a shell would run for these parameters.
+    command_of: Callable[[Mapping[str, Any]], str] | None = None
+
+
+def read_sweep(path: str | os.PathLike[str]) -> tuple[list[Task], dict[str, Any]]:
+    """The tasks of a sweep file, and the keywords of `orchestrate` that its `[run]` gives.
+
+    Example: `tasks, options = saturn.read_sweep("sweep.toml")`, and then
+    `saturn.orchestrate(tasks, **options)`, is `saturn sweep sweep.toml`. Nothing is run by reading.
+
+    Args:
+        path: the file; paths in it are from its own directory (see docs/scripts.md).
+
+    Raises:
+        InvalidInput: the file can't be read, something in it is wrong, or it has a `[search]`,
+            whose tasks are made while it runs.
+    """
+    found = read(Path(path))
+    if found.search is not None:
+        raise InvalidInput(
+            f"{path}: the tasks of a `[search]` are made while it runs; use `saturn sweep`, or "
+            "saturn.optuna.optimize"
+        )
+    return found.tasks, found.run
 
 
 def schema() -> dict[str, Any]:
@@ -86,26 +130,62 @@ def _sweep(data: dict[str, Any], directory: Path) -> Sweep:
         raise ValueError(
             f"the file has {given} of `script` and `function`; it must have exactly one of them"
         )
+    if "function" in data:
+        extra = [key for key in (*OF_SCRIPTS, "args", "only_in_text", "gpus") if key in data]
+        if extra:
+            raise ValueError(
+                f"`{extra[0]}` is for scripts; a function sets that in the task that it returns"
+            )
+    if "search" in data:
+        return _search(data, directory)
     combinations = _combinations(data)
     if not combinations:
         raise ValueError("`when` leaves out every combination; nothing is left to train")
     names = _names(data.get("name"), combinations)
     if "function" in data:
-        extra = [key for key in (*_OF_SCRIPTS, "args", "gpus") if key in data]
-        if extra:
-            raise ValueError(
-                f"`{extra[0]}` is for scripts; a function sets that in the task that it returns"
-            )
-        make = _function(data["function"], directory)
-        tasks = [_made(make, data["function"], one) for one in combinations]
+        tasks = [_made(data["function"], directory, one) for one in combinations]
         for task, name in zip(tasks, names, strict=True):
             if "name" in data or re.fullmatch(r"task-\d+", task.name):
                 task.name = name
+        refuse_equal(tasks, combinations, data["function"])
+        commands = []
     else:
-        tasks = [_script(data, directory, *one) for one in zip(names, combinations, strict=True)]
+        rows = [arguments(data, one) for one in combinations]
+        each = [with_environment(data, one) for one in combinations]
+        check_distinct(names, rows, each)
+        each_task = zip(each, names, rows, strict=True)
+        tasks = [script_task(own, directory, name, row) for own, name, row in each_task]
+        commands = [command(own, directory, row) for own, row in zip(each, rows, strict=True)]
     for task, parameters in zip(tasks, combinations, strict=True):
         task.parameters = {name: _plain(value) for name, value in parameters.items()}
-    return Sweep(tasks, combinations, _run(data.get("run", {})))
+    return Sweep(tasks, combinations, _run(data.get("run", {})), commands)
+
+
+def _search(data: dict[str, Any], directory: Path) -> Sweep:
+    """A file whose tasks are suggested while it runs; checked by two that it might suggest.
+
+    A function may ignore a parameter beside some values of the others, but not all parameters.
+    """
+    for key, instead in _NOT_BESIDE_SEARCH.items():
+        if key in data:
+            raise ValueError(f"`{key}` and `search` can't stand in one file: {instead}")
+    run = _run(data.get("run", {}))
+    if "function" in data:
+        _function(data["function"], directory)
+        search = Search.of(data["search"], partial(_made, data["function"], directory))
+        one, other = search.ends
+        if one != other:
+            refuse_equal([search.make(one), search.make(other)], [one, other], data["function"])
+        return Sweep([], [], run, [], search)
+    search = Search.of(data["search"], partial(suggested_task, data, directory))
+    arguments(data, search.ends[0])
+    check_there(directory / data["script"])
+
+    def command_of(parameters: Mapping[str, Any]) -> str:
+        own = with_environment(data, parameters)
+        return command(own, directory, arguments(data, parameters))
+
+    return Sweep([], [], run, [], search, command_of)
 
 
 def _run(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +197,7 @@ def _run(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A value as a report can hold it."""
-    return value if isinstance(value, bool | int | float | str) else _text(value)
+    return value if isinstance(value, bool | int | float | str) else text_of(value)
 
 
 def _combinations(data: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -168,13 +248,13 @@ def _matches(one: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
 def _names(template: str | None, combinations: list[dict[str, Any]]) -> list[str]:
     """A name for each task: as the template says, or of what differs."""
     if template is not None:
-        named = [_filled(template, one, "name") for one in combinations]
+        named = [filled(template, one, "name") for one in combinations]
     else:
         keys = dict.fromkeys(itertools.chain.from_iterable(combinations))
         texts = [[repr(one.get(key)) for one in combinations] for key in keys]
         differing = [key for key, text in zip(keys, texts, strict=True) if len(set(text)) > 1]
         named = [
-            "-".join(f"{key}={_text(one[key])}" for key in differing if key in one) or "task"
+            "-".join(f"{key}={text_of(one[key])}" for key in differing if key in one) or "task"
             for one in combinations
         ]
     counts: dict[str, int] = {}
@@ -183,42 +263,6 @@ def _names(template: str | None, combinations: list[dict[str, Any]]) -> list[str
         counts[name] = counts.get(name, 0) + 1
         unique.append(name if counts[name] == 1 else f"{name}-{counts[name]}")
     return [name if is_path_safe(name) else f"task-{index}" for index, name in enumerate(unique, 1)]
-
-
-def _script(
-    data: Mapping[str, Any], directory: Path, name: str, parameters: dict[str, Any]
-) -> Task:
-    args = [_filled(str(arg), parameters, "args") for arg in data.get("args", [])]
-    placed = set(_PLACEHOLDER.findall(" ".join(map(str, data.get("args", [])))))
-    for key, value in parameters.items():
-        if key in placed or value is False:
-            continue
-        args.append(f"--{key}")
-        if value is not True:
-            args += [_text(each) for each in (value if isinstance(value, list) else [value])]
-    options = {key: data[key] for key in _OF_SCRIPTS if key in data}
-    if "gpus" in data:
-        options["gpu_range"] = data["gpus"]
-    return Task.script(data["script"], args, name=name, cwd=directory, **options)
-
-
-def _filled(template: str, parameters: Mapping[str, Any], where: str) -> str:
-    """The template with parameters in the place of their names."""
-
-    def value(found: re.Match[str]) -> str:
-        name = found.group(1)
-        if name not in parameters:
-            near = did_you_mean(name, parameters)
-            raise ValueError(f"`{where}` has `{name}`, which is no parameter; {near}")
-        return _text(parameters[name])
-
-    return _PLACEHOLDER.sub(value, template)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return "_".join(map(_text, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _function(named: str, directory: Path) -> Any:
@@ -244,7 +288,8 @@ def _function(named: str, directory: Path) -> Any:
     return found
 
 
-def _made(make: Any, function: str, parameters: dict[str, Any]) -> Task:
+def _made(function: str, directory: Path, parameters: dict[str, Any]) -> Task:
+    make = _function(function, directory)
     try:
         task = make(**parameters)
     except TypeError as error:

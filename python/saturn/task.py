@@ -2,135 +2,31 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from saturn import evaluation
 from saturn.allowed import checked_knobs, checked_techniques
-from saturn.definition import FLOAT32, PRECISIONS, TaskDefinition
+from saturn.beginnings import checked_continue, checked_start
+from saturn.definition import TaskDefinition
+from saturn.errors import InvalidInput
+from saturn.hparams import HParams, check_callable
+from saturn.model_keywords import check_keywords
 from saturn.script import ScriptDefinition
 from saturn.strategy import Strategy
 from saturn.wishes import checked_deadline, checked_priority, checked_time, names_before
 
 if TYPE_CHECKING:
+    from saturn.result import RunResult
     from saturn.training.step_loss import StepLoss
     from saturn.wishes import Before
 
 _numbers = itertools.count(1)
-
-
-class HParams:
-    """Hyper-parameters of a task: how long it trains, and with what optimizer.
-
-    Args:
-        lr: learning rate.
-        epochs: how long the task trains, as passes over the loader. Give either this or
-            `batch_count`.
-        batch_count: how long the task trains, as a number of batches of the loader.
-        optimizer_cls: called with the trainable parameters and `lr=`; a class or a
-            `functools.partial` of one. AdamW by default.
-        gradient_accumulation_steps: how many consecutive batches of the loader make one optimizer
-            step, across the ends of epochs too; the last step takes the batches that are left.
-        max_grad_norm: before each step gradients are scaled down to this 2-norm of the whole
-            model's where it is larger, as by `torch.nn.utils.clip_grad_norm_`; None: never.
-        precision: "float32"; "bf16" or "fp16": the forward and the loss run under
-            `torch.autocast`, for fp16 with a scaled loss;
-            "bf16-params": `fsdp` gathers and computes in bf16, and adds gradients in float32.
-            Parameters and optimizer always stay as they are built.
-        deterministic: on GPUs, only kernels that add in a fixed order
-            (`torch.use_deterministic_algorithms`): slower, and a task fails whose operations have
-            no such kernel.
-        tf32: on GPUs, matrix products and convolutions in float32 compute in TF32: faster, and
-            exact to 3 digits.
-        parameter_groups: settings of the optimizer for some parameters by name, such as
-            [{"params": ["*.bias", "*norm*"], "weight_decay": 0.0}]: the names, or patterns of them
-            (as of `fnmatch`), in `params`, and whatever a parameter group of the optimizer may say
-            besides. A parameter is in the first group that names it; all others have the
-            optimizer's own settings.
-        epoch_batches: how many batches the loader has in an epoch, for steps that end with their
-            epoch: its last step takes the batches that are left, where steps take several.
-        lr_scheduler: called with the optimizer, returns a torch learning rate scheduler that is
-            stepped after every optimizer step; a class, a `functools.partial` of one, or a
-            function. None: the learning rate stays.
-        kwargs: all other keywords go to `get_model`.
-    """
-
-    def __init__(
-        self,
-        lr: float,
-        epochs: int | None = None,
-        batch_count: int | None = None,
-        optimizer_cls: Callable[..., Any] | None = None,
-        *,
-        gradient_accumulation_steps: int = 1,
-        max_grad_norm: float | None = None,
-        precision: str = FLOAT32,
-        deterministic: bool = False,
-        tf32: bool = False,
-        lr_scheduler: Callable[..., Any] | None = None,
-        parameter_groups: Sequence[Mapping[str, Any]] = (),
-        epoch_batches: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Check and keep them; raises `TypeError` or `ValueError`."""
-        _check_positive("lr", lr)
-        if (epochs is None) == (batch_count is None):
-            given = "neither is" if epochs is None else "both are"
-            raise ValueError(
-                f"{given} given of epochs and batch_count; HParams needs exactly one of them"
-            )
-        _check_count("epochs", epochs)
-        _check_count("batch_count", batch_count)
-        if optimizer_cls is not None and not callable(optimizer_cls):
-            raise TypeError(
-                f"optimizer_cls is a {type(optimizer_cls).__name__}; it must be an optimizer's "
-                "class, such as torch.optim.SGD"
-            )
-        _check_count("gradient_accumulation_steps", gradient_accumulation_steps)
-        if max_grad_norm is not None:
-            _check_positive("max_grad_norm", max_grad_norm)
-        if precision not in PRECISIONS:
-            known = ", ".join(f"`{each}`" for each in PRECISIONS)
-            raise ValueError(f"precision is {precision!r}; it must be one of {known}")
-        _check_flag("deterministic", deterministic)
-        _check_flag("tf32", tf32)
-        if lr_scheduler is not None:
-            _check_lr_scheduler(lr_scheduler)
-        _check_count("epoch_batches", epoch_batches)
-        self.parameter_groups = _checked_groups(parameter_groups)
-        self.epoch_batches = epoch_batches
-        self.lr = float(lr)
-        self.epochs = epochs
-        self.batch_count = batch_count
-        self.gradient_accumulation_steps = gradient_accumulation_steps
-        self.max_grad_norm = None if max_grad_norm is None else float(max_grad_norm)
-        self.precision = precision
-        self.deterministic = deterministic
-        self.tf32 = tf32
-        self.lr_scheduler = lr_scheduler
-        self.kwargs = kwargs
-        self._optimizer_cls = optimizer_cls
-
-    @property
-    def optimizer_cls(self) -> Callable[..., Any]:
-        """The optimizer's class."""
-        if self._optimizer_cls is None:
-            import torch
-
-            return torch.optim.AdamW
-        return self._optimizer_cls
-
-    def __repr__(self) -> str:
-        """Show what was given."""
-        length = f"epochs={self.epochs}" if self.epochs else f"batch_count={self.batch_count}"
-        rest = "".join(f", {key}={value!r}" for key, value in self.kwargs.items())
-        return f"HParams(lr={self.lr:g}, {length}{rest})"
 
 
 class Task:
@@ -150,16 +46,16 @@ class Task:
         hints: what techniques may know about the model, such as {"attention": "sdpa"}: see
             docs/builtin-techniques.md.
         save_dir: where a copy of the last checkpoint goes when training is done, as
-            `<save_dir>/<task>/step-<n>/`; a model of transformers is also written as
-            `<save_dir>/<task>/step-<n>-huggingface/`, for `from_pretrained`.
+            `<save_dir>/<task>/step-<n>/`, with n in eight digits; a model of transformers is also
+            written as `<save_dir>/<task>/step-<n>-huggingface/`, for `from_pretrained`.
         seed: decides model weights, order of data, and every other random number.
         loss_weight: `loss_weight(batch)` → the weight of a slice of a batch in the loss of the
             whole (its number of tokens, say), where that is not its number of samples.
         training_step: `training_step(model, batch)` → the scalar mean loss of a batch, in place of
             `loss_function`, for losses that take more than one call of the model; Saturn takes the
             backward itself. Techniques that give no rank the whole model (pipelines) can't run it.
-        priority: a task of higher priority ends sooner, where that costs the others no more than
-            it gains; 0 by default.
+        priority: a whole number, 0 by default. A task of higher priority ends sooner: plans make
+            the sum of all tasks' ends small, in which its end has a larger weight.
         deadline: when the task should have ended, seconds on the run's clock, which begins when
             the run's workers are ready and stands still while no process drives the run. A plan
             keeps deadlines if any plan can; a task that misses its own goes on.
@@ -180,6 +76,15 @@ class Task:
             last, as ("eval_loss", "min").
         parameters: the values that tell it from other tasks, by name, for reports and tables; by
             default the learning rate, and the keywords for `get_model`.
+        start_from: the path of the weights that the model starts with, at step 0 and with a fresh
+            optimizer: a file of `torch.save` (a state dict, or a dictionary with one under `model`,
+            `state_dict` or `model_state_dict`) or of safetensors, a checkpoint of a Saturn run, or
+            a directory that `export` or `save_pretrained` wrote. Names and shapes must be those of
+            the model's `state_dict()`. The file must stay as it is while the task trains.
+        continue_from: a run and the name of one of its tasks, such as ("saturn_runs/my-run", "a"):
+            this task goes on from the last checkpoint of that one, with its weights, optimizer,
+            scheduler, random streams, place in the data and number of steps. The length in
+            `hparams` includes the steps that it had trained, and `seed` must be the same.
 
     After `search`, `strategies` holds what was found; after `orchestrate`, `selected_strategy` is
     the strategy that the task trained with last.
@@ -209,16 +114,18 @@ class Task:
         evaluate_every: int | None = None,
         best: tuple[str, str] | None = None,
         parameters: Mapping[str, Any] | None = None,
+        start_from: str | os.PathLike[str] | None = None,
+        continue_from: tuple[str | os.PathLike[str] | RunResult, str] | None = None,
     ) -> None:
         """Check and keep it; raises `TypeError` or `ValueError`."""
-        _check_callable("get_model", get_model, "a function that returns the torch.nn.Module")
-        _check_callable("get_dataloader", get_dataloader, "a function that returns the DataLoader")
+        check_callable("get_model", get_model, "a function that returns the torch.nn.Module")
+        check_callable("get_dataloader", get_dataloader, "a function that returns the DataLoader")
         if loss_function is not None:
-            _check_callable("loss_function", loss_function, "a function of (outputs, labels)")
+            check_callable("loss_function", loss_function, "a function of (outputs, labels)")
         if loss_weight is not None:
-            _check_callable("loss_weight", loss_weight, "a function of a batch")
+            check_callable("loss_weight", loss_weight, "a function of a batch")
         if training_step is not None:
-            _check_callable("training_step", training_step, "a function of (model, batch)")
+            check_callable("training_step", training_step, "a function of (model, batch)")
             if loss_function is not None:
                 raise ValueError(
                     "both loss_function and training_step are given; training_step computes the "
@@ -236,6 +143,12 @@ class Task:
             raise TypeError(f"hints is a {type(hints).__name__}; it must be a mapping")
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise ValueError(f"seed is {seed!r}; it must be an integer from 0 to 2**63 - 1")
+        check_keywords(get_model, hparams.kwargs, HParams.known(), hparams.model_kwargs)
+        if start_from is not None and continue_from is not None:
+            raise ValueError(
+                "both start_from and continue_from are given; a task that continues another has "
+                "its weights, so leave start_from out"
+            )
         self.get_model = get_model
         self.get_dataloader = get_dataloader
         self.loss_function = loss_function
@@ -263,6 +176,11 @@ class Task:
         self.knobs = knobs
         self.parameters = _of_hparams(hparams) if parameters is None else parameters
         self.evaluation = evaluation.checked(evaluate, evaluate_every, best)
+        self._starting_weights = checked_start(start_from)
+        #: Path of the weights that it starts with; None: `get_model` makes them.
+        self.start_from = None if self._starting_weights is None else self._starting_weights.path
+        #: The run's directory, and the task in it, that this one continues.
+        self.continue_from = checked_continue(continue_from)
         #: Makes the task that comes with this one into a run, of the rest of its script.
         self._rest: Callable[[Task], Task] | None = None
         self.strategies: list[Strategy] = []
@@ -324,6 +242,9 @@ class Task:
         after: Before = (),
         techniques: Iterable[str] | None = None,
         knobs: Mapping[str, Mapping[str, Any]] | None = None,
+        save_dir: str | os.PathLike[str] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        **others: NoReturn,
     ) -> Task:
         """A script, such as one for torchrun, unchanged.
 
@@ -357,6 +278,11 @@ class Task:
             after: as of any task.
             techniques: as of any task, where the script makes a trainer.
             knobs: likewise.
+            save_dir: likewise; any other script writes where its own arguments say.
+            parameters: as of any task. By default there are none, and for a trainer its learning
+                rate.
+            others: there are none. What else a `Task` takes (`seed`, `evaluate`, `best`) is refused
+                by a `TypeError` that says how a script gets it.
 
         Raises `TypeError`, `ValueError`, and `FileNotFoundError` where there is no such script.
         """
@@ -370,7 +296,8 @@ class Task:
             cwd=cwd,
             environment=environment,
             trainer=trainer,
-            of_trainer={"techniques": techniques, "knobs": knobs},
+            parameters=parameters,
+            of_trainer={"techniques": techniques, "knobs": knobs, "save_dir": save_dir},
             of_own_loop={
                 "steps": steps,
                 "resume": resume,
@@ -383,6 +310,7 @@ class Task:
                 "release": release,
                 "after": after,
             },
+            others=others,
         )
 
     @classmethod
@@ -411,13 +339,20 @@ class Task:
             hints: as of `Task`.
             save_dir: as of `Task`.
             options: `seed` (what the random streams are seeded with before `make_trainer` is
-                called), `priority`, `deadline`, `release`, `after`, `techniques`, `knobs`;
-                `evaluate`, in place of the trainer's own evaluation (None: none is done),
-                `evaluate_every` and `best`, in place of what the trainer says of these.
+                called), `priority`, `deadline`, `release`, `after`, `techniques`, `knobs`,
+                `parameters`; `evaluate`, in place of the trainer's own evaluation (None: none is
+                done), `evaluate_every` and `best`, in place of what the trainer says of these;
+                `continue_from`. Weights to start from are loaded in `make_trainer`.
 
         Raises `InvalidInput` for what Saturn can't train as the trainer would: each reason names
         the argument, or the method, that it is about.
         """
+        if options.get("start_from") is not None:
+            raise InvalidInput(
+                "start_from is not for a trainer's task: load the weights in make_trainer, before "
+                "the trainer is made, because it may make other models of its own (a reference, "
+                "adapters)"
+            )
         from saturn.trainers.task import pieces_of
 
         pieces = pieces_of(
@@ -436,6 +371,76 @@ class Task:
         task._evaluates_as, task._saves_best = pieces.evaluates_as, pieces.saves_best
         for note in pieces.notes:
             sys.stderr.write(f"saturn: task `{task.name}`: {note}\n")
+        return task
+
+    @classmethod
+    def from_lightning(
+        cls,
+        make_module: Callable[..., Any],
+        make_data: Callable[[], Any],
+        hparams: HParams,
+        gpu_range: Iterable[int] | int | None = None,
+        name: str | None = None,
+        hints: Mapping[str, Any] | None = None,
+        save_dir: str | os.PathLike[str] | None = None,
+        *,
+        ignored_hooks: Sequence[str] = (),
+        **options: Any,
+    ) -> Task:
+        """A task that trains a `lightning.pytorch.LightningModule`.
+
+        Its `training_step`, `configure_optimizers` and, where the data module has a
+        `val_dataloader`, its `validation_step` are the task's. Module and loader are made once
+        here, to be read, and again by the workers (see docs/frameworks.md).
+
+        Args:
+            make_module: returns the module; called with the extra keywords of `hparams`, and with
+                `lr` where it has such a parameter. The module's class will do.
+            make_data: returns a `DataLoader` of global batches, or a `LightningDataModule`, whose
+                `prepare_data` is called here, once.
+            hparams: learning rate, length, accumulation, clipping and precision. The learning rate
+                must be that of `configure_optimizers`.
+            gpu_range: as of `Task`.
+            name: as of `Task`.
+            hints: as of `Task`.
+            save_dir: as of `Task`.
+            ignored_hooks: methods that the module or data module overrides and that the training
+                can do without, as those that only log. Each other that Saturn would not call is
+                refused.
+            options: `seed`, `loss_weight`, `priority`, `deadline`, `release`, `after`,
+                `techniques`, `knobs`, `evaluate_every`, `best`, `parameters`; and `evaluate`, in
+                place of the module's own validation (None: none is done).
+
+        Raises `TypeError`, and `InvalidInput` for what Saturn can't train as Lightning would, with
+        the reason.
+        """
+        from saturn.trainers.lightning_task import pieces_of
+
+        if not isinstance(hparams, HParams):
+            raise TypeError(
+                f"hparams is a {type(hparams).__name__}; it must be saturn.HParams(lr=…, …)"
+            )
+        check_keywords(make_module, hparams.kwargs, HParams.known())
+        pieces = pieces_of(
+            *(make_module, make_data, hparams),
+            seed=options.get("seed", 0),
+            ignored=ignored_hooks,
+            validates="evaluate" not in options,
+        )
+        source = pieces.source
+        evaluation = {"evaluate": source.evaluate} if pieces.validates else {}
+        task = cls(
+            *(source.get_model, source.get_dataloader, None, pieces.hparams),
+            gpu_range=gpu_range,
+            name=name,
+            hints=hints,
+            save_dir=save_dir,
+            training_step=source.training_step,
+            **(evaluation | options),
+        )
+        # Module and data stand for all functions: those of the source hold the learning rate.
+        task._performs_as = (make_module, make_data, "lightning")
+        task._evaluates_as = "validation_step" if pieces.validates else None
         return task
 
     def definition(self) -> TaskDefinition | ScriptDefinition:
@@ -469,6 +474,7 @@ class Task:
             evaluate_every=self.evaluation.every,
             best=self.evaluation.best,
             saves_best=self._saves_best,
+            start_from=self._starting_weights,
         )
 
     def __repr__(self) -> str:
@@ -478,10 +484,9 @@ class Task:
 
 def _of_hparams(hparams: HParams) -> dict[str, Any]:
     """What of them tells tasks apart: the learning rate, and what the model is built with."""
-    return {
-        "lr": hparams.lr,
-        **{name: value for name, value in hparams.kwargs.items() if _is_plain(value)},
-    }
+    of_model = {name: value for name, value in hparams.kwargs.items() if _is_plain(value)}
+    of_model.pop("lr", None)  # of the two the optimizer's is shown
+    return {"lr": hparams.lr, **of_model}
 
 
 def _is_plain(value: object) -> bool:
@@ -489,70 +494,6 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, bool | int | str)
-
-
-def _check_flag(field: str, value: bool) -> None:
-    if not isinstance(value, bool):
-        raise TypeError(f"{field} is a {type(value).__name__}; it must be True or False")
-
-
-def _check_count(field: str, value: int | None) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{field} is a {type(value).__name__}; it must be a whole number")
-    if value < 1:
-        raise ValueError(f"{field} is {value}; it must be at least 1")
-
-
-def _check_positive(field: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{field} is a {type(value).__name__}; it must be a number")
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{field} is {value}; it must be a positive number")
-
-
-def _check_lr_scheduler(lr_scheduler: object) -> None:
-    _check_callable(
-        "lr_scheduler",
-        lr_scheduler,
-        "a scheduler's class, a functools.partial of one, or a function of the optimizer; it is "
-        "called when the optimizer is there",
-    )
-    made = lr_scheduler.func if isinstance(lr_scheduler, functools.partial) else lr_scheduler
-    # By name, because the face doesn't wait for torch; what a function returns is checked where
-    # it is called.
-    if getattr(made, "__name__", "") == "ReduceLROnPlateau":
-        raise ValueError(
-            "lr_scheduler is ReduceLROnPlateau, which follows the loss: the last bits of a loss "
-            "depend on the plan, and the training must not; use a scheduler that follows the step"
-        )
-
-
-def _checked_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    wanted = 'such as [{"params": ["*.bias"], "weight_decay": 0.0}]'
-    if isinstance(groups, Mapping | str) or not all(isinstance(each, Mapping) for each in groups):
-        raise TypeError(f"parameter_groups must be a list of mappings, {wanted}")
-    checked = []
-    for number, group in enumerate(groups):
-        names = group.get("params")
-        if isinstance(names, str) or not isinstance(names, Iterable):
-            raise TypeError(
-                f"parameter_groups[{number}] has no list of names in `params`; it must be {wanted}"
-            )
-        names = list(names)
-        if not all(isinstance(name, str) for name in names):
-            raise TypeError(
-                f"parameter_groups[{number}] must have names in `params`, and nothing else; it "
-                f"must be {wanted}"
-            )
-        checked.append({**group, "params": names})
-    return checked
-
-
-def _check_callable(field: str, value: object, wanted: str) -> None:
-    if not callable(value):
-        raise TypeError(f"{field} is a {type(value).__name__}; it must be {wanted}")
 
 
 def _gpu_counts(gpu_range: Iterable[int] | int | None) -> list[int] | None:

@@ -19,8 +19,10 @@ def config_of(task: Task) -> dict[str, Any]:
         return {"script": str(script.path), "args": " ".join(script.args)}
     hparams = task.hparams
     config = {
+        **hparams.kwargs,  # first: of two with one name the training's is told
         "lr": hparams.lr,
         "epochs": hparams.epochs,
+        "steps": hparams.steps,
         "batch_count": hparams.batch_count,
         "optimizer": "AdamW" if hparams.optimizer_cls is None else hparams.optimizer_cls,
         "lr_scheduler": hparams.lr_scheduler,
@@ -28,7 +30,10 @@ def config_of(task: Task) -> dict[str, Any]:
         "max_grad_norm": hparams.max_grad_norm,
         "precision": hparams.precision,
         "seed": task.seed,
-        **hparams.kwargs,
+        "start_from": None if task.start_from is None else str(task.start_from),
+        "continue_from": None
+        if task.continue_from is None
+        else " ".join(map(str, task.continue_from)),
     }
     return {name: _plain(value) for name, value in config.items() if value is not None}
 

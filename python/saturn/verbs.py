@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from saturn import native, sweep
-from saturn.errors import RunInterrupted, SaturnError
+from saturn.errors import InvalidInput, RunInterrupted, SaturnError, TasksFailed
 from saturn.outlook import outlook
 from saturn.result import RunResult
 from saturn.run import orchestrate, resume, search
@@ -44,10 +45,14 @@ def run(asked: Mapping[str, Any]) -> int:
 def run_sweep(asked: Mapping[str, Any]) -> int:
     """Train a sweep, or list its tasks."""
     found = sweep.read(Path(asked["file"]))
+    start = asked["start"]
     if asked["list"]:
-        _list(found, as_json=asked["start"]["json"])
+        (_list if found.search is None else _list_search)(found, as_json=start["json"])
         return _OK
-    return _train(found.tasks, found.run, asked["start"])
+    if found.search is None:
+        return _train(found.tasks, found.run, start)
+    options = _options(found.run, start)
+    return _show(partial(found.search.train, **options), _teller(start, with_parameters=True))
 
 
 def table(asked: Mapping[str, Any]) -> int:
@@ -61,6 +66,18 @@ def problem(asked: Mapping[str, Any]) -> int:
     """Print what is known of a sweep as a planning problem."""
     path = Path(asked["file"])
     found = sweep.read(path)
+    if found.search is not None:
+        raise InvalidInput(
+            f"{path}: its tasks are suggested while it runs, each by what earlier tasks reported, "
+            "so there is no plan of them beforehand. What it draws from: saturn sweep "
+            f"{shlex.quote(str(path))} --list"
+        )
+    if found.run.get("cluster") is not None and asked["devices"] is None:
+        raise InvalidInput(
+            f"{path}: `[run]` has `cluster`, and which devices a cluster has is known only once a "
+            "run begins on it: `saturn sweep` then makes the plan. A plan for devices of this "
+            f"machine: saturn plan {shlex.quote(str(path))} --devices N"
+        )
     names = ("techniques", "devices", "device_memory", "host_memory")
     options = {name: found.run[name] for name in names if name in found.run}
     if asked["devices"] is not None:
@@ -82,21 +99,44 @@ def problem(asked: Mapping[str, Any]) -> int:
 
 
 def _train(tasks: list[Task], of_file: Mapping[str, Any], start: Mapping[str, Any]) -> int:
+    return _show(partial(orchestrate, tasks, **_options(of_file, start)), _teller(start))
+
+
+def _options(of_file: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of `saturn.orchestrate`: what the command line says comes before the file."""
     options = {**of_file}
     for option, given in (
         ("name", start["run_name"]),
         ("devices", start["devices"]),
         ("device_memory", start["device_memory"]),
         ("runs_dir", start["runs_dir"]),
+        *start["cluster"].items(),
     ):
         if given is not None:
             options[option] = given
-    result = orchestrate(tasks, **options)
-    if start["json"]:
-        _print_result(result)
-    elif len(tasks) > 1:
-        _rank(result)
+    if start["wait"]:
+        options["wait"] = True
+    return options
+
+
+def _show(train: Callable[[], RunResult], tell: Callable[[RunResult], None]) -> int:
+    """Train, and tell of the result; also of a run in which tasks failed."""
+    failure = None
+    try:
+        result = train()
+    except TasksFailed as error:
+        result, failure = error.result, error
+    tell(result)
+    if failure is not None:
+        raise failure
     return _OK
+
+
+def _teller(
+    start: Mapping[str, Any], *, with_parameters: bool = False
+) -> Callable[[RunResult], None]:
+    """What prints the result of a run that was started so."""
+    return _print_result if start["json"] else partial(_rank, with_parameters=with_parameters)
 
 
 def resume_run(asked: Mapping[str, Any]) -> int:
@@ -106,37 +146,69 @@ def resume_run(asked: Mapping[str, Any]) -> int:
         asked["run_dir"],
         device_memory="none" if size == 0 else size,
         allow_other_hardware=asked["allow_other_hardware"],
-        cluster=asked["cluster"],
-        nodes=asked["nodes"],
-        gpus_per_node=asked["gpus_per_node"],
-        network_interface=asked["network_interface"],
+        wait=asked["wait"],
+        **asked["cluster"],
     )
-    result = run.wait()
-    if asked["json"]:
-        print((result.run_dir / "report.json").read_text())
-    return _OK
+    tell = _print_report if asked["json"] else partial(_rank, with_parameters=run._suggests)
+    return _show(run.wait, tell)
+
+
+def _print_report(result: RunResult) -> None:
+    print((result.run_dir / "report.json").read_text())
 
 
 def _print_result(result: RunResult) -> None:
     print(json.dumps({"version": 1, **asdict(result)}, default=str))
 
 
-def _rank(result: RunResult) -> None:
-    """The tasks by how well they did, the best first."""
-    values = {task.name: task.value for task in result.tasks}
+def _rank(result: RunResult, *, with_parameters: bool) -> None:
+    """The tasks by how well they did, the best first; with parameters if names don't say them.
+
+    Nothing of one task alone, which has no others to stand before.
+    """
+    if len(result.tasks) == 1:
+        return
+    tasks = {task.name: task for task in result.tasks}
     for row in result.rows():
-        value = values[row["task"]]
-        if value is not None:
-            print(f"{value:<12.6g}{row['task']}")
+        task = tasks[row["task"]]
+        if task.value is not None:
+            more = f"  {_values(task.parameters)}" if with_parameters else ""
+            print(f"{task.value:<12.6g}{task.name}{more}")
+
+
+def _values(parameters: Mapping[str, Any]) -> str:
+    return "  ".join(f"{key}={value}" for key, value in parameters.items())
 
 
 def _list(found: sweep.Sweep, *, as_json: bool) -> None:
-    for task, parameters in zip(found.tasks, found.parameters, strict=True):
+    commands: Sequence[str | None] = found.commands or [None] * len(found.tasks)
+    for task, parameters, command in zip(found.tasks, found.parameters, commands, strict=True):
         if as_json:
-            print(json.dumps({"version": 1, "task": task.name, "parameters": parameters}))
+            row = {"version": 1, "task": task.name, "parameters": parameters, "command": command}
+            print(json.dumps(row))
         else:
-            values = "  ".join(f"{key}={value}" for key, value in parameters.items())
-            print(f"{task.name}  {values}".rstrip())
+            print(f"{task.name}  {_values(parameters) if command is None else command}".rstrip())
+
+
+def _list_search(found: sweep.Sweep, *, as_json: bool) -> None:
+    """What a search draws from, and its first task, the only one that is known before it runs."""
+    search = found.search
+    assert search is not None
+    first = search.first()
+    command = None if found.command_of is None else found.command_of(first)
+    if as_json:
+        told = {"trials": search.trials, "sampler": search.sampler, "seed": search.seed}
+        space = {name: asdict(one) for name, one in search.space.items()}
+        row = {"task": "trial-0", "parameters": first, "command": command}
+        print(json.dumps({"version": 1, "search": {**told, "space": space}, "first": row}))
+        return
+    print(
+        f"{search.trials} tasks, drawn while it runs by {search.sampler} with seed {search.seed}:"
+    )
+    width = max(map(len, search.space))
+    for name, one in search.space.items():
+        print(f"  {name:{width}}  {one}")
+    print(f"the first:\n  trial-0  {_values(first) if command is None else command}")
 
 
 def _tell_unknown(path: Path, num_tasks: int, unknown: list[str]) -> None:
@@ -174,6 +246,8 @@ def main() -> int:
         return error.exit_code
     except RunInterrupted as error:
         return error.exit_code  # how to go on has been said
+    except KeyboardInterrupt:
+        return RunInterrupted.exit_code  # before there was a run to go on with
     except (ValueError, TypeError, FileNotFoundError) as error:
         _say(f"error: {error}")
         return _BAD_INPUT

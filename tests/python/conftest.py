@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import clusters  # noqa: F401  (Ray asks for a token if this comes before whatever imports Ray)
 import pytest
 import torch
 from fake_gpu import requirements
 from fake_gpu.environment import environment
 from harness import Runtime, Warm, runtime
+from quick_gate import (  # noqa: F401  (pytest finds its hooks here)
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_runtest_makereport,
+    pytest_terminal_summary,
+)
 from saturn import library
+from told_at_once import pytest_configure  # noqa: F401
 
 # Where the tests run in the background or under `nohup`, what they start would inherit that these
 # are ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# As ranks run: on more threads, sums come in another order and differ in their last bits.
-torch.set_num_threads(1)
+#: Of transformers, for `warm_with_models`.
+PRELOADED = (
+    *("BertForSequenceClassification", "GPT2LMHeadModel", "LlamaForCausalLM"),
+    *("MixtralForCausalLM", "ViTForImageClassification", "CLIPModel"),
+    *("DataCollatorForLanguageModeling", "EarlyStoppingCallback", "Seq2SeqTrainer", "Trainer"),
+)
+
+# As ranks run: on more threads, sums come in another order and differ in their last bits. With
+# SATURN_TEST_THREADS what is computed here comes in such an order (scripts/numerics_matrix.py).
+torch.set_num_threads(int(os.environ.get("SATURN_TEST_THREADS", "1")))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -35,6 +52,20 @@ def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     """The warm parent; at its end, no process of its may be left."""
     parent = Warm(tmp_path_factory.mktemp("warm") / "workers.lock")
+    assert parent.ready.get("ready") is True
+    yield parent
+    parent.close()
+
+
+@pytest.fixture(scope="session")
+def warm_with_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """A warm parent that has transformers, as one that knows the tasks has.
+
+    Without it, each rank that needs transformers spends seconds on importing it.
+    """
+    pytest.importorskip("transformers")
+    preload = ",".join(f"transformers:{name}" for name in PRELOADED)
+    parent = Warm(tmp_path_factory.mktemp("warm-with-models") / "workers.lock", preload)
     assert parent.ready.get("ready") is True
     yield parent
     parent.close()

@@ -46,8 +46,8 @@ from random_chains import (  # noqa: E402
 from saturn.techniques import BUILT_IN  # noqa: E402
 
 MB = 1_000_000
-#: Largest difference from plain torch on a CPU, in float32: kernels add in other orders.
-TOLERANCE = 1e-4
+#: Most ulps from plain torch on a CPU, in float32: kernels add in other orders.
+TOLERANCE = 1024.0
 #: What gloo can't do with memory of a GPU: send from one rank to one other.
 NOT_OVER_GLOO = ("pipeline",)
 #: Most ranks of a gang whose ranks share a GPU.

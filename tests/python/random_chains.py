@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import closeness
 import model_kinds
 import reference
 import torch
@@ -35,7 +36,6 @@ RANKS = (1, 2, 3, 4, 6, 8)
 #: Gangs of more ranks take long on few cores: a small share, where a technique runs on fewer too.
 WIDE, SHARE_OF_WIDE = 4, 0.08
 #: Largest difference of a loss, or a weight, from plain torch's.
-TOLERANCE = 1e-5
 #: Adam and its like divide a gradient by its own size. Gradients that are nothing but rounding
 #: (those of an attention's key biases) would come out as large as any other, so eps is.
 OPTIMIZERS = {
@@ -319,13 +319,13 @@ def assert_trains_as_plain_torch_does(run: Runtime, chain: Chain) -> None:
     """Play the chain; its losses and weights are those of plain torch on one CPU."""
     print(chain)
     of_losses, of_weights, worst = departures(run, chain)
-    print(f"losses within {of_losses:.1e}, weights within {of_weights:.1e} ({worst})")
-    assert of_losses < TOLERANCE, chain
-    assert of_weights < TOLERANCE, f"{worst}; {chain}"
+    print(f"losses within {of_losses:.1f} ulps, weights within {of_weights:.1f} ({worst})")
+    assert of_losses < closeness.ACROSS, chain
+    assert of_weights < closeness.ACROSS, f"{worst}; {chain}"
 
 
 def departures(run: Runtime, chain: Chain) -> tuple[float, float, str]:
-    """Play the chain: how far a loss, and a weight, is from plain torch's on one CPU; and which."""
+    """Play the chain: ulps from plain torch's losses, and weights, on one CPU; and which weight."""
     run.write_task(chain.task)
     for number, move in enumerate(chain.moves):
         if chain.stop is not None and chain.stop[0] == number:
@@ -334,13 +334,10 @@ def departures(run: Runtime, chain: Chain) -> tuple[float, float, str]:
             play(run, chain, move)
     loss_of = model_kinds.loss_of(chain.task)
     expected, model = reference.train(chain.task, chain.steps, loss_of=loss_of)
-    of_losses = reference.largest_difference(run.losses(chain.task.name), expected)
+    of_losses = closeness.ulps(run.losses(chain.task.name), expected)
     step, state = newest(run, chain)
     assert step == chain.steps
-    of_weights = {
-        name: (state[name] - tensor).abs().max().item()
-        for name, tensor in model.state_dict().items()
-    }
+    of_weights = closeness.by_name(state, model.state_dict())
     worst = max(of_weights, key=of_weights.__getitem__)
     return of_losses, of_weights[worst], worst
 

@@ -66,7 +66,8 @@ def train(
                 with torch.autocast("cpu", rounded, enabled=rounded is not None):
                     loss = (loss_of or plain)(model, batch)
                 (loss * (count / sum(counts) * scale)).backward()
-                total += loss.item() * count
+                # Of a batch in which nothing counts, the mean is no number.
+                total += loss.item() * count if count else 0.0
             if scale == 1.0 or all(bool(p.grad.isfinite().all()) for p in parameters):
                 break
             optimizer.zero_grad()
@@ -90,9 +91,3 @@ def train(
 def num_samples(batch: Any) -> int:
     parts = list(batch.values()) if isinstance(batch, dict) else batch
     return len(parts[0])
-
-
-def largest_difference(one: dict[int, float], other: dict[int, float]) -> float:
-    """Largest difference of two loss curves over the same steps."""
-    assert one.keys() == other.keys()
-    return max(abs(one[step] - other[step]) for step in one)

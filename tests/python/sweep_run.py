@@ -87,7 +87,7 @@ class Run:
 
     def wait_for_step(self, step: int, task: str = "lr0.01") -> None:
         """Wait until a task has trained that far and saved at least once."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while len(self.losses(task)) < step or not self.checkpoints(task):
             assert self.process.poll() is None, self.stderr.read_text()
             assert time.monotonic() < deadline, self.stderr.read_text()

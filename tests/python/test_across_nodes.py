@@ -5,8 +5,10 @@ Nodes are as it were: ranks of one machine that meet at a store, each node's wit
 
 from __future__ import annotations
 
+import closeness
+import pytest
 import reference
-from harness import Runtime
+from harness import Runtime, Warm
 from model_kinds import BUILD, loss_of, task_of
 from models import Mlp
 from saturn.techniques import Setting
@@ -16,7 +18,14 @@ from saturn.techniques.pinned import Pinned
 from saturn.techniques.pipeline.technique import Pipeline, PipelineTensor
 from saturn.techniques.tensor.technique import TensorFsdp, TensorParallel
 
+pytestmark = pytest.mark.slow
+
 REPLICATED = {"replicate_across_nodes": True}
+
+
+@pytest.fixture(scope="module")
+def warm(warm_with_models: Warm) -> Warm:
+    return warm_with_models
 
 
 def setting(*node_gpus: int) -> Setting:
@@ -67,7 +76,7 @@ def test_copies_over_nodes_train_as_plain_torch_does(run: Runtime) -> None:
     odd = run.run(task.name, "ddp", ranks=3, steps=6, node_gpus=(2, 1))
     assert odd.codes == [0] * 3, odd.logs
     expected, _ = reference.train(task, 6, loss_of=loss_of(task))
-    assert reference.largest_difference(run.losses(task.name), expected) < 1e-5
+    assert closeness.ulps(run.losses(task.name), expected) < closeness.ACROSS
 
 
 def test_nodes_that_are_not_alike_can_not_be_copies(run: Runtime) -> None:

@@ -62,6 +62,7 @@ def test_what_is_not_there_is_refused_before_anything_is_on_disk(
     assert not (tmp_path / "saturn_runs").exists()
 
 
+@pytest.mark.slow
 def test_only_what_is_allowed_is_tried_and_knobs_are_as_they_were_pinned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import reference
+import closeness
 from harness import Runtime
 from models import Calls, Mlp, definition
 from saturn.checkpoint import checkpoints, manifest
@@ -71,7 +71,8 @@ def test_training_goes_on_and_is_the_same(run: Runtime) -> None:
     assert last["step"] == 300 and last["blocked_s"] == last["save_s"] >= SLOW_S
     assert others
     for save in others:
-        assert 0 < save["blocked_s"] < SLOW_S / 2 < SLOW_S <= save["save_s"]
+        # However busy the machine is, training does not wait for the slow part.
+        assert 0 < save["blocked_s"] <= save["save_s"] - SLOW_S
     # One at a time, and steps in between.
     steps = [save["step"] for save in result.of("checkpoint")]
     assert steps == sorted(set(steps)) and len(steps) < 100
@@ -79,7 +80,7 @@ def test_training_goes_on_and_is_the_same(run: Runtime) -> None:
 
     run.write_task(task(in_background, "plain"))
     assert run.run("plain", "ddp", ranks=2, steps=300).codes == [0, 0]
-    assert reference.largest_difference(run.losses("slow"), run.losses("plain")) == 0.0
+    assert closeness.ulps(run.losses("slow"), run.losses("plain")) == 0.0
 
 
 def test_a_stop_waits_for_the_save_and_then_saves(run: Runtime) -> None:

@@ -74,11 +74,13 @@ REFUSED = [
     ),
     (
         "HParams(lr=0.1, epochs=2, batch_count=50)",
-        "ValueError: both are given of epochs and batch_count; HParams needs exactly one of them",
+        "ValueError: epochs and batch_count given of epochs, steps and batch_count; "
+        "HParams needs exactly one of them",
     ),
     (
         "HParams(lr=0.1)",
-        "ValueError: neither is given of epochs and batch_count; HParams needs exactly one of them",
+        "ValueError: none given of epochs, steps and batch_count; "
+        "HParams needs exactly one of them",
     ),
     (
         "HParams(lr=float('inf'), epochs=1)",
@@ -152,7 +154,7 @@ BAD_TASKS = {
     "no-length": (
         "get_dataloader=lambda: iter(list(load_dataloader())), hparams=HParams(0.1, epochs=1)",
         "get_dataloader's loader has no length, so `epochs` can't be counted in steps; say "
-        "HParams(batch_count=…) instead",
+        "HParams(steps=…) instead",
     ),
     "no-module": (
         "get_model=dict",

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from harness import worker_env
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("checkpoint_kills.py")
 
 

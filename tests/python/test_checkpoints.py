@@ -7,14 +7,13 @@ import random
 import time
 from pathlib import Path
 
+import closeness
 import pytest
 import reference
 import torch
 from harness import Gang, Runtime
 from models import Mlp, definition
 from saturn.checkpoint import manifest
-
-TOLERANCE = 1e-5
 
 
 def slow_saving() -> Mlp:
@@ -24,7 +23,7 @@ def slow_saving() -> Mlp:
 
 
 def wait_for_files(run: Runtime, pattern: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     while not list((run.task_dir("mlp") / "checkpoints").glob(pattern)):
         assert time.monotonic() < deadline, f"no {pattern}"
         time.sleep(0.01)
@@ -51,7 +50,7 @@ def test_a_rank_killed_while_saving_leaves_the_previous_checkpoint(
     # What was half-written is gone, and so is what is older than two checkpoints.
     assert run.checkpoints("mlp") == ["step-00000004", "step-00000009"]
     expected, _ = reference.train(definition(), 9)
-    assert reference.largest_difference(run.losses("mlp"), expected) < TOLERANCE
+    assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
 
 
 def test_kills_at_random_moments_never_cost_more_than_the_last_save(run: Runtime) -> None:
@@ -74,7 +73,7 @@ def test_kills_at_random_moments_never_cost_more_than_the_last_save(run: Runtime
     result = run.run("mlp", "ddp", ranks=2, steps=steps)
     assert result.codes == [0, 0] and result.one("started")["step"] >= done, result.logs
     expected, _ = reference.train(definition(), steps)
-    assert reference.largest_difference(run.losses("mlp"), expected) < TOLERANCE
+    assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
 
 
 def newest(run: Runtime) -> Path:
@@ -119,6 +118,7 @@ def another_version(directory: Path) -> None:
     (directory / manifest.NAME).write_text(json.dumps({**content, "version": 99}))
 
 
+@pytest.mark.slow(quick=["lose_a_file", "spoil_the_manifest"])
 @pytest.mark.parametrize(
     "damage",
     [
@@ -199,9 +199,7 @@ def test_a_checkpoint_loads_in_plain_torch(run: Runtime) -> None:
     with pytest.warns(UserWarning, match="single process"):
         dcp.load(state, checkpoint_id=newest(run), no_dist=True)
     _, expected = reference.train(definition(), 6)
-    torch.testing.assert_close(
-        dict(model.state_dict()), dict(expected.state_dict()), atol=1e-5, rtol=0
-    )
+    assert closeness.ulps(model.state_dict(), expected.state_dict()) < closeness.ACROSS
     assert "scale" not in state["model"]
 
 

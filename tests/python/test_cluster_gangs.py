@@ -8,19 +8,22 @@ are given up as one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import closeness
 import clusters
 import pytest
 import saturn
 from clusters import TestCluster
-from saturn.cluster import network
+from saturn.cluster import network, seating
+from saturn.cluster.seating import FreeNode, Unusable
 from saturn.errors import InvalidInput
-from test_cluster_faults import agents, losses, wait_until, workers
-
-pytestmark = pytest.mark.timeout(1800)  # they start Ray, and torch many times
+from test_cluster_faults import RECORDS, agents, losses, wait_until, workers
 
 STEPS = 300
 
@@ -40,6 +43,8 @@ def nodes_of(run_dir: Path, task: str) -> list[set[int]]:
     return [{part["node"] for part in one["gang"]} for one in of_task]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # it starts torch many times
 def test_a_gang_of_both_nodes_is_given_up_with_one_of_them_and_goes_on_with_another(
     cluster: TestCluster, tmp_path: Path
 ) -> None:
@@ -75,7 +80,7 @@ def test_a_gang_of_both_nodes_is_given_up_with_one_of_them_and_goes_on_with_anot
     for name in ("wide", "narrow"):
         assert sorted(losses(run_dir, name)) == list(range(1, STEPS + 1))
     there, here = losses(run_dir, "wide"), losses(run_dir, "narrow")
-    assert max(abs(there[step] - here[step]) for step in here) < 1e-5
+    assert closeness.ulps(there, here) < closeness.ACROSS
     of_wide = nodes_of(run_dir, "wide")
     assert len(of_wide) >= 2 and all(len(nodes) == 2 for nodes in of_wide)
     assert not workers(run_dir)
@@ -84,6 +89,7 @@ def test_a_gang_of_both_nodes_is_given_up_with_one_of_them_and_goes_on_with_anot
 def test_a_task_is_kept_to_one_node_where_that_is_asked(
     cluster: TestCluster, tmp_path: Path
 ) -> None:
+    handler = signal.getsignal(signal.SIGTERM)
     task = clusters.task("t", batches=10, gpu_range=[3])
     with pytest.raises(InvalidInput) as refused:
         saturn.orchestrate(
@@ -93,6 +99,46 @@ def test_a_task_is_kept_to_one_node_where_that_is_asked(
         refused.value
     )
     assert not list(tmp_path.iterdir())
+    assert signal.getsignal(signal.SIGTERM) is handler, "Ray has put its own in its place"
+
+
+def test_a_slow_node_does_not_keep_the_others_waiting_and_joins_later(
+    cluster: TestCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    seat = seating.seat
+
+    def seat_one(nodes: Sequence[FreeNode], *arguments: Any, **more: Any) -> list[Any]:
+        """At first, all nodes but one are late."""
+        monkeypatch.setattr(seating, "seat", seat)
+        late = [
+            Unusable(node_id=node.id, name=node.name, reason="its agent sleeps", is_late=True)
+            for node in nodes[1:]
+        ]
+        return [*seat(nodes[:1], *arguments, **more), *late]
+
+    monkeypatch.setattr(seating, "seat", seat_one)
+    run = saturn.start(
+        [clusters.task("t", batches=5, gpu_range=[1])],
+        cluster=cluster.address,
+        runs_dir=tmp_path,
+        techniques=["ddp"],
+        keep_open=True,
+    )
+    wait_until("the late node joins", lambda: joined(run) == 2, within_s=200.0)
+    run.close()
+    assert [task.status for task in run.wait().tasks] == ["done"]
+    shown = capfd.readouterr().err
+    assert "is late: its agent sleeps; the run begins without it, and it joins when" in shown
+
+
+def joined(run: saturn.StartedRun) -> int:
+    """How many nodes the run has taken up."""
+    command = [sys.executable, "-c", RECORDS, run.run_dir / "journal.db"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return printed.count('"record":"node_joined"')
 
 
 def test_the_network_that_ranks_talk_by() -> None:

@@ -32,7 +32,7 @@ def refused(tmp_path: Path, **arguments: Any) -> str:
 
 def test_arguments_that_say_nothing_or_two_things(tmp_path: Path) -> None:
     line = refused(tmp_path, nodes=2)
-    assert line == 'nodes is 2, but no cluster is given: cluster="auto"'
+    assert line == 'nodes is 2, but no cluster is given: cluster="auto", or --cluster auto'
     assert "gpus_per_node is 2, but no" in refused(tmp_path, gpus_per_node=2)
     assert "gpus_per_node and nodes" in refused(tmp_path, cluster="auto", devices=2)
     assert "cluster is a bool" in refused(tmp_path, cluster=True)
@@ -71,6 +71,7 @@ cluster.shutdown()
 """
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_what_anyone_tells_it_is_refused(tmp_path: Path) -> None:
     # Ray reads this once a process.
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}

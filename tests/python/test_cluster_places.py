@@ -21,8 +21,6 @@ from typing import Any
 import pytest
 import yaml
 
-pytestmark = pytest.mark.timeout(900)  # they start Ray
-
 FILES = Path(__file__).parents[2] / "examples" / "clusters"
 BIN = Path(sys.executable).parent
 
@@ -120,6 +118,8 @@ def test_scripts_are_well_written() -> None:
             subprocess.run([checker, str(script)], check=True)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # it starts Ray
 def test_by_ssh(place: dict[str, str], tmp_path: Path) -> None:
     port = str(free_port())
     own = "--num-cpus=1 --num-gpus=0"
@@ -136,6 +136,8 @@ def test_by_ssh(place: dict[str, str], tmp_path: Path) -> None:
     assert (no_hosts.returncode, no_hosts.stderr) == (2, "/dev/null names no machine\n")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # it starts Ray
 def test_in_a_job_of_slurm(place: dict[str, str], tmp_path: Path) -> None:
     disk = Path(place["RAY_TMPDIR"])
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -24,13 +24,12 @@ from test_cluster_faults import (
     TASKS,
     agents,
     assert_all_trained_alike,
-    nightly,
     num_beyond,
     wait_until,
     workers,
 )
 
-pytestmark = [pytest.mark.timeout(1800), nightly]  # they start Ray, and torch many times
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # they start Ray, and torch many times
 
 
 STEPS = 600

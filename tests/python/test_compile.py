@@ -6,9 +6,10 @@ import os
 import stat
 from typing import Any
 
+import closeness
 import pytest
 import reference
-from harness import Runtime
+from harness import Runtime, Warm
 from model_kinds import loss_of, task_of
 from models import Mlp, definition
 from saturn.rank.exceptions import NotApplicable, TaskError
@@ -17,9 +18,16 @@ from saturn.techniques.ddp import Ddp
 from saturn.techniques.fsdp import Fsdp
 from saturn.techniques.model.compiled import compile_layers
 
+pytestmark = pytest.mark.slow
+
 #: Inductor compiles for minutes where nothing is kept of earlier runs: `make test-nightly` does.
 IS_NIGHTLY = "SATURN_TEST_INDUCTOR" in os.environ
 COMPILED = {"compile": True if IS_NIGHTLY else "aot_eager"}
+
+
+@pytest.fixture(scope="module")
+def warm(warm_with_models: Warm) -> Warm:
+    return warm_with_models
 
 
 def test_compiled_layers_train_alike_through_moves(run: Runtime) -> None:
@@ -34,7 +42,7 @@ def test_compiled_layers_train_alike_through_moves(run: Runtime) -> None:
     for technique, ranks, steps, knobs in moves:
         result = run.run(task.name, technique, ranks=ranks, steps=steps, knobs=knobs)
         assert result.codes == [0] * ranks, result.logs
-    assert reference.largest_difference(run.losses(task.name), expected) < 1e-5
+    assert closeness.ulps(run.losses(task.name), expected) < closeness.ACROSS
     # Kept where no other user can put anything.
     assert any((run.run_dir / "compiled").rglob("*.so")) == IS_NIGHTLY
     assert stat.S_IMODE(run.run_dir.stat().st_mode) & 0o022 == 0
@@ -59,7 +67,7 @@ def test_a_trial_tells_compiling_from_steps(run: Runtime) -> None:
     assert trial["outcome"]["outcome"] == "measured", trial
     assert trial["knobs"] == COMPILED
     # Compiling takes seconds, a step of this model a millisecond.
-    assert trial["outcome"]["step_s"] < 0.1
+    assert trial["outcome"]["step_s"] < 0.5
 
 
 def test_it_is_measured_where_the_task_asks_for_it() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import closeness
 import pytest
 import reference
 import tensor_models
@@ -19,7 +20,6 @@ from saturn.techniques.tensor.plan import TensorPlan
 from tensor_models import Attentive
 from torch import nn
 
-TOLERANCE = 1e-5
 #: PEFT asks transformers for something by its former name.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
@@ -57,11 +57,12 @@ def train(
 MOVES = [("ddp", 1, 1), ("tensor", 4, 3), ("tensor+fsdp", 4, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*ATTENTION_AND_MLPS, "GPT-2 with LoRA"])
 def test_moves_to_and_from_a_derived_plan_reproduce_plain_torch(run: Runtime, name: str) -> None:
     task = ARCHITECTURES[name].task()
     losses = train(run, task, MOVES)
-    assert reference.largest_difference(losses, expected(task, MOVES[-1][2])) < TOLERANCE
+    assert closeness.ulps(losses, expected(task, MOVES[-1][2])) < closeness.ACROSS
 
 
 def own_attention(**options: Any) -> TaskDefinition:
@@ -83,19 +84,21 @@ def own_attention(**options: Any) -> TaskDefinition:
     return TaskDefinition(**fields)
 
 
+@pytest.mark.slow(quick=["True"])
 @pytest.mark.parametrize("sizes_from_input", [False, True])
 def test_a_model_of_plain_torch_has_one_too(run: Runtime, sizes_from_input: bool) -> None:
     task = own_attention(sizes_from_input=sizes_from_input)
     losses = train(run, task, [("tensor", 2, 2), ("tensor+fsdp", 4, 4)])
-    assert reference.largest_difference(losses, expected(task, 4)) < TOLERANCE
+    assert closeness.ulps(losses, expected(task, 4)) < closeness.ACROSS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("technique", ["tensor", "tensor+fsdp"])
 def test_layers_that_run_again_in_the_backward_change_nothing(run: Runtime, technique: str) -> None:
     ranks = 2 if technique == "tensor" else 4
     task = ARCHITECTURES["GPT-2"].task()
     losses = train(run, task, [(technique, ranks, 3)], activation_checkpointing=True)
-    assert reference.largest_difference(losses, expected(task, 3)) < TOLERANCE
+    assert closeness.ulps(losses, expected(task, 3)) < closeness.ACROSS
 
 
 @pytest.mark.parametrize("name", ["MPNet"])
@@ -106,7 +109,7 @@ def test_where_attention_can_not_be_split_a_trial_splits_the_mlps(run: Runtime, 
     assert told["outcome"]["outcome"] == "measured", told
     assert told["knobs"] == {"only": "mlp"}
     losses = train(run, task, [("tensor", 2, 3)], **told["knobs"])
-    assert reference.largest_difference(losses, expected(task, 3)) < TOLERANCE
+    assert closeness.ulps(losses, expected(task, 3)) < closeness.ACROSS
 
 
 class InPlace(nn.Module):
@@ -130,7 +133,7 @@ class InPlace(nn.Module):
 def test_what_a_split_layer_gives_may_be_changed_in_place(run: Runtime) -> None:
     task = TaskDefinition(**{**vars(own_attention()), "get_model": InPlace})
     losses = train(run, task, [("tensor", 2, 2), ("tensor+fsdp", 4, 4)])
-    assert reference.largest_difference(losses, expected(task, 4)) < TOLERANCE
+    assert closeness.ulps(losses, expected(task, 4)) < closeness.ACROSS
 
 
 class Mixed(nn.Module):

@@ -83,6 +83,7 @@ def trial(run: Runtime, technique: Any, ranks: int, limit_mb: float | None, **ta
     return run.run("deep", technique, kind="trial", ranks=ranks, device_memory_bytes=limit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_what_fits_trains_and_what_does_not_runs_out_of_memory(run: Runtime, ranks: int) -> None:
     technique = spec_of(memory_models.PlainDdp)
@@ -154,6 +155,7 @@ def test_the_cause_is_told_apart_from_its_echoes_in_training(run: Runtime, techn
     assert kinds == {0: "peer_lost", 1: "out_of_memory", 2: "peer_lost"}, result.logs
 
 
+@pytest.mark.slow(quick=["92"])
 @pytest.mark.parametrize("limit_mb", [104, 96, 92, 70])
 def test_a_full_rank_in_the_midst_of_a_collective_hangs_no_trial(
     run: Runtime, limit_mb: int
@@ -164,6 +166,7 @@ def test_a_full_rank_in_the_midst_of_a_collective_hangs_no_trial(
     assert outcome["outcome"] in ("out_of_memory", "measured"), outcome
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_a_checkpoint_within_the_limit(run: Runtime) -> None:
     run.write_task(memory_models.task())
     limit = (4 * MODEL_MB + 25) * MB

@@ -56,6 +56,7 @@ def test_a_machine_on_which_the_tests_pass_is_well(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "nothing stays behind"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake_gpus")
 def test_gpus_compute(tmp_path: Path) -> None:
     _, found = findings(
@@ -91,13 +92,10 @@ def test_a_python_without_saturn_is_one_line(tmp_path: Path) -> None:
 def test_versions_that_pip_is_told_are_those_that_are_checked() -> None:
     pyproject = (PYTHON_DIR.parent / "pyproject.toml").read_text()
     assert f'"{supported.TORCH_REQUIREMENT}"]' in pyproject
-    assert f'version = "{saturn.__version__}"' in pyproject
     (major, first), (_, after) = supported.FIRST_TORCH, supported.NEXT_TORCH
     for page in ("README.md", "docs/install.md", "CHANGELOG.md"):
         text = (PYTHON_DIR.parent / page).read_text()
         assert f"torch {major}.{first} to {major}.{after - 1}" in text, page
-    cargo = (PYTHON_DIR.parent / "Cargo.toml").read_text()
-    assert f'version = "{saturn.__version__}"' in cargo
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def walk(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
     return first["operations"], [*wrong, {"stderr": ended.stderr[-4000:]}] if wrong else []
 
 
+@pytest.mark.slow(quick=["death-managed-20"])
 @pytest.mark.parametrize(
     ("scenario", "least"),
     [("managed", 20), ("background", 20), ("first", 20), ("black-box", 12), ("tasks", 20)],
@@ -55,6 +56,7 @@ def test_every_operation_may_fail_or_be_the_last(scenario: str, least: int, faul
     assert num_operations >= least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -7,8 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import closeness
 import pytest
 import saturn
+import stateful_models
 import torch
 from faces import make_task
 from harness import Runtime
@@ -19,7 +21,6 @@ from saturn.errors import InvalidInput
 from torch.utils.data import DataLoader
 
 #: Differences between techniques, and their sums' orders, are far below.
-TOLERANCE = 1e-6
 Metrics = dict[str, float]
 
 
@@ -67,7 +68,7 @@ def test_moves_change_neither_when_a_task_is_evaluated_nor_what_is_found(run: Ru
     assert [step for step, _ in found] == [4, 8, 12]
     for (_, one), (_, other) in zip(expected, found, strict=True):
         assert one["right"] == other["right"]
-        assert other == pytest.approx(one, rel=TOLERANCE)
+        assert closeness.ulps(other, one) < closeness.ACROSS
 
 
 def test_the_host_runs_ahead_of_gpus_but_for_evaluations(gpu_run: Runtime) -> None:
@@ -81,9 +82,30 @@ def test_the_host_runs_ahead_of_gpus_but_for_evaluations(gpu_run: Runtime) -> No
     expected, found = gpu_run.evaluations("slot"), gpu_run.evaluations("gpus")
     assert [step for step, _ in found] == [4, 8, 10]
     for (_, one), (_, other) in zip(expected, found, strict=True):
-        assert other == pytest.approx(one, rel=TOLERANCE)
+        assert closeness.ulps(other, one) < closeness.ACROSS
     kept = [manifest.newest_valid(gpu_run.task_dir(name) / "best") for name in ("slot", "gpus")]
     assert kept[0] is not None and kept[1] is not None and kept[0][1]["step"] == kept[1][1]["step"]
+
+
+def counting() -> torch.nn.Module:
+    """Its forward counts batches, and uses the number, in eval mode too."""
+    return stateful_models.Layered(stateful_models.Counting())
+
+
+def test_a_buffer_that_an_evaluation_changes_is_put_back(run: Runtime) -> None:
+    """Else it would count other batches on each number of devices: 3 on one, 2 on two."""
+    task = partial(definition, get_model=counting)
+    run.write_task(task("alone"))
+    assert run.run("alone", steps=6).codes == [0]
+    found = {}
+    for name, ranks in (("one", 1), ("two", 2)):
+        run.write_task(task(name, evaluate=EVALUATION, evaluate_every=2))
+        assert run.run(name, ranks=ranks, steps=6).codes == [0] * ranks
+        found[name] = dict(run.evaluations(name))
+    assert run.losses("one") == run.losses("alone")
+    assert closeness.ulps(run.losses("two"), run.losses("alone")) < closeness.ACROSS
+    for step, metrics in found["one"].items():
+        assert closeness.ulps(found["two"][step], metrics) < closeness.ACROSS
 
 
 def falls_then_rises() -> Evaluation:
@@ -163,6 +185,7 @@ def norm_of_head(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {"norm": outputs.norm(), "rows": torch.tensor(len(outputs))}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_run_plans_and_tells_of_evaluations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import closeness
 import pytest
 import torch
 from faces import make_task
@@ -84,7 +85,7 @@ def test_metrics_are_those_of_plain_torch(
     outcome, module, _ = evaluated(tmp_path, definition(evaluate=evaluate), technique())
     assert not outcome.has_failed, outcome.failure
     torch.manual_seed(definition().seed)
-    assert outcome.metrics == pytest.approx(by_hand(Mlp()), rel=1e-6)
+    assert closeness.ulps(outcome.metrics, by_hand(Mlp())) < closeness.SUMMED
     assert all(part.training for part in module.modules())
 
 
@@ -255,7 +256,7 @@ def test_the_best_is_the_first_of_the_best(
     made, _ = evaluations(tmp_path, ("a", which), *values)
     assert [number for number in range(1, 11) if made.is_due(number)] == [4, 8, 10]
     for number in (4, 8, 10):
-        made.evaluate(number)
+        made.evaluate(number, 1.0)
         assert not made.is_due(number)
     assert made.is_best(step) and made.message(1.0)["best"]["step"] == step
     assert made.state()["last"]["step"] == 10
@@ -267,18 +268,25 @@ def test_the_best_is_the_first_of_the_best(
 def test_what_is_no_number_is_pointed_out_once_and_never_the_best(tmp_path: Path) -> None:
     made, notes = evaluations(tmp_path, ("a", "min"), float("nan"), 2.0, float("inf"))
     for number in (4, 8, 10):
-        made.evaluate(number)
+        made.evaluate(number, 1.0)
     assert notes == ["the metric `a` is nan at step 4, and can't be the best"]
-    assert made.is_best(8) and made.state()["last"]["metrics"] == {"a": None}
+    assert made.is_best(8) and made.state()["last"]["metrics"] == {"a": "inf"}
+
+
+def test_a_model_that_diverged_is_never_the_best(tmp_path: Path) -> None:
+    made, _ = evaluations(tmp_path, ("a", "min"), 3.0, 1.0, 2.0)
+    for number, loss in ((4, 0.5), (8, float("nan")), (10, float("inf"))):
+        made.evaluate(number, loss)
+    assert made.is_best(4) and made.message(1.0)["best"]["step"] == 4
 
 
 def test_one_whose_checkpoint_was_not_written_is_not_the_best(tmp_path: Path) -> None:
     made, _ = evaluations(tmp_path, ("a", "min"), 3.0, 1.0, 2.0)
-    made.evaluate(4)
-    made.evaluate(8)
+    made.evaluate(4, 1.0)
+    made.evaluate(8, 1.0)
     made.not_saved(8)
     assert made.is_best(4)
-    made.evaluate(10)
+    made.evaluate(10, 1.0)
     assert made.is_best(10)
 
 

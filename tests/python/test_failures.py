@@ -242,13 +242,14 @@ def test_what_is_wrong_with_a_technique_is_said(
     assert words in result.one("failed")["error"]
 
 
-def test_a_loss_that_is_no_number_is_noted_and_kept_out_of_json(run: Runtime) -> None:
+def test_a_loss_that_is_no_number_is_noted_and_told(run: Runtime) -> None:
     run.write_task(definition(loss_function=lambda o, y: o.sum() * float("nan")))
     result = run.run("mlp", "ddp", steps=3)
     assert result.codes == [0]
-    assert result.one("finished")["loss"] is None
+    assert result.one("finished")["loss"] == "nan"
+    assert result.one("checkpoint")["loss"] == "nan"
     assert result.one("note")["text"] == "the loss is nan at step 1"
-    assert run.losses("mlp") == {1: None, 2: None, 3: None}
+    assert run.losses("mlp") == {1: "nan", 2: "nan", 3: "nan"}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import closeness
 import pytest
 from fake_gpu import requirements
 from fake_gpu.environment import device_uuid, environment
@@ -81,6 +82,7 @@ def run(script: str, gpus: Mapping[str, str], **env: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow(quick=["default"])
 @pytest.mark.parametrize("capability", ["avx2", "default"])
 def test_one_process(capability: str) -> None:
     gpus = environment(devices=3, names=("Fake A", "Fake B"))
@@ -88,7 +90,7 @@ def test_one_process(capability: str) -> None:
     found = run(ONE_PROCESS, gpus, CUDA_VISIBLE_DEVICES=visible, ATEN_CPU_CAPABILITY=capability)
     assert (found["counted"], found["initialised"]) == (2, False)
     on_cpu, on_gpu = found["losses"]
-    assert abs(on_cpu - on_gpu) < 1e-6
+    assert closeness.ulps(on_gpu, on_cpu) < closeness.ACROSS
     # In the order in which they were named.
     assert found["names"] == ["Fake B", "Fake A"] and found["uuid"] == device_uuid(0)[4:]
     for key in ("mixed", "two devices"):

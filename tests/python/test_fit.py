@@ -177,6 +177,7 @@ def never_keep_what_is_freed() -> None:
     device_memory._KEEP_BELOW = 0.0
 
 
+@pytest.mark.slow(quick=["Deep-None-Fsdp-2-knobs2", "Deep-None-Offload-1-knobs4"])
 @pytest.mark.parametrize(
     ("technique", "ranks", "knobs"),
     [

@@ -21,12 +21,13 @@ Floors = Sequence[Mapping[str, str]]
 #: `saturn` itself. Packages of one floor don't use one another.
 FLOORS: Floors = (
     {
-        "plain": "_core definition durable errors evaluation given_numbers installed names "
-        "reporting result script series sizes stoppers/ strategy supported loggers/"
+        "plain": "_core definition durable errors evaluation given_numbers installed measures "
+        "names reporting result script series sizes stoppers/ strategy supported loggers/"
     },
     {"rank": "rank/"},
     {
         "data": "data/",
+        "buffers": "techniques.model.buffers",
         "interface": "techniques techniques.interface techniques.gradient_norm "
         "techniques.black_box techniques.built_in techniques.pinned",
     },
@@ -46,10 +47,11 @@ FLOORS: Floors = (
     {"pipeline": "techniques.pipeline/"},  # whose stages may be split and sharded
     {
         "worker": "worker/ trainers.rest",
-        "face": ". allowed cluster/ content exporting grid library live native notebook/ optuna "
-        "outlook pickling preload profile_key profiles request run run_directory schema script_key "
-        "script_task sources status stopping sweep task tracked_config tuning/ verbs wishes core/ "
-        "trial_runner/",
+        "face": ". allowed beginnings cluster/ content distinct exporting grid hparams library "
+        "live native notebook/ optuna model_keywords options outlook pickling preload "
+        "profile_key profiles request run run_directory schema script_key script_task "
+        "search_space sources status stopping sweep sweep_script sweep_search task "
+        "tracked_config tuning/ verbs wishes core/ trial_runner/",
     },
 )
 

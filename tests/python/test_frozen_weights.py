@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import closeness
 import model_kinds
 import pytest
 import reference
@@ -20,7 +22,6 @@ from saturn.definition import TaskDefinition
 from saturn.training.stepper import build_model
 from torch import nn
 
-TOLERANCE = 1e-5
 #: PEFT asks transformers for something by its former name.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
@@ -48,7 +49,11 @@ def adapted(dropout: float = 0.0, **options: Any) -> nn.Module:
 
 
 def adapted_task(name: str = "adapted", **changes: Any) -> TaskDefinition:
-    return model_kinds.task_of("llama", name, get_model=adapted, lr=0.02, **changes)
+    # Gradients that are nothing but rounding must not come out as large as any other.
+    adam = partial(torch.optim.AdamW, eps=1e-3)
+    return model_kinds.task_of(
+        "llama", name, get_model=adapted, optimizer_cls=adam, lr=0.02, **changes
+    )
 
 
 def train(
@@ -78,6 +83,7 @@ def frozen_files(directory: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in directory.glob("frozen*")}
 
 
+@pytest.mark.slow
 def test_adapters_train_exactly_under_every_technique(run: Runtime) -> None:
     task = adapted_task()
     moves = [
@@ -90,15 +96,15 @@ def test_adapters_train_exactly_under_every_technique(run: Runtime) -> None:
         ("tensor", 2, 12),
     ]
     expected, model = reference.train(task, 12, loss_of=own_loss)
-    assert reference.largest_difference(train(run, task, moves), expected) < TOLERANCE
+    assert closeness.ulps(train(run, task, moves), expected) < closeness.ACROSS
     trained = build_model(task)
     read_into(*newest(run, task.name), trained)
-    for (name, one), other in zip(
-        trained.named_parameters(), dict(model.named_parameters()).values(), strict=True
-    ):
-        assert torch.allclose(one, other, atol=1e-4), name
+    # Saturn wraps the model, so the names differ.
+    found, wanted = (dict(enumerate(each.parameters())) for each in (trained, model))
+    assert closeness.ulps(found, wanted) < closeness.ACROSS
 
 
+@pytest.mark.slow
 def test_frozen_weights_are_written_once(run: Runtime) -> None:
     task = adapted_task()
     train(run, task, [("ddp", 2, 2)])
@@ -136,7 +142,8 @@ def test_a_run_goes_on_where_nothing_else_is_left_of_it(
         result = there.run(task.name, "ddp", ranks=1, steps=8)
         assert result.codes == [0], result.logs
         losses = there.losses(task.name)
-    assert max(abs(losses[step] - expected[step]) for step in (6, 7, 8)) < TOLERANCE
+    assert sorted(losses) == [6, 7, 8]
+    assert closeness.ulps(losses, {step: expected[step] for step in losses}) < closeness.ACROSS
 
 
 def draw_otherwise() -> None:
@@ -186,7 +193,7 @@ def test_what_changes_without_a_gradient_is_written_again(run: Runtime) -> None:
     expected, _ = reference.train(task, 7)
     assert train(run, task, moves) == expected
     bad = definition("bad", get_model=Averaged, hints={"by": Calls(only_once)})
-    assert reference.largest_difference(train(run, bad, moves), expected) > 10 * TOLERANCE
+    assert closeness.ulps(train(run, bad, moves), expected) > 10 * closeness.ACROSS
 
 
 def without_links() -> None:
@@ -200,7 +207,7 @@ def test_a_file_system_without_links_gets_copies(run: Runtime) -> None:
     task = adapted_task(hints={"by": Calls(without_links)})
     expected, _ = reference.train(task, 5, loss_of=own_loss)
     losses = train(run, task, [("ddp", 1, 2), ("fsdp", 2, 4), ("ddp", 1, 5)])
-    assert reference.largest_difference(losses, expected) < TOLERANCE
+    assert closeness.ulps(losses, expected) < closeness.ACROSS
     directory, _ = newest(run, task.name)
     assert all(path.stat().st_nlink == 1 for path in directory.glob("frozen*"))
 
@@ -228,7 +235,7 @@ def test_where_the_files_are_gone_they_are_written_anew(run: Runtime) -> None:
     )
     train(run, task, [("fsdp", 2, 6)])
     expected, _ = reference.train(task, 6, loss_of=own_loss)
-    assert reference.largest_difference(run.losses(task.name), expected) < TOLERANCE
+    assert closeness.ulps(run.losses(task.name), expected) < closeness.ACROSS
 
 
 @pytest.mark.parametrize("gpus", [2, 4])
@@ -263,5 +270,5 @@ def test_adapters_are_exported_as_peft_writes_them(tmp_path: Path, run: Runtime)
         loaded = peft.PeftModel.from_pretrained(model_kinds.llama(), str(directory))
         batch = next(iter(task.get_dataloader()))
         with torch.no_grad():
-            difference = (loaded(**batch).logits - model(**batch).logits).abs().max()
-        assert difference < 1e-4
+            logits, wanted = loaded(**batch).logits, model(**batch).logits
+        assert closeness.ulps(logits, wanted) < closeness.ACROSS

@@ -195,6 +195,7 @@ def test_a_checkpoint_that_has_no_room_is_not_begun(run: Runtime, ranks: int) ->
     [(kind, error)] = told
     assert kind == "no_space"
     assert "would write" in error and "room for 1 kB; nothing was written" in error
+    assert f"the disk of `{run.task_dir('mlp') / 'checkpoints'}` has" in error
     assert run.checkpoints("mlp") == []
     run.write_task(definition())
     assert run.run("mlp", "fsdp", ranks=ranks, steps=3).codes == [0] * ranks

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from fake_gpu.environment import environment
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("gpu_check.py")
 
 

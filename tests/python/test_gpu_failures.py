@@ -66,6 +66,7 @@ def kinds(result: Result) -> dict[int, str]:
     return {rank: message["kind"] for rank, message in result.messages if "kind" in message}
 
 
+@pytest.mark.slow(quick=["GreedyFsdp"])
 @pytest.mark.parametrize("technique", GREEDY)
 def test_memory_that_runs_out_on_one_rank_of_a_trial_has_thriftier_knobs_tried(
     gpu_run: Runtime, technique: type[Any]
@@ -81,6 +82,7 @@ def test_memory_that_runs_out_on_one_rank_of_a_trial_has_thriftier_knobs_tried(
     assert "greedy" not in trial["knobs"]
 
 
+@pytest.mark.slow(quick=["GreedyFsdp"])
 @pytest.mark.parametrize("technique", GREEDY)
 def test_memory_that_runs_out_on_one_rank_in_training_is_told_at_once(
     gpu_run: Runtime, technique: type[Any]
@@ -170,7 +172,7 @@ def test_a_knob_set_that_fails_in_a_backward_costs_seconds_and_no_other_knobs(
     assert result.codes == [0] * 4, result.logs
     trial = result.one("trial")
     assert trial["outcome"]["outcome"] == "measured" and trial["knobs"] == {}
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 100
 
 
 class FailsEarly(Ddp):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import closeness
 import model_kinds
 import pytest
 import torch
@@ -106,6 +107,7 @@ def run_of(gpu_run: Runtime, case: Case, **options: Any) -> Result:
     return gpu_run.run(task.name, case.technique, ranks=case.ranks, knobs=case.knobs, steps=STEPS)
 
 
+@pytest.mark.slow(quick=["ddp 2 llama", "fsdp 2 llama", "pipeline 2 gpt2"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_no_step_waits(gpu_run: Runtime, case: Case) -> None:
     result = run_of(gpu_run, case)
@@ -141,6 +143,7 @@ def sizes_by_data(outputs: Any, batch: Any) -> torch.Tensor:
     return outputs.loss + 0.0 * len(labels[labels > 3])
 
 
+@pytest.mark.slow(quick=["reads_the_loss-1", "copies_what_is_not_pinned-2", "sizes_by_data-2"])
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("waits", [reads_the_loss, copies_what_is_not_pinned, sizes_by_data])
 def test_a_step_that_waits_is_found(
@@ -163,6 +166,7 @@ def test_so_is_one_that_torch_lets_pass(gpu_run: Runtime) -> None:
     assert set(found) == {OF_THE_STEP_BEFORE, "test_gpu_steps.py:waits_for_all"}
 
 
+@pytest.mark.slow(quick=["1-1", "2-2"])
 @pytest.mark.parametrize(("ranks", "at"), [(1, 1), (1, 4), (2, 1), (2, 2), (2, 4)])
 def test_a_stop_at_a_step_is_exact(gpu_run: Runtime, ranks: int, at: int) -> None:
     task = model_kinds.task_of("llama", batch_count=6)
@@ -220,6 +224,7 @@ def fails_in_the_fourth(optimizer: torch.optim.Optimizer) -> Any:
     return torch.optim.lr_scheduler.LambdaLR(optimizer, fail)
 
 
+@pytest.mark.slow(quick=["1"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_what_was_told_before_a_failure_is_not_lost(gpu_run: Runtime, ranks: int) -> None:
     gpu_run.write_task(model_kinds.task_of("llama", lr_scheduler=fails_in_the_fourth))
@@ -262,4 +267,4 @@ def test_a_batch_that_moves_in_its_own_way_comes_to_the_device(gpu_run: Runtime)
         result = gpu_run.run(kind, "ddp", steps=6, device_kind=kind)
         assert result.codes == [0], result.logs
         found.append(gpu_run.losses(kind))
-    assert found[0] == pytest.approx(found[1], abs=1e-6)
+    assert closeness.ulps(found[0], found[1]) < closeness.ACROSS

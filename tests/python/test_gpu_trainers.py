@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import closeness
 import pytest
 import trainer_models
 from harness import Runtime
-from reference import largest_difference
 from saturn import Task
 
 pytest.importorskip("accelerate")
@@ -27,4 +27,4 @@ def test_on_gpus_its_losses_are_the_trainers(
         assert result.codes == [0] * ranks, result.logs
     expected, _ = trainer_models.run(make)
     found = gpu_run.losses(task.name)
-    assert largest_difference(found, {step: expected[step] for step in found}) < 1e-5
+    assert closeness.ulps(found, {step: expected[step] for step in found}) < closeness.ACROSS

@@ -11,11 +11,16 @@ import model_kinds
 import pytest
 import saturn
 import torch
-from harness import Runtime
+from harness import Runtime, Warm
 from models import Mlp, definition
 from saturn.checkpoint import manifest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
+
+
+@pytest.fixture(scope="module")
+def warm(warm_with_models: Warm) -> Warm:
+    return warm_with_models
 
 
 def lines_of_the_page() -> str:
@@ -75,6 +80,7 @@ def test_a_trained_model_is_loaded_by_from_pretrained(
         saturn.export(run.run_dir, task.name, directory)
 
 
+@pytest.mark.slow
 def test_save_dir_gets_one_too(run: Runtime, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 

@@ -22,6 +22,8 @@ from saturn.supported import TORCH_REQUIREMENT
 from test_pages import ROOT, blocks
 from test_walkthrough import WALK_THROUGH
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = ROOT / "python" / "saturn"
 
 
@@ -115,7 +117,8 @@ def test_the_program_plans_completes_and_knows_its_python(installed: Environment
     sweep = installed.directory / "sweep.toml"
     sweep.write_text('script = "train.py"\nsteps = 3\n[grid]\nlr = [0.1, 0.2]\n')
     listed = installed.run("saturn", "sweep", sweep, "--list")
-    assert listed.stdout.splitlines() == ["lr=0.1  lr=0.1", "lr=0.2  lr=0.2"], listed.stderr
+    commands = [f"lr={lr}  python train.py --lr {lr}" for lr in (0.1, 0.2)]
+    assert listed.stdout.splitlines() == commands, listed.stderr
     version = installed.run("saturn", "--version").stdout.split()[-1]
     asked = installed.run("saturn", "doctor", "--json")
     findings = {each["subject"]: each for each in json.loads(asked.stdout)["findings"]}

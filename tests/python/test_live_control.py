@@ -64,7 +64,7 @@ def losses(run_dir: Path, name: str) -> dict[int, float]:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not is_so():
         assert time.monotonic() < deadline, "it never came to that"
         time.sleep(0.02)
@@ -142,15 +142,17 @@ def test_cancel_priority_and_order(tmp_path: Path) -> None:
     assert (stage(run, "first"), stage(run, "never")) == ("cancelled", "cancelled")
     with pytest.raises(saturn.InvalidInput, match="task `first` has ended: it is cancelled"):
         run.pause("first")
-    with pytest.raises(saturn.InvalidInput, match="the run is closed"):
-        run.submit(task("late"))
+    run.submit(task("late", 100))
     result = run.wait()
+    with pytest.raises(saturn.RunOver, match="started with keep_open=True goes on until"):
+        run.submit(task("too-late"))
     status = {each.name: each.status for each in result.tasks}
     assert status == {
         "first": "cancelled",
         "second": "done",
         "third": "done",
         "never": "cancelled",
+        "late": "done",
     }
     ended = {each.name: each.end_s for each in result.tasks}
     began = {each.name: each.start_s for each in result.tasks}
@@ -205,6 +207,7 @@ def test_other_processes_submit_to_a_run_and_wait_for_it(
     assert len(losses(run.run_dir, "x")) == 60
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_run_that_is_stopped_from_elsewhere_says_how_to_go_on(
     tmp_path: Path, undisturbed: dict[int, float]
@@ -233,6 +236,7 @@ print("not reached")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_script_that_is_told_to_end_stops_at_checkpoints(
@@ -296,6 +300,8 @@ def test_a_shell_sees_and_steers_a_run_of_a_script(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
+    assert follow.stderr is not None
+    assert follow.stderr.readline().startswith("==> "), "the attempt before the pause"
     again = says("unpause", "it", "a")
     assert (again.returncode, again.stdout) == (0, ""), again
     until(lambda: len(losses(run.run_dir, "a")) > trained)
@@ -308,13 +314,14 @@ def test_a_shell_sees_and_steers_a_run_of_a_script(tmp_path: Path) -> None:
     }
     _, error = follow.communicate(timeout=60)
     # Trained in two attempts, and followed from one to the other.
-    assert follow.returncode == 0 and error.count("==> ") == 2, error
+    assert follow.returncode == 0 and error.count("==> ") == 1, error
     run.wait()
     assert "complete" in says("runs").stdout
     refused = says("cancel", "it", "a")
     assert refused.returncode == 2 and "no process drives the run" in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_run_directory_may_have_a_long_path(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 100)

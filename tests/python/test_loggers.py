@@ -20,7 +20,18 @@ from faces import make_task
 from harness import PYTHON_DIR
 from saturn import HParams
 from saturn.errors import InvalidInput
-from saturn.loggers import Logger, MLflow, Point, TrackedTask, Trackio, WandB, choosing
+from saturn.loggers import (
+    Logger,
+    MLflow,
+    Point,
+    TrackedRun,
+    TrackedTask,
+    Trackio,
+    WandB,
+    choosing,
+    mlflow,
+    wandb,
+)
 from saturn.worker import track
 from trackers_of_tests import Book, read
 
@@ -131,6 +142,7 @@ def test_what_a_tracker_could_not_take_is_handed_over_later(
     assert len(notes) == 1
 
 
+@pytest.mark.slow
 def test_a_run_is_tracked_through_a_stop_and_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +265,43 @@ def test_the_logger_of_the_page_is_whole(
 
 def mine() -> Logger:
     return Book(Path(), "mine")
+
+
+class _Client:
+    """What MLflow's client and W&B's run are told of an end."""
+
+    def __init__(self) -> None:
+        self.id, self.told = "id", ""
+
+    def set_terminated(self, run_id: str, status: str) -> None:
+        self.told = f"{run_id} {status}"
+
+    def finish(self, exit_code: int) -> None:
+        self.told = str(exit_code)
+
+
+@pytest.mark.parametrize(
+    ("status", "mlflow_status", "exit_code"),
+    [
+        ("done", "FINISHED", "0"),
+        ("diverged", "FAILED", "1"),
+        ("failed", "FAILED", "1"),
+        ("cancelled", "KILLED", "0"),
+        ("stopped", "KILLED", "0"),
+    ],
+)
+def test_each_end_has_its_word_in_a_tracker(
+    tmp_path: Path, status: str, mlflow_status: str, exit_code: str
+) -> None:
+    client = _Client()
+    mlflow._Run(client, "id").ended(status)
+    assert client.told == f"id {mlflow_status}"
+    wandb._Run(client).ended(status)
+    assert client.told == exit_code
+    run = Followed(tmp_path / "run", Book(tmp_path))
+    assert run.follow(trains(0), ended(status)) == []
+    assert read(tmp_path / "book-run-t.jsonl")[-1] == {"ended": status}
+    assert status in str(TrackedRun.ended.__doc__)
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("wandb"), reason="W&B is not installed")

@@ -84,6 +84,7 @@ def test_more_is_kept_where_a_step_can_be_taken_again() -> None:
     assert later > first / 2
 
 
+@pytest.mark.slow(quick=["12"])
 @pytest.mark.parametrize("step_mb", [12, 80])
 def test_the_limit_holds_in_both_cases(step_mb: int) -> None:
     assert steps(160, 20, step_mb, 180)[2] == "failed"

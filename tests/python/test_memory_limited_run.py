@@ -32,6 +32,7 @@ def outcomes(report: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
     return {(trial["technique"], trial["gpus"]): trial["result"] for trial in report["trials"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("technique", "gpus", "gpu_range"), [("fsdp", 2, None), ("offload", 1, [1])]
 )
@@ -80,6 +81,7 @@ def reused(name: str) -> list[bool]:
     return [trial["reused"] for trial in report["trials"]]
 
 
+@pytest.mark.slow
 def test_trials_under_one_limit_say_nothing_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

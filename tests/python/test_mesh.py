@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import closeness
 import model_kinds
 import pytest
 import reference
@@ -14,16 +14,12 @@ from harness import Runtime, Warm
 from random_chains import weights
 from saturn.definition import TaskDefinition
 
-TOLERANCE = 1e-5
 Move = tuple[str, int, int, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    lock = tmp_path_factory.mktemp("warm") / "workers.lock"
-    parent = Warm(lock, preload="transformers:LlamaForCausalLM")
-    yield parent
-    parent.close()
+def warm(warm_with_models: Warm) -> Warm:
+    return warm_with_models
 
 
 def chain(run: Runtime, task: TaskDefinition, moves: list[Move]) -> dict[int, float]:
@@ -52,16 +48,16 @@ EVERY_WAY: list[Move] = [
 def check(run: Runtime, task: TaskDefinition, moves: list[Move]) -> None:
     """Losses and final weights are those of one process, never interrupted."""
     expected, model = reference.train(task, moves[-1][2], loss_of=model_kinds.loss_of(task))
-    assert reference.largest_difference(chain(run, task, moves), expected) < TOLERANCE
+    assert closeness.ulps(chain(run, task, moves), expected) < closeness.ACROSS
     _, state = weights(run.task_dir(task.name) / "checkpoints", task.get_model())
-    for name, tensor in model.state_dict().items():
-        assert (state[name] - tensor).abs().max() < TOLERANCE, name
+    assert closeness.ulps(state, model.state_dict()) < closeness.ACROSS
 
 
 #: Gradients that are nothing but rounding must not come out as large as any other.
 ADAM = partial(torch.optim.AdamW, eps=1e-3)
 
 
+@pytest.mark.slow
 def test_a_chain_through_every_shape_trains_as_plain_torch_does(run: Runtime) -> None:
     pytest.importorskip("transformers")
     task = model_kinds.task_of(
@@ -76,6 +72,7 @@ def test_a_chain_through_every_shape_trains_as_plain_torch_does(run: Runtime) ->
     check(run, task, EVERY_WAY)
 
 
+@pytest.mark.slow(quick=["micro-batches"])
 @pytest.mark.parametrize(
     ("changes", "moves"),
     [

@@ -49,6 +49,7 @@ print(result.tasks[0].status, result.tasks[0].steps)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_cells_train_and_their_output_goes_to_the_notebooks_stream(tmp_path: Path) -> None:
     # From standard input there is no source file, as in a kernel.
@@ -80,7 +81,8 @@ def status(**changes: Any) -> dict[str, Any]:
         "gpus": 2,
         "loss": 1.25,
         "evaluation": None,
-        "best": None,
+        "goal": None,
+        "value": 1.25,
         "expected_end_s": 130.0,
         "error": None,
     }
@@ -97,8 +99,12 @@ def test_a_page_shows_tasks_and_curves_and_obeys_no_name() -> None:
     assert "<summary>last &amp; least</summary>" in page
     for fetch in ("http", "src=", "<script", "url("):
         assert fetch not in page
-    best = {"metric": "eval_loss", "metrics": {"accuracy": 0.5, "eval_loss": 0.75}}
-    page = render(status(stage="failed", error="it <i>broke", best=best, steps=None), {}, "")
+    judged = {
+        "goal": {"metric": "eval_loss", "mode": "min"},
+        "value": 0.75,
+        "evaluation": {"step": 4, "metrics": {"accuracy": 0.5, "eval_loss": 0.875}},
+    }
+    page = render(status(stage="failed", error="it <i>broke", steps=None, **judged), {}, "")
     assert "eval_loss 0.75" in page and "it &lt;i&gt;broke" in page and "accuracy" not in page
     assert "5/?" in page and "<svg" not in page
     assert "<table" not in render(None, {}, "starting") and "starting" in render(
@@ -144,6 +150,7 @@ class Display:
         self.pages.append(page._repr_html_())
 
 
+@pytest.mark.slow(quick=["True"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_run_is_shown_in_its_cell(
     tmp_path: Path,
@@ -166,6 +173,7 @@ def test_a_run_is_shown_in_its_cell(
     assert str(result.run_dir) in last and told == ""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_kernel_shows_a_run_and_an_interrupt_stops_it_at_checkpoints(tmp_path: Path) -> None:
     from jupyter_client.manager import start_new_kernel

@@ -32,7 +32,7 @@ from saturn.training.optimizer_groups import OptimizerGroups
 
 pytest.importorskip("s3fs")
 pytest.importorskip("moto")
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 BUCKET = "models"
 

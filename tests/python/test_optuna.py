@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +15,15 @@ import saturn.optuna
 from faces import make_task
 from saturn import HParams, Task
 from saturn.errors import InvalidInput, RunOver
-from saturn.optuna import StudyTuner
-from saturn.stoppers import Progress
+from saturn.stoppers import ASHA, Plateau, Progress, Stopper, Target, TimeLimit
 from saturn.tuning import keeping
+from saturn.tuning.study import StudyTuner
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+#: Whoever ends tasks, the pruner does not.
+NEVER = optuna.pruners.NopPruner()
 
 
 def suggest(trial: optuna.Trial) -> Task:
@@ -62,8 +69,10 @@ class FakeRun:
         self.tasks[name].stage, self.tasks[name].end = "ended", how
 
 
-def begun(tmp_path: Path, study: optuna.Study, n_trials: int = 4) -> tuple[StudyTuner, FakeRun]:
-    tuner, run = StudyTuner(study, suggest, n_trials, None, None), FakeRun(tmp_path)
+def begun(
+    tmp_path: Path, study: optuna.Study, n_trials: int = 4, stoppers: Sequence[Stopper] = ()
+) -> tuple[StudyTuner, FakeRun]:
+    tuner, run = StudyTuner(study, suggest, n_trials, None, None, stoppers), FakeRun(tmp_path)
     run.submit(tuner.suggested())
     tuner.began(run, run.tasks)  # type: ignore[arg-type]
     tuner.at(0.0, run.tasks)
@@ -100,6 +109,18 @@ def test_as_many_are_in_flight_as_there_are_devices_and_values_go_back(tmp_path:
     assert isinstance(kept, StudyTuner) and states(kept.study) == states(one)
 
 
+def test_a_task_that_diverged_failed_although_it_had_good_values(tmp_path: Path) -> None:
+    tuner, run = begun(tmp_path, one := study())
+    assert run.report(tuner, "trial-0", 1, 0.1) == []
+    run.report(tuner, "trial-0", 2, math.nan)
+    run.end("trial-0", "diverged")
+    run.report(tuner, "trial-1", 2, 0.5)
+    run.end("trial-1")
+    tuner.at(1.0, run.tasks)
+    assert states(one)[:2] == ["FAIL", "COMPLETE"]
+    assert one.trials[0].value is None and one.best_trial.number == 1
+
+
 def test_a_pruner_ends_tasks(tmp_path: Path) -> None:
     pruner = optuna.pruners.ThresholdPruner(upper=1.0)
     tuner, run = begun(tmp_path, one := study(pruner=pruner))
@@ -108,6 +129,85 @@ def test_a_pruner_ends_tasks(tmp_path: Path) -> None:
     run.end("trial-0", "stopped")
     tuner.at(1.0, run.tasks)
     assert states(one)[0] == "PRUNED" and one.trials[0].value == 1.1
+
+
+def test_a_task_that_a_stopper_holds_makes_room_for_another(tmp_path: Path) -> None:
+    tuner, run = begun(tmp_path, one := study(pruner=NEVER), 3, [ASHA(min_steps=2)])
+    for name in ("trial-0", "trial-1"):
+        run.tasks[name].steps = 8
+        assert run.report(tuner, name, 2, 0.5) == ["hold"]
+        run.tasks[name].stage = "held"
+    tuner.at(1.0, run.tasks)
+    assert list(run.tasks) == ["trial-0", "trial-1", "trial-2"] and run.is_closed
+    # The third is the best of three: it goes on, and the others end once all is at rest.
+    run.tasks["trial-2"].steps = 8
+    assert run.report(tuner, "trial-2", 2, 0.4) == []
+    run.report(tuner, "trial-2", 8, 0.3)
+    run.end("trial-2")
+    rested = {ruling.task: ruling.ruling for ruling in tuner.at_rest(run.tasks)}
+    assert rested == {"trial-0": "stop", "trial-1": "stop"}
+    for name in rested:
+        run.end(name, "stopped")
+    tuner.over(run.tasks)
+    assert states(one) == ["PRUNED", "PRUNED", "COMPLETE"] and one.best_value == 0.3
+    kept = keeping.read(tmp_path)
+    assert isinstance(kept, StudyTuner) and list(kept.at_rest(run.tasks)) == []
+
+
+def test_a_task_that_a_stopper_ends_as_trained_has_a_value(tmp_path: Path) -> None:
+    stoppers = [Target(value=0.1), Plateau(steps=4)]
+    tuner, run = begun(tmp_path, one := study(pruner=NEVER), 2, stoppers)
+    assert run.report(tuner, "trial-0", 1, 0.5) == []
+    assert run.report(tuner, "trial-0", 2, 0.1) == ["stop"]
+    assert run.report(tuner, "trial-1", 1, 0.4) == []
+    assert run.report(tuner, "trial-1", 5, 0.4) == ["stop"]
+    run.end("trial-0", "stopped")
+    run.end("trial-1", "stopped")
+    tuner.at(1.0, run.tasks)
+    assert states(one) == ["COMPLETE", "COMPLETE"] and one.best_value == 0.1
+
+
+@pytest.mark.parametrize("stopper", [TimeLimit(seconds=5), Target(value=0.1, stop_all=True)])
+def test_a_stopper_that_ends_all_ends_the_search(tmp_path: Path, stopper: Stopper) -> None:
+    tuner, run = begun(tmp_path, study(), 9, [stopper])
+    run.report(tuner, "trial-0", 1, 0.5)
+    assert list(tuner.at(4.0, run.tasks)) == [] and not run.is_closed
+    run.report(tuner, "trial-0", 2, 0.05)
+    run.end("trial-0", "stopped")
+    rulings = list(tuner.at(5.0, run.tasks))
+    assert [(one.task, one.ruling) for one in rulings] == [("trial-1", "stop")]
+    assert list(run.tasks) == ["trial-0", "trial-1"] and run.is_closed
+
+
+@pytest.mark.filterwarnings("error")
+def test_stoppers_go_by_the_metric_of_the_study_or_by_their_own(tmp_path: Path) -> None:
+    def evaluated(trial: optuna.Trial) -> Task:
+        lr = trial.suggest_float("lr", 0.1, 1.0)
+        evaluate = {"evaluate": lambda model: {"acc": 1.0}, "best": ("acc", "max")}
+        return make_task("any", hparams=HParams(lr=lr, batch_count=8), **evaluate)
+
+    stoppers = [Target(value=0.9), Plateau(metric="loss", steps=9)]
+    one = study(direction="maximize", pruner=NEVER)
+    tuner, run = StudyTuner(one, evaluated, 1, None, None, stoppers), FakeRun(tmp_path)
+    run.submit(tuner.suggested())
+    tuner.began(run, run.tasks)  # type: ignore[arg-type]
+    assert tuner.metrics == {"acc", "loss"}
+    task = run.tasks["trial-0"]
+    for step, values, says in (
+        (8, {"acc": 0.5}, []),
+        (8, {"loss": 0.1}, []),  # the study has heard of this step, and is told nothing again
+        (9, {"loss": 0.2}, []),
+        (16, {"acc": 0.95}, ["stop"]),
+        (17, {"loss": 0.2}, ["stop"]),
+    ):
+        task.add(step, values)
+        assert [ruling.ruling for ruling in tuner.looked(task, run.tasks)] == says
+    assert one.trials[0].intermediate_values == {8: 0.5, 16: 0.95}
+    # More is better for the stopper too, though no task says so.
+    one = study(direction="maximize", pruner=NEVER)
+    tuner, run = begun(tmp_path, one, 1, [Target(value=0.9)])
+    assert run.report(tuner, "trial-0", 1, 0.8) == []
+    assert run.report(tuner, "trial-0", 2, 0.9) == ["stop"]
 
 
 def test_a_study_goes_on_with_what_it_knew_and_submits_what_it_could_not(tmp_path: Path) -> None:
@@ -127,6 +227,22 @@ def test_a_study_goes_on_with_what_it_knew_and_submits_what_it_could_not(tmp_pat
     assert kept.study.trials[1].intermediate_values == {1: 0.8}
     kept.at(2.0, run.tasks)
     assert states(kept.study) == ["COMPLETE", "RUNNING", "RUNNING"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_study_is_told_nothing_again_that_only_its_run_has_lost(tmp_path: Path) -> None:
+    pruner = optuna.pruners.ThresholdPruner(upper=1.0)
+    tuner, run = begun(tmp_path, study(pruner=pruner))
+    run.report(tuner, "trial-1", 1, 0.9)
+    assert run.report(tuner, "trial-1", 2, 1.1) == ["stop"]  # which the run, as it stops, refuses
+    tuner.over(run.tasks)
+    run.tasks["trial-1"] = Progress("trial-1")
+    run.tasks["trial-1"].add(1, {"loss": 0.9})
+    kept = keeping.read(tmp_path)
+    assert isinstance(kept, StudyTuner)
+    kept.began(run, run.tasks)  # type: ignore[arg-type]
+    assert run.report(kept, "trial-1", 2, 1.1) == ["stop"], "it is pruned after all"
+    assert kept.study.trials[1].intermediate_values == {1: 0.9, 2: 1.1}
 
 
 def test_another_study_is_refused_in_words(tmp_path: Path) -> None:
@@ -149,7 +265,9 @@ def test_another_study_is_refused_in_words(tmp_path: Path) -> None:
     [
         ({"n_trials": 0}, "n_trials is 0; it must be a whole number from 1 on"),
         ({"in_flight": 2.0}, "in_flight is 2.0; it must be"),
-        ({"stopper": "asha"}, "`stopper` can't be given with a study"),
+        ({"keep_open": True}, "`keep_open` can't be given with a study"),
+        ({"stopper": "ahsa"}, "there is no stopper `ahsa`; did you mean `asha`?"),
+        ({"stopper": ASHA(metric="acc")}, "the stopper ASHA goes by `acc`, which task `trial-0`"),
         ({"study": study(directions=["minimize"] * 2)}, "`s` has 2 directions; a run takes"),
         ({"metric": "acc"}, "the study goes by `acc`, which task `trial-0` never reports"),
     ],
@@ -158,7 +276,7 @@ def test_what_can_not_be_a_search_is_refused_before_anything_runs(
     tmp_path: Path, arguments: dict[str, Any], says: str
 ) -> None:
     given: dict[str, Any] = {"study": study(), "make_task": suggest, "n_trials": 2, **arguments}
-    with pytest.raises(InvalidInput, match=says):
+    with pytest.raises(InvalidInput, match=re.escape(says)):
         saturn.optuna.start(**given, runs_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert "RUNNING" not in states(given["study"])

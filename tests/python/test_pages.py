@@ -38,7 +38,9 @@ NOT_HERE = [
         "TensorBoard is not installed: test_event_file.py",
     ),
     ("docs/trainer.md", "from trl import", "fetches a model and data: test_trl_trainers.py"),
+    ("docs/frameworks.md", "class Classifier(pl.", "run by test_frameworks.py"),
     ("docs/cluster.md", "cluster=", "needs a cluster: test_cluster_gangs.py"),
+    ("docs/cluster.md", "--cluster", "needs a cluster: test_cluster_verbs.py"),
     ("docs/cluster.md", "ray ", "starts daemons of Ray's: test_cluster_gangs.py"),
     ("docs/storage.md", "storage=", "needs an object store: test_object_store.py"),
     ("docs/clusters/*.md", "", "needs machines of that kind: test_cluster_places.py"),
@@ -70,7 +72,7 @@ BEFORE = {
 SMALLER = {
     "n_trials=50, devices=8": "n_trials=2, devices=2",
     "epochs=4": "epochs=1",
-    'name="open-run"': 'name="my-run"',
+    "open-run": "my-run",
 }
 SCRIPT = """
 import saturn
@@ -131,8 +133,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("pages")
     (place / "examples").symlink_to(ROOT / "examples")
     (place / "train.py").write_text(SCRIPT)
-    (sweep,) = [b for b in blocks() if b.language == "toml" and b.text.startswith("script =")]
-    (place / "sweep.toml").write_text(sweep.text)
+    sweeps = [b for b in blocks() if b.language == "toml" and b.text.startswith("script =")]
+    for name, sweep in zip(("sweep.toml", "search.toml"), sweeps, strict=True):
+        (place / name).write_text(sweep.text)
     programs: dict[str, str] = {}
     for block in blocks():
         if block.language == "python" and not block.not_here(block.text):

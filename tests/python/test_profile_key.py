@@ -103,7 +103,7 @@ CHANGES = {
     "another batch size": ("made = task(batch_size=5)", False),
     "another optimizer": ("made = task(optimizer_cls=torch.optim.Adam)", False),
     "another precision": ("made = task(precision='bf16')", False),
-    "a keyword of the model": ("made = task(width=9)", False),
+    "a keyword of the model": ("made = task(config=9)", False),
 }
 #: Other texts of the script, and whether they leave the key as it is.
 EDITS = {

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import closeness
 import model_kinds
 import pytest
 import reference
@@ -18,7 +19,6 @@ import torch
 from harness import Runtime, Warm
 from random_chains import (
     KINDS,
-    TOLERANCE,
     WIDE,
     Chain,
     Move,
@@ -43,20 +43,11 @@ def seeds() -> range:
 
 
 @pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    """A warm parent that has transformers, which each rank would spend seconds on."""
-    names = (
-        "GPT2LMHeadModel",
-        "LlamaForCausalLM",
-        "MixtralForCausalLM",
-        "ViTForImageClassification",
-    )
-    lock = tmp_path_factory.mktemp("warm") / "workers.lock"
-    parent = Warm(lock, preload=",".join(f"transformers:{name}" for name in names))
-    yield parent
-    parent.close()
+def warm(warm_with_models: Warm) -> Warm:
+    return warm_with_models
 
 
+@pytest.mark.slow(quick=["4"])
 @pytest.mark.parametrize("seed", seeds())
 def test_a_chain_of_strategies_trains_as_plain_torch_does(run: Runtime, seed: int) -> None:
     assert_trains_as_plain_torch_does(run, draw(seed))
@@ -66,6 +57,7 @@ def test_a_chain_of_strategies_trains_as_plain_torch_does(run: Runtime, seed: in
 ACROSS = (1, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ACROSS)
 def test_a_chain_that_crosses_nodes_trains_as_plain_torch_does(run: Runtime, seed: int) -> None:
     assert_trains_as_plain_torch_does(run, across_nodes(draw(seed)))
@@ -122,11 +114,12 @@ def expected_losses(kind: str, **options: Any) -> Losses:
     return reference.train(task, 7, loss_of=model_kinds.loss_of(task))[0]
 
 
+@pytest.mark.slow(quick=["fsdp", "tensor"])
 @pytest.mark.parametrize("technique", BUILT_IN)
 def test_with_dropout_a_stop_changes_no_bit(run: Runtime, technique: str) -> None:
     kind, strategy = widest(technique, 0.2)
     losses = whole_and_in_parts(run, kind, strategy, dropout=0.2)
-    assert reference.largest_difference(losses, expected_losses(kind)) > 10 * TOLERANCE
+    assert closeness.ulps(losses, expected_losses(kind)) > 10 * closeness.ACROSS
 
 
 def seen_under_autocast(build: Callable[[], nn.Module]) -> nn.Module:
@@ -143,10 +136,12 @@ def seen_under_autocast(build: Callable[[], nn.Module]) -> nn.Module:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("technique", BUILT_IN)
 def test_bf16_is_autocast_under_every_technique(run: Runtime, technique: str) -> None:
     kind, strategy = widest(technique)
     build = partial(seen_under_autocast, partial(model_kinds.BUILD[kind], 0.0))
     losses = whole_and_in_parts(run, kind, strategy, precision="bf16", get_model=build)
     # Eight bits of a product are left; in which order parts are added shows in the last.
-    assert reference.largest_difference(losses, expected_losses(kind, precision="bf16")) < 0.02
+    in_bf16 = expected_losses(kind, precision="bf16")
+    assert closeness.ulps(losses, in_bf16, of=torch.bfloat16) < 1.0

@@ -7,16 +7,14 @@ fonts make no difference; SATURN_KEEP_PICTURES=1 keeps what is drawn now.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import browser
+import made_up_runs
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
 KEPT = Path(__file__).resolve().parent / "report_pictures"
 #: Width and height in CSS pixels, and the medium. Paper is A4 less its margins.
 WINDOWS = {"wide": (1280, 2400, ""), "phone": (360, 3600, ""), "print": (718, 3200, "print")}
@@ -32,9 +30,7 @@ pytestmark = pytest.mark.skipif(browser.found() is None, reason=browser.MISSING)
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pages of made-up runs: one, two side by side, and one of a thousand tasks."""
     directory = tmp_path_factory.mktemp("pages")
-    build = [sys.executable, str(ROOT / "scripts" / "setup.py"), "--run", "cargo", "run", "--quiet"]
-    example = ["--release", "-p", "saturn-view", "--example", "report_pages", "--", str(directory)]
-    subprocess.run([*build, *example], cwd=ROOT, check=True)
+    made_up_runs.write(directory)
     return directory
 
 

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import made_up_runs
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
 SATURN = Path(sys.executable).parent / "saturn"
 #: How a run was launched: of no matter to who reads it.
 SETTINGS = {"python": "python3", "python_path": [], "cwd": "/", "preload": [], "devices": 2}
@@ -21,9 +21,7 @@ SETTINGS = {"python": "python3", "python_path": [], "cwd": "/", "preload": [], "
 def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the records of two made-up runs."""
     directory = tmp_path_factory.mktemp("records")
-    cargo = [sys.executable, str(ROOT / "scripts" / "setup.py"), "--run", "cargo", "run", "--quiet"]
-    example = ["--release", "-p", "saturn-view", "--example", "report_pages", "--", str(directory)]
-    subprocess.run([*cargo, *example, "10"], cwd=ROOT, check=True)
+    made_up_runs.write(directory, 10)
     return directory
 
 

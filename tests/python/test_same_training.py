@@ -6,16 +6,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import closeness
 import pytest
 import reference
 import torch
-from harness import Runtime
+from harness import Runtime, Warm
 from models import Calls, Mlp, definition, shuffled_loader
 from saturn.definition import TaskDefinition
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 
-TOLERANCE = 1e-5
 #: (technique, ranks, up to which step): every kind of move, at counts that divide 8 and don't.
 CHAIN = [
     ("ddp", 1, 3),
@@ -29,6 +29,11 @@ CHAIN = [
 ]
 SGD = partial(torch.optim.SGD)
 MOMENTUM = partial(torch.optim.SGD, momentum=0.9)
+
+
+@pytest.fixture(scope="module")
+def warm(warm_with_models: Warm) -> Warm:
+    return warm_with_models
 
 
 def frozen_mlp() -> Mlp:
@@ -65,6 +70,7 @@ def chain(
     return run.losses(task.name)
 
 
+@pytest.mark.slow(quick=["adamw"])
 @pytest.mark.parametrize(
     ("changes", "moves"),
     [
@@ -80,7 +86,7 @@ def test_moves_between_techniques_and_rank_counts_reproduce_plain_torch(
 ) -> None:
     task = definition(**changes)
     expected, _ = reference.train(task, moves[-1][2])
-    assert reference.largest_difference(chain(run, task, moves), expected) < TOLERANCE
+    assert closeness.ulps(chain(run, task, moves), expected) < closeness.ACROSS
 
 
 def test_one_uninterrupted_ddp_rank_is_plain_torch_bit_for_bit(run: Runtime) -> None:
@@ -89,6 +95,7 @@ def test_one_uninterrupted_ddp_rank_is_plain_torch_bit_for_bit(run: Runtime) -> 
     assert chain(run, task, [("ddp", 1, 12)]) == expected
 
 
+@pytest.mark.slow(quick=["ddp-3"])
 @pytest.mark.parametrize(("technique", "ranks"), [("ddp", 1), ("ddp", 3), ("fsdp", 3)])
 def test_stop_and_resume_under_the_same_strategy_is_bit_equal(
     run: Runtime, technique: str, ranks: int
@@ -114,7 +121,7 @@ def test_a_stop_request_ends_all_ranks_at_one_step_with_a_checkpoint(run: Runtim
     after = run.run(task.name, "fsdp", ranks=2, steps=stopped + 3)
     assert after.one("started")["step"] == stopped
     expected, _ = reference.train(task, stopped + 3)
-    assert reference.largest_difference(run.losses(task.name), expected) < TOLERANCE
+    assert closeness.ulps(run.losses(task.name), expected) < closeness.ACROSS
 
 
 def test_a_planned_switch_stops_at_its_step_and_trains_the_same(run: Runtime) -> None:
@@ -130,7 +137,7 @@ def test_a_planned_switch_stops_at_its_step_and_trains_the_same(run: Runtime) ->
     last = run.run(task.name, "fsdp", ranks=3, steps=12)
     assert (last.one("started")["step"], last.one("finished")["step"]) == (7, 12)
     expected, _ = reference.train(task, 12)
-    assert reference.largest_difference(run.losses(task.name), expected) < TOLERANCE
+    assert closeness.ulps(run.losses(task.name), expected) < closeness.ACROSS
 
 
 def forget_optimizer_state() -> None:
@@ -202,6 +209,7 @@ def weigh_batches_of_a_step_alike() -> None:
     Weighing._of_step = alike  # type: ignore[method-assign]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sabotage", "changes"),
     [
@@ -221,10 +229,10 @@ def test_known_bad_variants_are_seen(
     expected, _ = reference.train(definition(**changes), 9)
     bad = definition(hints={"by": Calls(sabotage)}, **changes)
     losses = chain(run, bad, moves)
-    assert reference.largest_difference(losses, expected) > 10 * TOLERANCE
+    assert closeness.ulps(losses, expected) > 10 * closeness.ACROSS
     # And only because of what they do.
     losses = chain(run, definition("good", **changes), moves)
-    assert reference.largest_difference(losses, expected) < TOLERANCE
+    assert closeness.ulps(losses, expected) < closeness.ACROSS
 
 
 def test_a_finished_task_that_is_launched_again_finishes_at_once(run: Runtime) -> None:
@@ -243,9 +251,8 @@ def test_loss_weight_decides_what_a_slice_counts(run: Runtime) -> None:
 
     task = definition(loss_function=weighted_mean, loss_weight=lambda batch: batch[1].sum())
     expected, _ = reference.train(task, 11)
-    assert reference.largest_difference(
-        chain(run, task, [*CHAIN[:4], ("ddp", 3, 11)]), expected
-    ) < (TOLERANCE)
+    losses = chain(run, task, [*CHAIN[:4], ("ddp", 3, 11)])
+    assert closeness.ulps(losses, expected) < closeness.ACROSS
 
 
 def test_more_ranks_than_samples_leave_some_without_weight(run: Runtime) -> None:
@@ -257,7 +264,7 @@ def test_more_ranks_than_samples_leave_some_without_weight(run: Runtime) -> None
     task = definition(get_dataloader=pairs)
     expected, _ = reference.train(task, 6)
     losses = chain(run, task, [("ddp", 3, 3), ("fsdp", 3, 6)])
-    assert reference.largest_difference(losses, expected) < TOLERANCE
+    assert closeness.ulps(losses, expected) < closeness.ACROSS
 
 
 def tiny_gpt2() -> nn.Module:
@@ -286,4 +293,4 @@ def test_a_hugging_face_model_with_its_own_loss_and_tied_embeddings(run: Runtime
     task = definition(get_model=tiny_gpt2, get_dataloader=rows_of_tokens, loss_function=None)
     expected, _ = reference.train(task, 7, loss_of=lambda model, batch: model(**batch).loss)
     moves = [("ddp", 1, 2), ("fsdp", 2, 4), ("ddp", 3, 6), ("fsdp", 3, 7)]
-    assert reference.largest_difference(chain(run, task, moves), expected) < TOLERANCE
+    assert closeness.ulps(chain(run, task, moves), expected) < closeness.ACROSS

@@ -13,7 +13,7 @@ import model_kinds
 import pytest
 import sliced_models
 import torch
-from harness import Runtime
+from harness import Runtime, Warm
 from models import NUM_CLASSES, WIDTH, Mlp, definition
 from saturn.definition import TaskDefinition
 from saturn.rank.memory import PeakMemory
@@ -24,6 +24,11 @@ from saturn.training.stepper import build_model
 from torch import nn
 
 MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def warm(warm_with_models: Warm) -> Warm:
+    return warm_with_models
 
 
 class Odd(nn.Module):
@@ -126,6 +131,17 @@ def test_functions_of_the_task_share_what_they_shared(tmp_path: Path) -> None:
     assert written == [], "what was pickled is another's"
 
 
+@pytest.fixture(scope="module")
+def imported() -> None:
+    """A model of transformers was built in this process before.
+
+    Where other tests have imported `transformers.AutoModel`, the first model's imports replace that
+    class; a fresh process, as one that inspects a task, has no such class yet.
+    """
+    model_kinds.task_of("gpt2").get_model()
+
+
+@pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "vit"])
 def test_models_of_transformers_are_saved(kind: str, tmp_path: Path) -> None:
     found, built = saved(model_kinds.task_of(kind), tmp_path)
@@ -138,7 +154,7 @@ def test_models_of_transformers_are_saved(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_read_gives_all_the_outputs_that_it_may_be_asked_for(
-    tmp_path: Path,
+    tmp_path: Path, imported: None
 ) -> None:
     pytest.importorskip("transformers")
     from transformers.utils import output_capturing
@@ -182,6 +198,23 @@ def test_mapped_models_take_no_memory_of_their_own_until_they_are_written(tmp_pa
     assert float(next(third.module.parameters()).detach().mean()) != 1.0, (
         "and neither does the file"
     )
+
+
+def test_weights_begin_where_torch_would_put_them_whatever_file_they_come_from(
+    tmp_path: Path,
+) -> None:
+    # The bits of a matrix product may depend on it.
+    safetensors = pytest.importorskip("safetensors.torch")
+    built = {"small": torch.ones(3, 5), "large": torch.ones(200, 100)}
+    safetensors.save_file({"a": torch.ones(1), **built}, tmp_path / "weights")
+
+    def get_model() -> nn.Module:
+        stored = safetensors.load_file(tmp_path / "weights")
+        return nn.ParameterDict({name: nn.Parameter(stored[name]) for name in built})
+
+    found, built_alone = saved(definition(get_model=get_model), tmp_path)
+    assert any(weight.data_ptr() % 64 for weight in built_alone.parameters())
+    assert [weight.data_ptr() % 64 for weight in found.module.parameters()] == [0, 0]
 
 
 def test_other_seeds_are_other_models(run: Runtime) -> None:
@@ -229,6 +262,7 @@ def of_another_task(directory: Path) -> None:
     (directory.parent.parent / "task.pkl").write_bytes(b"another")
 
 
+@pytest.mark.slow(quick=["truncate", "of_another_task"])
 @pytest.mark.parametrize(
     "damage",
     [
@@ -361,6 +395,7 @@ def test_a_model_is_built_once_for_all_attempts_and_trials(run: Runtime, tmp_pat
 STRATEGIES = [("ddp", 1), ("ddp", 2), ("fsdp", 2), ("pipeline", 2), ("offload", 1)]
 
 
+@pytest.mark.slow(quick=["ddp-2"])
 @pytest.mark.parametrize(("technique", "ranks"), STRATEGIES)
 def test_losses_are_those_of_models_that_each_rank_builds(
     technique: str, ranks: int, run: Runtime

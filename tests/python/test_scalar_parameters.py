@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import closeness
 import pytest
 import reference
 import torch
-from harness import Runtime
+from harness import Runtime, Warm
 from model_kinds import Scaled, task_of
 from models import Calls
 from saturn.checkpoint import manifest
 from saturn.checkpoint.black_box_state import read_into
 from torch.distributed.checkpoint import FileSystemReader
 
-TOLERANCE = 1e-5
 PLAN = {"head": "colwise_gather_output", "layers.*.inner": "colwise_gather_output"}
 GROUPS = {"tensor": 2}
 MOVES: list[tuple[str, int, dict[str, Any], int]] = [
@@ -28,6 +28,11 @@ MOVES: list[tuple[str, int, dict[str, Any], int]] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def warm(warm_with_models: Warm) -> Warm:
+    return warm_with_models
+
+
 def chain(run: Runtime, task: Any, moves: list[Any]) -> dict[int, float]:
     run.write_task(task)
     for technique, ranks, knobs, steps in moves:
@@ -36,6 +41,7 @@ def chain(run: Runtime, task: Any, moves: list[Any]) -> dict[int, float]:
     return run.losses(task.name)
 
 
+@pytest.mark.slow(quick=["fewer-samples-than-ranks"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -48,9 +54,10 @@ def chain(run: Runtime, task: Any, moves: list[Any]) -> dict[int, float]:
 def test_scalars_train_as_in_plain_torch(run: Runtime, changes: dict[str, Any]) -> None:
     task = task_of("scaled", lr=0.02, **changes)
     expected, _ = reference.train(task, 12)
-    assert reference.largest_difference(chain(run, task, MOVES), expected) < TOLERANCE
+    assert closeness.ulps(chain(run, task, MOVES), expected) < closeness.ACROSS
 
 
+@pytest.mark.slow
 def test_scalars_train_beside_layers_that_are_split_twice(run: Runtime) -> None:
     task = task_of("scaled", lr=0.02, hints={"tensor_plan": PLAN}, max_grad_norm=0.3)
     expected, _ = reference.train(task, 9)
@@ -60,7 +67,7 @@ def test_scalars_train_beside_layers_that_are_split_twice(run: Runtime) -> None:
         ("tensor", 2, {}, 7),
         ("tensor+fsdp", 4, {**GROUPS, "activation_checkpointing": True}, 9),
     ]
-    assert reference.largest_difference(chain(run, task, moves), expected) < TOLERANCE
+    assert closeness.ulps(chain(run, task, moves), expected) < closeness.ACROSS
 
 
 def test_a_resume_is_bit_equal_and_a_checkpoint_holds_them_without_a_dimension(
@@ -86,11 +93,12 @@ def forget_to_average() -> None:
     WholeScalars.average_gradients = lambda self, data: None  # type: ignore[method-assign]
 
 
+@pytest.mark.slow
 def test_a_known_bad_variant_is_seen(run: Runtime) -> None:
     changes = {"lr": 0.02, "gradient_accumulation_steps": 2, "optimizer_cls": torch.optim.SGD}
     expected, _ = reference.train(task_of("scaled", **changes), 8)
     moves = [("fsdp", 3, {}, 8)]
     bad = task_of("scaled", "bad", hints={"by": Calls(forget_to_average)}, **changes)
-    assert reference.largest_difference(chain(run, bad, moves), expected) > 5 * TOLERANCE
+    assert closeness.ulps(chain(run, bad, moves), expected) > 5 * closeness.ACROSS
     good = task_of("scaled", "good", **changes)
-    assert reference.largest_difference(chain(run, good, moves), expected) < TOLERANCE
+    assert closeness.ulps(chain(run, good, moves), expected) < closeness.ACROSS

@@ -203,6 +203,41 @@ def test_what_is_checked_of_a_script_when_the_task_is_made(tmp_path: Path) -> No
     assert Task.script(mute).name.startswith("mute-")
 
 
+def test_a_script_has_parameters() -> None:
+    values = {"lr": 0.1, "size": "small", "tied": True}
+    task = Task.script(COUNTING, ["--lr", 0.1], parameters=values)
+    assert task.parameters == values and Task.script(COUNTING).parameters == {}
+    with pytest.raises(TypeError, match="parameters holds 'lr'"):
+        Task.script(COUNTING, parameters={"lr": [0.1]})
+
+
+@pytest.mark.parametrize(
+    ("name", "of_own_loop", "of_trainer"),
+    [
+        ("seed", r'such as \["--seed", "3"\]', r'such as \["--seed", "3"\]'),
+        ("evaluate", r"have it report numbers: saturn\.report", r'\["--eval_strategy", "steps"\]'),
+        ("evaluate_every", "the script decides when", r'\["--eval_steps", "100"\]'),
+        ("best", "have it keep its best weights itself", "--load_best_model_at_end"),
+        ("hints", "no technique looks into the script", r"use Task\.from_trainer"),
+        ("parametres", "did you mean `parameters`", "did you mean `parameters`"),
+    ],
+)
+def test_arguments_that_no_script_has_are_refused_with_what_to_do(
+    name: str, of_own_loop: str, of_trainer: str
+) -> None:
+    given: dict[str, Any] = {name: 1}
+    for trainer, words in ((False, of_own_loop), (True, of_trainer)):
+        with pytest.raises(TypeError, match=f"Task.script.*{name}.*{words}"):
+            Task.script(COUNTING, trainer=trainer, **given)
+
+
+def test_a_directory_to_save_to_is_for_trainers() -> None:
+    with pytest.raises(
+        ValueError, match=r"counting_script\.py trains by itself: it writes its own"
+    ):
+        Task.script(COUNTING, save_dir="out")
+
+
 def test_arguments_that_change_no_speed_are_measured_once() -> None:
     def key(*args: object, **options: Any) -> str:
         return profile_key(Task.script(COUNTING, args, **options))

@@ -109,6 +109,7 @@ def test_training_begins_once_the_first_slice_is_there(run: Runtime) -> None:
     assert said.index("note") < said.index("started")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_slow_disk_is_no_silence(run: Runtime, tmp_path: Path, ranks: int) -> None:
     task = definition(get_model=on_a_slow_disk, save_dir=tmp_path / "saved", hints=OFTEN)
@@ -127,6 +128,7 @@ def test_a_slow_disk_is_no_silence(run: Runtime, tmp_path: Path, ranks: int) -> 
     assert trial.codes == [0] * ranks and len(trial.of("alive", rank=0)) >= SIGNS
 
 
+@pytest.mark.slow(quick=["train-started"])
 @pytest.mark.parametrize(("kind", "end"), [("train", "started"), ("trial", "trial")])
 def test_a_long_build_is_no_silence(run: Runtime, kind: str, end: str) -> None:
     run.write_task(definition(get_model=computing, hints=OFTEN))
@@ -192,6 +194,7 @@ def test_signs_of_life_are_few_and_rank_0s(clock: Callable[[float], None], rank:
     assert said == ["hello", *["alive"] * (3 if rank == 0 else 0), "finished"]
 
 
+@pytest.mark.slow(quick=["1"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_signs_by_themselves_are_rank_0s_and_end_with_the_block(
     monkeypatch: pytest.MonkeyPatch, rank: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -83,6 +84,35 @@ def test_the_reason_says_what_to_change() -> None:
         assert part in reason
     wrong = found(definition(loss_weight=lambda batch: float(batch[1].sum()))).reason
     assert wrong is not None and "correct `loss_weight`" in wrong
+
+
+def penalized(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs, labels) + 0.1 * outputs.square().mean()
+
+
+def test_a_penalty_beside_cross_entropy_is_a_mean_over_samples_while_all_labels_count() -> None:
+    slicing = found(definition(loss_function=penalized))
+    assert (slicing.kind, slicing.labels_each, slicing.unchecked) == (SAMPLES, 1, None)
+    batch = next(iter(definition().get_dataloader()))
+    slicing.expect_labels(batch)
+    ignoring = (batch[0], torch.full_like(batch[1], -100))
+    with pytest.raises(LabelsDifferError, match="batches can't be cut where some labels are -100"):
+        slicing.expect_labels(ignoring)
+    whole = slicing.by_labels()
+    assert whole.kind == WHOLE and Slicing.from_json(whole.as_json()) == whole
+    told = re.search(r"together is (\S+), the mean of .* is (\S+) \(", whole.reason or "")
+    assert told is not None and float(told[1]) != float(told[2]), "it is of the labels ignored"
+
+
+def nearly(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Far from zero, and a mean over samples but for a trifle, which is more than rounding."""
+    return 100 + nn.functional.mse_loss(outputs[:, 0], labels.float()) + 8e-5 * len(labels)
+
+
+def test_numbers_that_are_not_the_same_are_not_told_as_such() -> None:
+    reason = found(definition(loss_function=nearly)).reason
+    told = re.search(r"together is (\S+), the mean of .* is (\S+) \(", reason or "")
+    assert told is not None and told[1] != told[2]
 
 
 def of_whole_batches(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

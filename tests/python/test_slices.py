@@ -8,19 +8,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import closeness
 import pytest
 import reference
 import saturn
 import sliced_models as sliced
 import torch
 from faces import make_task
-from harness import Result, Runtime
+from harness import Result, Runtime, Warm
 from models import Calls, definition
 from saturn import HParams
 from saturn.definition import TaskDefinition
 
-TOLERANCE = 1e-5
 MOVES = [("ddp", 1, 2), ("ddp", 3, 5), ("fsdp", 2, 8), ("pipeline", 2, 11), ("ddp", 2, 13)]
+
+
+@pytest.fixture(scope="module")
+def warm(warm_with_models: Warm) -> Warm:
+    return warm_with_models
 
 
 def chain(
@@ -42,6 +47,7 @@ def num_labels(batch: Any) -> float:
     return float((batch["labels"][:, 1:] != -100).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [1, 2])
 @pytest.mark.parametrize("with_blanks", [False, True])
 def test_padded_labels_count_by_their_number(
@@ -56,14 +62,14 @@ def test_padded_labels_count_by_their_number(
     # Over the batches of a step, too: their labels are those of one larger batch.
     by_hand = replace(task, loss_weight=num_labels)
     expected, _ = reference.train(by_hand, 13, loss_of=own_loss)
-    assert reference.largest_difference(chain(run, task, MOVES), expected) < TOLERANCE
+    assert closeness.ulps(chain(run, task, MOVES), expected) < closeness.ACROSS
 
 
 def test_losses_that_are_sums_add_up(run: Runtime) -> None:
     task = sliced.sum_task(lr=0.001)
     expected, _ = reference.train(task, 13)
     losses = chain(run, task, MOVES)
-    assert max(abs(losses[step] / expected[step] - 1) for step in expected) < TOLERANCE
+    assert closeness.ulps(losses, expected) < closeness.ACROSS
 
 
 def count_samples() -> None:
@@ -72,6 +78,7 @@ def count_samples() -> None:
     slicing.check = lambda *args, **options: slicing.Slicing()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow(quick=["sum_task"])
 @pytest.mark.parametrize("of", [sliced.padded_task, sliced.sum_task, sliced.clip_task])
 def test_without_looking_they_would_train_otherwise(run: Runtime, of: Any) -> None:
     pytest.importorskip("transformers")
@@ -79,7 +86,7 @@ def test_without_looking_they_would_train_otherwise(run: Runtime, of: Any) -> No
     loss_of = None if task.loss_function else own_loss
     expected, _ = reference.train(task, 4, loss_of=loss_of)
     losses = chain(run, task, [("ddp", 2, 4)])
-    assert reference.largest_difference(losses, expected) > 100 * TOLERANCE
+    assert closeness.ulps(losses, expected) > 100 * closeness.ACROSS
 
 
 CLIP_PLAN = {
@@ -96,12 +103,13 @@ CLIP_PLAN = {
 }
 
 
+@pytest.mark.slow
 def test_clip_trains_exactly_wherever_a_batch_stays_whole(run: Runtime) -> None:
     pytest.importorskip("transformers")
     task = sliced.clip_task(hints={"tensor_plan": CLIP_PLAN})
     expected, _ = reference.train(task, 9, loss_of=own_loss)
     moves = [("ddp", 1, 3), ("tensor", 2, 6), ("fsdp", 1, 9)]
-    assert reference.largest_difference(chain(run, task, moves), expected) < TOLERANCE
+    assert closeness.ulps(chain(run, task, moves), expected) < closeness.ACROSS
 
 
 def refusal(result: Result) -> str:
@@ -111,6 +119,7 @@ def refusal(result: Result) -> str:
     return str(told[0])
 
 
+@pytest.mark.slow(quick=["contrastive", "clip"])
 @pytest.mark.parametrize(
     "task",
     [
@@ -137,7 +146,7 @@ def test_a_pipeline_of_one_micro_batch_keeps_it_whole(run: Runtime) -> None:
     task = definition("contrastive", loss_function=sliced.contrastive)
     expected, _ = reference.train(task, 6)
     losses = chain(run, task, [("pipeline", 2, 6)], knobs={"microbatches": 1})
-    assert reference.largest_difference(losses, expected) < TOLERANCE
+    assert closeness.ulps(losses, expected) < closeness.ACROSS
     told = refusal(run.run(task.name, "pipeline", ranks=2, steps=7, knobs={"microbatches": 2}))
     assert "its batches can't be cut" in told
     outcome = run.run(task.name, "pipeline", ranks=2, kind="trial").one("trial")["outcome"]
@@ -154,7 +163,17 @@ def test_labels_that_differ_later_are_seen_then(run: Runtime) -> None:
     assert told["kind"] == "error" and "count by their labels" in told["error"]
     expected, _ = reference.train(task, 7, loss_of=own_loss)
     losses = chain(run, task, [("ddp", 2, 4), ("fsdp", 3, 7)])
-    assert reference.largest_difference(losses, expected) < TOLERANCE
+    assert closeness.ulps(losses, expected) < closeness.ACROSS
+
+
+def penalized(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(outputs, labels) + 0.1 * outputs.square().mean()
+
+
+def test_cross_entropy_with_a_penalty_is_cut_while_all_labels_count(run: Runtime) -> None:
+    task = definition("penalized", loss_function=penalized)
+    expected, _ = reference.train(task, 4)
+    assert closeness.ulps(chain(run, task, [("ddp", 2, 4)]), expected) < closeness.ACROSS
 
 
 def test_what_was_found_once_holds_for_all_attempts(run: Runtime) -> None:
@@ -199,6 +218,7 @@ def test_an_inspection_rules_out_what_would_cut(run: Runtime) -> None:
     assert (run.task_dir("mlp") / "build" / "slices.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_contrastive_sweep_is_planned_on_one_device_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import saturn
+import torch
 from faces import make_task
 from models import Mlp
 from saturn import HParams
@@ -26,6 +28,11 @@ def stored(home: Path) -> list[dict[str, Any]]:
     return [trial for file in sorted(files) for trial in json.loads(file.read_text())["trials"]]
 
 
+def of_trial(known: dict[str, Any]) -> dict[str, Any]:
+    """What the trial alone found of a strategy, without the date."""
+    return {k: v for k, v in known.items() if k not in ("measured_unix_s", "trained")}
+
+
 def were_known(run_dir: Path) -> dict[str, bool]:
     """For each task that was measured or known, whether its trial was known."""
     report = json.loads((run_dir / "report.json").read_text())
@@ -37,6 +44,7 @@ def search(tasks: list[saturn.Task], **options: Any) -> dict[str, bool]:
     return were_known(saturn.search(tasks, ["ddp"], devices=1, **options).run_dir)
 
 
+@pytest.mark.slow
 def test_what_one_run_has_measured_later_runs_know(
     tmp_path: Path,
     home: Path,
@@ -65,6 +73,41 @@ def test_what_one_run_has_measured_later_runs_know(
     assert were_known(run.run_dir) == {"late": True}
 
 
+SLOW_S = 0.05
+
+
+def slow_in_training(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """A loss that takes longer from the fortieth call of a process on, when no trial lasts."""
+    calls: int = getattr(slow_in_training, "calls", 0) + 1
+    slow_in_training.calls = calls  # type: ignore[attr-defined]
+    if calls > 40:
+        time.sleep(SLOW_S)
+    return torch.nn.functional.cross_entropy(outputs, labels)
+
+
+@pytest.mark.slow
+def test_a_run_plans_by_what_an_earlier_run_has_trained(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    steps = 140
+    hparams = HParams(0.1, batch_count=steps)
+
+    def planned_s(name: str) -> float:
+        slow = make_task(name, hparams=hparams, loss_function=slow_in_training)
+        result = saturn.orchestrate([slow], techniques=["ddp"], devices=1)
+        (of_task,) = json.loads((result.run_dir / "report.json").read_text())["tasks"]
+        return float(of_task["planned_s"])
+
+    slow_s = (steps - 40) * SLOW_S
+    assert planned_s("first") < slow_s
+    (known,) = stored(home)
+    assert known["outcome"] == "measured" and known["step_s"] < SLOW_S / 2
+    assert known["trained"]["step_s"] > SLOW_S and known["trained"]["steps"] >= 10
+    assert planned_s("second") > slow_s
+
+
+@pytest.mark.slow
 def test_a_store_that_can_not_be_used_costs_no_run(
     tmp_path: Path,
     home: Path,
@@ -86,6 +129,7 @@ def test_a_store_that_can_not_be_used_costs_no_run(
     assert capsys.readouterr().err.count("trials are not kept for later runs") == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_leaves_what_it_has_found(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.wait_for_step(1)
@@ -99,9 +143,8 @@ def test_a_run_that_is_killed_leaves_what_it_has_found(tmp_path: Path) -> None:
         file.unlink()
     run.resume()
     assert run.wait() == 0, run.stderr.read_text()
-    without_date = [{k: v for k, v in one.items() if k != "measured_unix_s"} for one in found]
-    # The run that goes on may have found more.
-    assert all(one in stored(home) for one in without_date)
+    # The run that goes on may have found more, and its training tells of its own intervals.
+    assert all(one in map(of_trial, stored(home)) for one in map(of_trial, found))
 
 
 def test_a_technique_s_own_text_is_one_of_its_versions(

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import saturn
 from sweep_run import STEPS, Run, assert_same_training
 
 
@@ -25,6 +26,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     yield run
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_at_checkpoints_and_resume_finishes(tmp_path: Path, undisturbed: Run) -> None:
     run = Run(tmp_path)
     run.wait_for_step(300)
@@ -47,6 +49,7 @@ def test_ctrl_c_stops_at_checkpoints_and_resume_finishes(tmp_path: Path, undistu
     assert json.loads(again.stdout)["totals"]["done"] == 2
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once_and_keeps_checkpoints(
     tmp_path: Path, undisturbed: Run
 ) -> None:
@@ -54,7 +57,8 @@ def test_a_second_ctrl_c_ends_at_once_and_keeps_checkpoints(
     run.wait_for_step(300)
     saved = run.checkpoints("lr0.01")
     run.process.send_signal(signal.SIGINT)
-    time.sleep(0.02)
+    # Within a second it would be the same wish.
+    time.sleep(1.1)
     run.process.send_signal(signal.SIGINT)
     # A shell calls both 130. The second: the run had stopped already, and Python itself was struck.
     assert run.wait() in (130, -signal.SIGINT)
@@ -75,8 +79,13 @@ def test_a_killed_driver_takes_its_workers_along_and_resume_finishes(
     resumed = run.saturn("resume")
     assert resumed.returncode == 0, resumed.stderr
     assert_same_training(run, undisturbed)
+    # As `saturn sweep` lists the tasks of its run, to the last digit.
+    tasks = {task.name: task.value for task in saturn.attach(run.path).wait().tasks}
+    ranked = sorted(tasks.items(), key=lambda one: one[1])
+    assert resumed.stdout == "".join(f"{value:<12.6g}{name}\n" for name, value in ranked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
 def test_a_killed_rank_goes_back_to_its_checkpoint(
     tmp_path: Path, undisturbed: Run, number: signal.Signals
@@ -91,9 +100,10 @@ def test_a_killed_rank_goes_back_to_its_checkpoint(
     assert_same_training(run, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_run_killed_during_its_trials_goes_on(tmp_path: Path, undisturbed: Run) -> None:
     run = Run(tmp_path)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not (run.path / "tasks" / "lr0.01" / "attempts").exists():
         assert time.monotonic() < deadline, run.stderr.read_text()
         time.sleep(0.005)

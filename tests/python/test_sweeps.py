@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import saturn
-from saturn import sweep
+from saturn import sweep, verbs
 from saturn.errors import InvalidInput
 from saturn.script_task import ScriptTask
+from saturn.task import Task
 
 COUNTING = Path(__file__).parent / "counting_script.py"
 SATURN = Path(sys.executable).with_name("saturn")
@@ -105,6 +106,94 @@ def test_what_is_wrong_is_one_line(directory: Path, text: str, words: str) -> No
     assert "sweep.toml: " in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_each_command_is_listed_as_a_shell_takes_it(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+        script = "train.py"
+        args = ["a b", "--out", "out-{lr}", "--lr={lr}"]
+        environment = { MODE = "slow one" }
+        [grid]
+        lr = [0.1, 0.2]
+        """
+    line = "env 'MODE=slow one' python train.py 'a b' --out out-0.1 --lr=0.1"
+    assert read(directory, text).commands[0] == line
+    monkeypatch.chdir("/")
+    assert sweep.read(directory / "sweep.toml").commands[0] == f"cd {directory} && {line}"
+
+
+OUT = 'script = "train.py"\nargs = ["--out", "out-{lr}"{more}]\n{option}[grid]\nlr = [0.1, 0.2]'
+
+
+def test_a_parameter_that_would_not_reach_the_script_is_refused(directory: Path) -> None:
+    def of(more: str = "", option: str = "") -> list[str]:
+        text = OUT.replace("{more}", more).replace("{option}", option)
+        return list(commands(read(directory, text)).values())
+
+    with pytest.raises(InvalidInput, match=r'a part of `out-\{lr\}` alone\. Add "--lr=\{lr\}"'):
+        of()
+    assert of(', "--lr={lr}"') == ["--out out-0.1 --lr=0.1", "--out out-0.2 --lr=0.2"]
+    assert of(', "--lr", "{lr}"')[0] == "--out out-0.1 --lr 0.1"
+    assert of(option='only_in_text = ["lr"]\n') == ["--out out-0.1", "--out out-0.2"]
+    with pytest.raises(
+        InvalidInput, match="`only_in_text` has `rl`, which stands in neither `args` nor"
+    ):
+        of(option='only_in_text = ["rl"]\n')
+
+
+def test_doubled_braces_around_a_name_are_text(directory: Path) -> None:
+    """As for `str.format`, but that all other braces, as of JSON, stand for themselves."""
+
+    def of(more: str) -> Task:
+        (task,) = read(directory, f'script = "train.py"\n{more}\n[grid]\nlr = 0.1').tasks
+        return task
+
+    texts = """["{{lr}}", "--log={{step}}", "{{{lr}}}", '{"a":{"b":1}}', '{"a":{lr}}', "{lr}"]"""
+    args = of(f"args = {texts}").definition().args
+    assert args == ("{lr}", "--log={step}", "{0.1}", '{"a":{"b":1}}', '{"a":0.1}', "0.1")
+    task = of('args = ["--at={{lr}}"]\nenvironment = { AT = "{{lr}}" }\nname = "{{lr}}-{lr}"')
+    assert task.definition().args == ("--at={lr}", "--lr", "0.1"), "a text is no parameter"
+    assert task.definition().environment["AT"] == "{lr}"
+    assert task.name == "lr_-0.1"
+    with pytest.raises(InvalidInput, match=r"no parameter; .* is meant, write `\{\{step\}\}`"):
+        of('args = ["--log={step}"]')
+
+
+def test_a_plan_says_that_it_can_not_know_the_devices_of_a_cluster(directory: Path) -> None:
+    (directory / "sweep.toml").write_text(
+        'script = "train.py"\nsteps = 9\n[grid]\nlr = [1, 2]\n[run]\ncluster = "auto"\nnodes = 2'
+    )
+    asked: dict[str, Any] = {"file": "sweep.toml", "devices": None, "trials": False}
+    with pytest.raises(InvalidInput, match=r"has `cluster`.* saturn plan sweep.toml --devices N"):
+        verbs.problem(asked)
+    assert verbs.problem({**asked, "devices": 1}) == 2, "nothing is measured: but it was looked for"
+
+
+def test_parameters_reach_the_script_in_its_environment(directory: Path) -> None:
+    def of(variable: str, option: str = "") -> sweep.Sweep:
+        more = f'environment = {{ MODE = 2, LR = "{variable}" }}\n{option}'
+        return read(directory, f'script = "train.py"\n{more}\n[grid]\nlr = [0.1, 0.2]')
+
+    found = of("{lr}")
+    environments = [dict(task.definition().environment) for task in found.tasks]
+    assert environments == [{"MODE": "2", "LR": "0.1"}, {"MODE": "2", "LR": "0.2"}]
+    assert list(commands(found).values()) == ["", ""], "the variable is in the place of a flag"
+    assert found.commands[1] == "env MODE=2 LR=0.2 python train.py"
+    with pytest.raises(InvalidInput, match=r"it is a part of `at-\{lr\}` alone"):
+        of("at-{lr}")
+    found = of("at-{lr}", 'only_in_text = ["lr"]')
+    assert [task.definition().environment["LR"] for task in found.tasks] == ["at-0.1", "at-0.2"]
+    with pytest.raises(InvalidInput, match=r"`environment\.LR` has `rl`, which is no parameter"):
+        of("{rl}")
+
+
+def test_two_tasks_with_one_command_are_refused(directory: Path) -> None:
+    with pytest.raises(
+        InvalidInput, match="would run the same command, with the arguments `--lr 1`"
+    ):
+        read(directory, 'script = "train.py"\n[grid]\nlr = [1, "1"]')
+
+
 def test_a_function_makes_the_tasks(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (directory / "sweep_makers.py").write_text(
@@ -128,6 +217,59 @@ def test_a_function_makes_the_tasks(directory: Path, monkeypatch: pytest.MonkeyP
         read(directory, 'function = "sweep_makers:made"\n[grid]\nstep = 1')
 
 
+MAKERS = """
+import saturn
+
+def task(get_model=len, **options):
+    given = {key: options.pop(key) for key in ("lr", "steps") if key in options}
+    hparams = saturn.HParams(given.pop("lr", 0.1), given.pop("steps", 5))
+    return saturn.Task(get_model, list, print, hparams, **options)
+
+def ignores(**kw):
+    return task()
+
+def half(lr, where, width):
+    return task(lr=lr, name=f"mine-{lr}-{where}-{width}", save_dir=f"out-{where}")
+
+def closes(width):
+    def get_model():
+        return width
+    return task(get_model)
+
+def passes(**kw):
+    return task(**kw)
+"""
+
+
+def test_a_function_that_ignores_a_parameter_is_refused(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (directory / "equal_makers.py").write_text(MAKERS)
+
+    def of(function: str, grid: str) -> list[Any]:
+        text = f'function = "equal_makers.py:{function}"\n[grid]\n{grid}'
+        return list(read(directory, text).tasks)
+
+    with pytest.raises(
+        InvalidInput,
+        match=r"tasks `lr=0\.1` and `lr=0\.2` would train the same: equal_makers\.py:ignores "
+        "makes them equal, so `lr` does not reach the task",
+    ):
+        of("ignores", "lr = [0.1, 0.2]")
+    with pytest.raises(InvalidInput, match="so `where` does not reach the task"):
+        of("half", "lr = [0.1, 0.2]\nwhere = ['a', 'b']\nwidth = 3")
+    with pytest.raises(InvalidInput, match="so `width` does not reach the task"):
+        of("half", "lr = [0.1, 0.2]\nwhere = 'a'\nwidth = [3, 4]")
+    for function, grid in (
+        ("closes", "width = [3, 4]"),
+        ("passes", "lr = [0.1, 0.2]\nsteps = [3, 4]\nseed = [0, 1]"),
+        ("passes", "gpu_range = [1, 2]\ntechniques = [['ddp'], ['fsdp']]"),
+        ("passes", "lr = [0.1]"),
+    ):
+        assert of(function, grid), (function, grid)
+
+
 def test_the_schema_is_one_and_says_what_each_thing_is() -> None:
     def walk(schema: dict[str, Any], where: str) -> None:
         assert schema.get("description"), where
@@ -141,6 +283,17 @@ def test_the_schema_is_one_and_says_what_each_thing_is() -> None:
 
     keywords = set(inspect.signature(saturn.orchestrate).parameters)
     assert set(schema["properties"]["run"]["properties"]) <= keywords
+
+
+def test_a_file_is_read_in_python(directory: Path) -> None:
+    (directory / "sweep.toml").write_text(
+        'script = "train.py"\n[grid]\nlr = [0.1, 0.2]\n[run]\ndevices = 2\nstopper = "asha"'
+    )
+    tasks, options = saturn.read_sweep("sweep.toml")
+    assert [task.parameters for task in tasks] == [{"lr": 0.1}, {"lr": 0.2}]
+    assert options == {"devices": 2, "stopper": "asha"}
+    with pytest.raises(InvalidInput, match="can't be read: No such file"):
+        saturn.read_sweep(directory / "swep.toml")
 
 
 def test_grid_in_python() -> None:
@@ -165,7 +318,10 @@ def test_a_sweep_from_the_file_to_its_end(directory: Path) -> None:
     assert "2 of 2 tasks are not measured here yet: `lr=0.1`, `lr=0.3`" in planned.stderr
     assert "saturn plan sweep.toml --trials" in planned.stderr
     listed = run_saturn("sweep", "sweep.toml", "--list")
-    assert listed.stdout.splitlines() == ["lr=0.1  lr=0.1", "lr=0.3  lr=0.3"]
+    assert listed.stdout.splitlines() == [
+        "lr=0.1  python train.py --steps 60 --step_s 0.02 --lr 0.1",
+        "lr=0.3  python train.py --steps 60 --step_s 0.02 --lr 0.3",
+    ]
     done = run_saturn("sweep", "sweep.toml")
     assert done.returncode == 0, done.stderr
     names = [line.split()[1] for line in done.stdout.splitlines()]
@@ -181,6 +337,7 @@ def test_a_sweep_from_the_file_to_its_end(directory: Path) -> None:
     assert {one["technique"] for one in plan["assignments"]} == {"script"}
 
 
+@pytest.mark.slow
 def test_a_script_from_the_command_line(directory: Path) -> None:
     done = run_saturn(
         "run",
@@ -209,6 +366,7 @@ def test_a_script_from_the_command_line(directory: Path) -> None:
     assert failed.returncode == 1 and "never reported a step; have it call" in failed.stderr
 
 
+@pytest.mark.slow
 def test_a_script_that_cannot_resume_says_so(directory: Path) -> None:
     task = saturn.Task.script("train.py", ["--steps", 4000], steps=4000, resume=False, name="mute")
     run = saturn.start([task], devices=1, name="explained")

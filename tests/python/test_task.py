@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from functools import partial
@@ -12,17 +13,18 @@ import pytest
 import torch
 from faces import make_task
 from models import Mlp
-from saturn import HParams, definition
+from saturn import HParams, Task, definition
 from saturn.names import is_path_safe, slug
 from saturn.strategy import unwrap_parameters, wrap_parameters
+from saturn.training.accumulation import Accumulation
 from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
 
 
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: HParams(lr=0.1), ValueError, "neither is given of epochs and batch_count"),
-        (lambda: HParams(0.1, 1, 2), ValueError, "both are given of epochs and batch_count"),
+        (lambda: HParams(lr=0.1), ValueError, "none given of epochs, steps and batch_count"),
+        (lambda: HParams(0.1, 1, 2), ValueError, "epochs and batch_count given of"),
         (lambda: HParams(-1, epochs=1), ValueError, "lr is -1; it must be a positive number"),
         (lambda: HParams(float("nan"), epochs=1), ValueError, "lr is nan"),
         (lambda: HParams("1e-3", epochs=1), TypeError, "lr is a str; it must be a number"),
@@ -71,17 +73,17 @@ def test_bad_arguments_are_refused_with_what_would_be_right(
 
 
 def test_a_task_keeps_what_it_was_given() -> None:
-    task = make_task(gpu_range=range(4, 0, -2), hparams=HParams(0.1, 3, width=5), save_dir="out")
-    assert task.gpu_range == [2, 4] and task.hparams.kwargs == {"width": 5}
+    task = make_task(gpu_range=range(4, 0, -2), hparams=HParams(0.1, 3, depth=5), save_dir="out")
+    assert task.gpu_range == [2, 4] and task.hparams.kwargs == {"depth": 5}
     assert task.hparams.optimizer_cls is torch.optim.AdamW and task.save_dir == Path("out")
     options = {"gradient_accumulation_steps": 4, "max_grad_norm": 1, "precision": "bf16"}
-    hparams = HParams(0.1, 3, width=5, lr_scheduler=LinearLR, **options)
+    hparams = HParams(0.1, 3, depth=5, lr_scheduler=LinearLR, **options)
     defined = make_task(hparams=hparams).definition()
-    assert hparams.kwargs == {"width": 5} and defined.lr_scheduler is LinearLR
+    assert hparams.kwargs == {"depth": 5} and defined.lr_scheduler is LinearLR
     assert {key: getattr(defined, key) for key in options} == options
     assert task.strategies == [] and task.selected_strategy is None
     assert make_task(gpu_range=3).gpu_range == [3]
-    assert repr(task) == "Task('a', HParams(lr=0.1, epochs=3, width=5))"
+    assert repr(task) == "Task('a', HParams(lr=0.1, epochs=3, depth=5))"
     names = {make_task(None).name for _ in range(5)}
     assert len(names) == 5 and all(name.startswith("task-") for name in names)
 
@@ -112,9 +114,98 @@ def test_parameters_survive_as_knobs(parameters: Any) -> None:
     assert unwrap_parameters(json.loads(json.dumps(knobs))) == parameters
 
 
+@pytest.mark.parametrize("an_epoch", [None, 1, 2, 5, 6, 12])
+def test_steps_are_as_many_batches_as_they_take(an_epoch: int | None) -> None:
+    for steps, a_step in itertools.product(range(1, 30), range(1, 8)):
+        counted = HParams(
+            0.1, steps=steps, gradient_accumulation_steps=a_step, epoch_batches=an_epoch
+        )
+        assert f"steps={steps}" in repr(counted)
+        batches = counted.batch_count
+        accumulation = Accumulation(Task(len, list, len, counted).definition(), None)
+        assert accumulation.steps(batches) == steps and accumulation.batches(steps) == batches
+        # Counted as a loop would: step by step.
+        done = 0
+        for _ in range(steps):
+            done += accumulation.next_step(done)
+        assert done == batches
+
+
 def test_names_are_mapped_as_the_runtime_maps_them() -> None:
     assert [slug(name, 3) for name in ("gpt2-lr1e-5", "_x", "a b", "é", "", "a" * 129)] == [
         "gpt2-lr1e-5",
         *["_task-3"] * 5,
     ]
     assert is_path_safe("A.b_c=d+e-f") and not is_path_safe("-a") and not is_path_safe("a\n")
+
+
+def sized(width: int = 8, *, depth: int = 1) -> torch.nn.Module:
+    return torch.nn.Linear(width, depth)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"weight_decay": 0.1}, r"functools.partial\(torch.optim.AdamW, weight_decay=0.1\)"),
+        ({"learning_rate": 0.1}, r"say HParams\(lr=0.1\)"),
+        ({"max_steps": 100}, r"say HParams\(steps=100\)"),
+        ({"batch_size": 8}, "it is the loader's"),
+        ({"max_grad_nrom": 1.0}, "did you mean `max_grad_norm`"),
+        ({"dept": 3}, "did you mean `depth`"),
+    ],
+)
+def test_keywords_that_would_reach_get_model_by_mistake_are_refused(
+    given: dict[str, Any], meant: str
+) -> None:
+    [name] = given
+    with pytest.raises(TypeError, match=f"HParams has no keyword `{name}`.*sized.*{meant}"):
+        make_task(get_model=sized, hparams=HParams(0.1, 1, width=4, **given))
+
+
+def any_names(**kwargs: Any) -> torch.nn.Module:
+    return sized(kwargs["width"])
+
+
+def one_mapping(settings: dict[str, Any]) -> torch.nn.Module:
+    return sized(settings["width"])
+
+
+def named(width: int, weight_decay: float) -> torch.nn.Module:
+    return sized(width)
+
+
+def test_keywords_that_get_model_takes_are_its_own() -> None:
+    make_task(get_model=named, hparams=HParams(0.1, 1, width=4, weight_decay=0.1))
+    for get_model in (any_names, one_mapping):
+        make_task(get_model=get_model, hparams=HParams(0.1, 1, width=4, dropout=0.1))
+
+
+@pytest.mark.parametrize("get_model", [any_names, one_mapping])
+def test_options_of_other_libraries_do_not_vanish_in_any_names(
+    get_model: Callable[..., Any],
+) -> None:
+    with pytest.raises(
+        TypeError,
+        match=r"no keyword `weight_decay`.* takes it only as it takes any name; it is the "
+        r"optimizer's: .*; or, if it is the model's, HParams\(model_kwargs=\{'weight_decay': 0.1\}",
+    ):
+        make_task(get_model=get_model, hparams=HParams(0.1, 1, width=4, weight_decay=0.1))
+    hparams = HParams(0.1, 1, width=4, model_kwargs={"weight_decay": 0.1, "steps": 3, "lr": 7})
+    task = make_task(get_model=get_model, hparams=hparams)
+    kwargs = {"width": 4, "weight_decay": 0.1, "steps": 3, "lr": 7}
+    assert task.definition().kwargs == kwargs
+    assert task.parameters == kwargs | {"lr": 0.1}
+    assert repr(hparams) == (
+        "HParams(lr=0.1, epochs=1, width=4, "
+        "model_kwargs={'weight_decay': 0.1, 'steps': 3, 'lr': 7})"
+    )
+
+
+def test_model_kwargs_are_checked() -> None:
+    with pytest.raises(TypeError, match="`width` is given twice: as a keyword, and in model_kw"):
+        HParams(0.1, 1, width=4, model_kwargs={"width": 5})
+    for wrong, words in ((["width"], "model_kwargs is a list"), ({1: 2}, "model_kwargs holds 1")):
+        with pytest.raises(TypeError, match=words):
+            HParams(0.1, 1, model_kwargs=wrong)
+    with pytest.raises(TypeError, match=r"model_kwargs holds `dept`, but sized.*`depth`"):
+        make_task(get_model=sized, hparams=HParams(0.1, 1, model_kwargs={"dept": 3}))

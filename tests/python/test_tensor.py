@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import closeness
 import model_kinds
 import pytest
 import reference
@@ -23,17 +24,12 @@ from techniques_of_tests import spec_of
 from tensor_models import PLAN, PLAN_OF_OBJECTS, Attentive, tiny_llama
 from torch import nn
 
-TOLERANCE = 1e-5
 TWO_GROUPS = {"tensor": 2}
 
 
 @pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    """A warm parent that has transformers, which takes each rank a second to import."""
-    lock = tmp_path_factory.mktemp("warm") / "workers.lock"
-    parent = Warm(lock, preload="transformers:LlamaForCausalLM")
-    yield parent
-    parent.close()
+def warm(warm_with_models: Warm) -> Warm:
+    return warm_with_models
 
 
 def definition(name: str = "task", **changes: Any) -> TaskDefinition:
@@ -87,8 +83,11 @@ SEQUENCE = {
     "loss_function": nn.functional.cross_entropy,
     "hints": {"tensor_plan": {"0": "colwise", "2": "rowwise"}},
 }
+#: With one expert a token, the router's gradient is nothing but rounding: it must not come out as
+#: large as any other, and send tokens elsewhere.
 EXPERTS: dict[str, Any] = {
     "get_model": model_kinds.mixtral,
+    "optimizer_cls": partial(torch.optim.AdamW, eps=1e-3),
     "loss_function": None,
     "hints": {},
     "max_grad_norm": 0.5,
@@ -98,6 +97,7 @@ FUSED = partial(torch.optim.AdamW, fused=True)
 FOREACH = partial(torch.optim.AdamW, foreach=True)
 
 
+@pytest.mark.slow(quick=["own-plan-clipped-accumulated", "experts-and-a-shared-one"])
 @pytest.mark.parametrize(
     ("changes", "moves"),
     [
@@ -142,9 +142,10 @@ def test_moves_to_and_from_split_layers_reproduce_plain_torch(
     task = definition(**changes)
     own_loss = None if task.loss_function else lambda model, batch: model(**batch).loss
     expected, _ = reference.train(task, moves[-1][2], loss_of=own_loss)
-    assert reference.largest_difference(chain(run, task, moves), expected) < TOLERANCE
+    assert closeness.ulps(chain(run, task, moves), expected) < closeness.ACROSS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("technique", "ranks"), [("tensor", 3), ("tensor+fsdp", 4)])
 def test_stop_and_resume_with_dropout_is_bit_equal(
     run: Runtime, technique: str, ranks: int
@@ -155,6 +156,7 @@ def test_stop_and_resume_with_dropout_is_bit_equal(
     assert chain(run, definition("parts", get_model=model), parts) == whole
 
 
+@pytest.mark.slow(quick=["tensor-2"])
 @pytest.mark.parametrize(("technique", "ranks"), [("tensor", 2), ("tensor+fsdp", 4)])
 def test_layers_that_run_again_in_the_backward_change_nothing(
     run: Runtime, technique: str, ranks: int
@@ -169,7 +171,7 @@ def test_layers_that_run_again_in_the_backward_change_nothing(
 def test_under_bf16_the_checks_allow_for_its_precision(run: Runtime) -> None:
     losses = chain(run, definition(precision="bf16"), [("tensor", 2, 3)])
     expected, _ = reference.train(definition(), 3)
-    assert 0.0 < reference.largest_difference(losses, expected) < 0.05
+    assert 0.0 < closeness.ulps(losses, expected, of=torch.bfloat16) < 1.0
 
 
 def told(run: Runtime, path: Path, technique: type[Any], ranks: int) -> list[dict[str, Any]]:
@@ -198,6 +200,7 @@ def norms_of_one_process() -> list[float]:
     return norms
 
 
+@pytest.mark.slow(quick=["TellingTensor-TensorParallel-2"])
 @pytest.mark.parametrize(
     ("technique", "base", "ranks"),
     [
@@ -209,7 +212,8 @@ def test_norm_and_memory_are_those_of_one_process_and_of_the_formula(
     run: Runtime, tmp_path: Path, technique: type[Any], base: type[Any], ranks: int
 ) -> None:
     found = told(run, tmp_path / "told", technique, ranks)
-    assert [entry["norm"] for entry in found] == pytest.approx(norms_of_one_process(), rel=1e-5)
+    norms = [entry["norm"] for entry in found]
+    assert closeness.ulps(norms, norms_of_one_process()) < closeness.ACROSS
     # Parameters alone: no gradients, no optimizer.
     frozen = Attentive().requires_grad_(False)
     least = base().least_memory_bytes(frozen, setting(ranks), TWO_GROUPS)
@@ -219,7 +223,7 @@ def test_norm_and_memory_are_those_of_one_process_and_of_the_formula(
 def test_a_norm_that_counts_replicas_twice_is_seen(run: Runtime, tmp_path: Path) -> None:
     found = told(run, tmp_path / "told", tensor_models.CountingTwice, 2)
     pairs = zip((entry["norm"] for entry in found), norms_of_one_process(), strict=True)
-    assert all(one / other - 1 > 100 * TOLERANCE for one, other in pairs)
+    assert all(closeness.ulps(one, other) > 100 * closeness.ACROSS for one, other in pairs)
 
 
 WRONG_SIZES = partial(Attentive, sizes_from_input=True)
@@ -285,6 +289,7 @@ def test_a_split_model_that_computes_something_else_is_not_trained(
     assert outcome["outcome"] == "not_applicable" and reason in outcome["reason"], outcome
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "plan"), [WRONG[0].values[:2], WRONG[1].values[:2]])
 def test_unchecked_it_would_train_wrongly_and_say_nothing(
     run: Runtime, model: Callable[[], nn.Module], plan: dict[str, str]
@@ -294,7 +299,7 @@ def test_unchecked_it_would_train_wrongly_and_say_nothing(
     result = run.run("task", spec_of(tensor_models.Unchecked), ranks=2, steps=4)
     assert result.codes == [0, 0], result.logs
     expected, _ = reference.train(task, 4)
-    assert reference.largest_difference(run.losses("task"), expected) > 10 * TOLERANCE
+    assert closeness.ulps(run.losses("task"), expected) > 10 * closeness.ACROSS
 
 
 def setting(gpus: int, **hints: Any) -> Setting:

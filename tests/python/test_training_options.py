@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import black_boxes
+import closeness
 import pytest
 import reference
 import saturn
@@ -21,7 +22,6 @@ from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import OneCycleLR
 
-TOLERANCE = 1e-5
 MOVES = [("ddp", 1, 1), ("fsdp", 2, 3), ("ddp", 3, 4), ("fsdp", 3, 5), ("ddp", 2, 6)]
 #: 17 batches of which the seventh begins an epoch, in steps of three: the last has two.
 ACCUMULATING = {"gradient_accumulation_steps": 3, "batch_count": 17}
@@ -47,6 +47,7 @@ def weights(run: Runtime, task: str) -> dict[str, torch.Tensor]:
     return state["model"]
 
 
+@pytest.mark.slow(quick=["all-of-them"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -73,7 +74,7 @@ def test_a_tasks_options_mean_the_same_under_every_strategy(
     for name, tensor in weights(run, "alone").items():
         assert torch.equal(tensor, model.state_dict()[name]), name
     moved = chain(run, definition("moved", **changes), MOVES)
-    assert reference.largest_difference(moved, expected) < TOLERANCE
+    assert closeness.ulps(moved, expected) < closeness.ACROSS
 
 
 def test_each_option_changes_the_training() -> None:
@@ -87,7 +88,7 @@ def test_each_option_changes_the_training() -> None:
         {"lr_scheduler": partial(OneCycleLR, max_lr=0.3, total_steps=6)},
     ):
         changed, _ = reference.train(definition(**changes), 6)
-        assert reference.largest_difference(changed, plain) > 10 * TOLERANCE, changes
+        assert closeness.ulps(changed, plain) > 10 * closeness.ACROSS, changes
 
 
 def test_a_weighed_loss_is_the_mean_over_all_batches_of_a_step(run: Runtime) -> None:
@@ -99,7 +100,7 @@ def test_a_weighed_loss_is_the_mean_over_all_batches_of_a_step(run: Runtime) -> 
         loss_function=weighted_mean, loss_weight=lambda batch: batch[1].sum(), **ACCUMULATING
     )
     whole, _ = reference.train(task, 6)
-    assert reference.largest_difference(chain(run, task, MOVES), whole) < TOLERANCE
+    assert closeness.ulps(chain(run, task, MOVES), whole) < closeness.ACROSS
 
 
 def test_batches_and_steps_are_counted_from_the_tasks_first_batch() -> None:

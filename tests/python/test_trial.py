@@ -6,6 +6,7 @@ import time
 from functools import partial
 from typing import Any
 
+import closeness
 import pytest
 import reference
 import techniques_of_tests as techniques
@@ -57,7 +58,7 @@ def test_a_trial_that_goes_on_trains_as_if_it_had_been_training(
     losses = run.losses("mlp")
     expected, _ = reference.train(task, 12)
     assert set(losses) == set(range(1, 13))
-    assert reference.largest_difference(losses, expected) < 1e-5
+    assert closeness.ulps(losses, expected) < closeness.ACROSS
 
 
 def test_a_trial_that_goes_on_stops_at_a_checkpoint_when_asked(run: Runtime) -> None:
@@ -118,7 +119,7 @@ def test_a_trial_tells_of_all_the_tasks_batches_not_of_its_first(run: Runtime, r
     assert result.codes == [0] * ranks, result.logs
     found = result.one("trial")["outcome"]
     # Twelve batches, padded to 8, 16 … 96: in the mean 52 numbers wide, and the first ones 20.
-    assert 0.4 < found["step_s"] < 1.0
+    assert 0.4 < found["step_s"] < 3.0
     assert 3 <= found["timed_steps"] <= 20
     assert found["relative_error"] >= 0 and found["warmup_s"] >= 0
 
@@ -199,7 +200,7 @@ def test_unused_parameters_train_alike_under_every_layout(run: Runtime) -> None:
         result = run.run("mlp", technique, ranks=ranks, steps=steps, knobs=knobs)
         assert result.codes == [0] * ranks, result.logs
     expected, _ = reference.train(task, 8)
-    assert reference.largest_difference(run.losses("mlp"), expected) < 1e-5
+    assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
 
 
 def test_a_failing_technique_is_an_outcome_with_its_traceback(run: Runtime) -> None:
@@ -229,7 +230,7 @@ def test_epochs_need_a_loader_with_a_length(run: Runtime) -> None:
     assert result.codes == [1]
     failed = result.one("failed")
     assert failed["kind"] == "task"
-    assert "no length" in failed["error"] and "HParams(batch_count=" in failed["error"]
+    assert "no length" in failed["error"] and "HParams(steps=" in failed["error"]
 
 
 def test_each_knob_sets_setup_is_its_own(run: Runtime) -> None:
@@ -254,3 +255,32 @@ def test_an_optimizer_that_wants_a_closure_is_refused(run: Runtime) -> None:
     run.write_task(definition(optimizer_cls=torch.optim.LBFGS))
     failed = run.run("mlp", "ddp", kind="trial").one("failed")
     assert failed["kind"] == "task" and "LBFGS, whose step wants a closure" in failed["error"]
+
+
+class Corrupt(torch.utils.data.Dataset[Any]):
+    """Its first batch is fine."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        if index >= 16:
+            raise OSError("corrupt record 800")
+        return torch.zeros(12), torch.tensor(0)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_a_loader_raises_is_told_as_such_and_would_be_raised_under_every_technique(
+    run: Runtime, workers: int
+) -> None:
+    def loader() -> Any:
+        return torch.utils.data.DataLoader(Corrupt(), batch_size=8, num_workers=workers)
+
+    run.write_task(definition(get_dataloader=loader))
+    result = run.run("mlp", "ddp", kind="trial")
+    assert not result.of("trial"), "it says nothing of the strategy"
+    failed = result.one("failed")
+    assert failed["kind"] == "certain"
+    assert failed["error"] == "get_dataloader's loader raised OSError: corrupt record 800"
+    # In training it may be the machine's whim: a task that has trained some steps is tried again.
+    assert run.run("mlp", "ddp", steps=6).one("failed")["kind"] == "task"

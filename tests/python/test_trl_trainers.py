@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import closeness
 import in_process
+import pair_tasks
+import pairs
 import pytest
 import torch
 import trainer_models
 import trl_models
 from harness import Runtime, Warm, runtime
-from reference import largest_difference
+from pair_happenings import play
+from pair_judge import judge
 from saturn import Task
 from saturn.errors import InvalidInput
 from saturn.techniques.ddp import Ddp
@@ -48,7 +53,7 @@ def test_on_one_slot_its_weights_are_the_trainers_to_the_last_bit(
     definition = Task.from_trainer(make).definition()
     expected_losses, expected = trainer_models.run(make)
     losses, weights = in_process.train(definition, Ddp(), tmp_path, steps=max(expected_losses))
-    assert largest_difference(losses, expected_losses) < 1e-6
+    assert closeness.ulps(losses, expected_losses) < closeness.SUMMED
     assert weights.keys() == expected.keys()
     for name, weight in expected.items():
         assert torch.equal(weights[name], weight), name
@@ -61,16 +66,24 @@ def test_one_that_makes_its_batches_with_the_model_is_refused() -> None:
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    """Gangs forked from a parent that has what each rank would spend seconds on."""
+def warm_with_trl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """A parent that has what each rank would spend seconds on."""
     lock = tmp_path_factory.mktemp("trl") / "workers.lock"
-    parent = Warm(lock, preload="trl:SFTTrainer,trl:DPOTrainer,transformers:LlamaForCausalLM")
+    preload = "trl:SFTTrainer,trl:DPOTrainer,transformers:LlamaForCausalLM,peft:get_peft_model"
+    parent = Warm(lock, preload=preload)
     assert parent.ready.get("ready") is True
-    with runtime(tmp_path_factory.mktemp("run"), parent) as opened:
-        yield opened
+    yield parent
     parent.close()
 
 
+@pytest.fixture
+def ranks(tmp_path: Path, warm_with_trl: Warm) -> Iterator[Runtime]:
+    """A run directory whose gangs are forked from that parent."""
+    with runtime(tmp_path, warm_with_trl) as opened:
+        yield opened
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sft-lora", "dpo-lora"])
 def test_through_moves_its_losses_are_the_trainers(kind: str, ranks: Runtime) -> None:
     make = KINDS[kind]
@@ -81,4 +94,17 @@ def test_through_moves_its_losses_are_the_trainers(kind: str, ranks: Runtime) ->
         assert result.codes == [0, 0], result.logs
     expected, _ = trainer_models.run(make)
     found = ranks.losses(task.name)
-    assert largest_difference(found, {step: expected[step] for step in found}) < 1e-5
+    assert closeness.ulps(found, {step: expected[step] for step in found}) < closeness.ACROSS
+
+
+CASES = {case.label: case for case in pairs.cases() if case["kind"] == "trl"}
+
+
+@pytest.mark.slow(quick=["trl + best kept + one cycle + bf16 + shuffled + pause"])
+@pytest.mark.parametrize("label", CASES, ids=list(CASES))
+def test_a_trl_case_trains_as_the_trainer_does(ranks: Runtime, label: str) -> None:
+    """Pairs of what a task has and what happens to it: docs/pairs.md."""
+    case = CASES[label]
+    task = Task.from_trainer(partial(pair_tasks.trainer_of, case), name="task")
+    story = play(ranks, case, task.definition())
+    judge(story, pair_tasks.expected_of_trainer(case))

@@ -18,7 +18,7 @@ import torch
 from harness import PYTHON_DIR
 from saturn import HParams, Task, native
 from saturn.errors import RunOver
-from saturn.stoppers import ASHA, NaN, Progress, TimeLimit
+from saturn.stoppers import ASHA, Median, NaN, Progress, TimeLimit
 from saturn.stoppers.given import Reports, stoppers_of, with_metrics
 from saturn.tuning.reports import TaskReports
 from saturn.tuning.tuner import Stopping
@@ -106,7 +106,7 @@ class FakeRun:
             if "ruling" in one:
                 self.stages[one["task"]] = stages[one["ruling"]]
 
-    def report(self, name: str, step: int, loss: float | None) -> None:
+    def report(self, name: str, step: int, loss: float | str | None) -> None:
         with (self.run_dir / name / "metrics.jsonl").open("a") as file:
             file.write(lines({"step": step, "loss": loss}))
 
@@ -148,7 +148,7 @@ def test_what_is_said_reaches_the_run_with_the_values_that_it_rests_on(
     assert [(each["step"], each["values"]["loss"]) for each in run.judged] == [(1, 0.5), (2, 0.4)]
     run.report("b", 1, None)
     until(lambda: run.stages["b"] == "stopped")
-    assert run.judged[2]["values"] == {"loss": None}
+    assert run.judged[2]["values"] == {"loss": "nan"}
     # All that is left is held, or comes after that: the best goes on, here the only one.
     until(lambda: run.stages["a"] == "running")
     assert run.words() == [("a", "hold"), ("b", "stop"), ("a", "go_on")]
@@ -163,6 +163,21 @@ def test_what_is_said_reaches_the_run_with_the_values_that_it_rests_on(
     two.end()
     assert run.judged[seen]["step"] == 4
     assert [one["task"] for one in run.judged if one["step"] == 1] == ["a", "b"]
+
+
+def test_any_stopper_ends_a_task_that_diverged_whatever_it_goes_by(
+    tmp_path: Path, watch: Callable[[Any, FakeRun], Watch]
+) -> None:
+    run = FakeRun(tmp_path, "ab")
+    one = watch(Median(metric="acc"), run)
+    for step in range(1, 11):
+        run.report("a", step, "inf" if step % 2 else "nan")
+        run.report("b", step, "nan" if step < 10 else 0.5)
+    until(lambda: run.stages["a"] == "stopped")
+    run.is_over = True
+    one.end()
+    assert run.words() == [("a", "stop")]
+    assert run.judged[0]["reason"] == "it has diverged: its last 10 losses are no finite numbers"
 
 
 def test_time_ends_all_and_a_run_that_has_ended_is_told_nothing(
@@ -236,6 +251,7 @@ def score(model: torch.nn.Module) -> dict[str, float]:
     return {"score": float(model.bias.sum())}  # type: ignore[union-attr, operator]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(290)
 def test_a_search_is_stopped_resumed_and_ends_with_the_best(tmp_path: Path) -> None:
     """Four tasks of 60 steps on one device: two go on from step 6, one of them from 30."""

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from test_pages import call
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tutorial.md").read_text()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import closeness
 import pytest
 import reference
 from harness import Gang, Runtime
@@ -43,6 +44,7 @@ def ended(gang: Gang) -> tuple[str, int]:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 class TestUntil:
+    @pytest.mark.slow(quick=["2"])
     def test_a_step_ahead_is_stopped_at(self, run: Runtime, ranks: int) -> None:
         run.write_task(definition(get_model=slow_steps))
         gang = run.launch("mlp", "ddp", ranks=ranks, steps=MANY)
@@ -58,7 +60,7 @@ class TestUntil:
         how, step = ended(gang)
         assert how == "stopped" and 20 <= step < MANY
         expected, _ = reference.train(definition(), step)
-        assert reference.largest_difference(run.losses("mlp"), expected) < 1e-5
+        assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
 
     def test_it_replaces_the_step_of_the_spec(self, run: Runtime, ranks: int) -> None:
         run.write_task(definition(get_model=slow_build))
@@ -67,6 +69,7 @@ class TestUntil:
             gang.tell(until(step))
             assert ended(gang) == expected
 
+    @pytest.mark.slow(quick=["1"])
     def test_the_last_one_holds(self, run: Runtime, ranks: int) -> None:
         run.write_task(definition(get_model=slow_steps))
         gang = run.launch("mlp", "fsdp", ranks=ranks, steps=350)
@@ -93,6 +96,7 @@ class TestUntil:
         assert ended(gang) == ("finished", 9)
 
 
+@pytest.mark.slow(quick=["1"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_first_rank_that_reaches_its_step_stops_all(run: Runtime, rank: int) -> None:
     run.write_task(definition(get_model=slow_steps))

@@ -146,6 +146,7 @@ def test_the_walk_through_runs_unchanged(tmp_path: Path) -> None:
     assert "plan" in done.stderr and str(run_dir) in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_training_really_happens_inside_the_users_executor(tmp_path: Path) -> None:
     head = (

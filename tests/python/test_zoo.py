@@ -29,6 +29,7 @@ def run() -> Iterator[Runtime]:
         yield opened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_every_technique_trains_it_alike_or_says_why_not(run: Runtime, name: str) -> None:
     cells = zoo.cells_of(run, ARCHITECTURES[name])
@@ -47,18 +48,18 @@ def test_there_are_forty_architectures_and_more_of_every_family() -> None:
 
 
 def test_what_is_wrong_is_told_from_what_is_refused() -> None:
-    assert Cell(difference=1e-6).is_right and Cell(reason="it has batch norm").is_right
-    assert not Cell(difference=2e-5).is_right and not Cell(failure="it crashed").is_right
+    assert Cell(difference=8.0).is_right and Cell(reason="it has batch norm").is_right
+    assert not Cell(difference=32.0).is_right and not Cell(failure="it crashed").is_right
     assert not Cell(difference=float("nan")).is_right
 
 
 def test_the_page_shows_each_reason_once_and_marks_what_is_wrong() -> None:
     refused = Cell(reason="it has\n batch norm")
     cells: dict[Column, Cell] = dict.fromkeys(COLUMNS, refused)
-    cells[COLUMNS[0]] = Cell(difference=0.5)
+    cells[COLUMNS[0]] = Cell(difference=5e6)
     cells[COLUMNS[1]] = Cell(failure="it crashed")
-    cells[COLUMNS[2]] = Cell(difference=1e-7, knobs=(("only", "mlp"),))
+    cells[COLUMNS[2]] = Cell(difference=1.0, knobs=(("only", "mlp"),))
     page = zoo.page({"ViT": (ARCHITECTURES["ViT"], cells)})
-    assert "| ViT | vision | **5e-01** | **fails** | 1e-07 (`only=mlp`) | A | A | A |" in page
+    assert "| ViT | vision | **5000000** | **fails** | 1 (`only=mlp`) | A | A | A |" in page
     assert page.count("it has batch norm") == 1
     assert "- **A** it has batch norm" in page

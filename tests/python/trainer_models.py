@@ -5,7 +5,9 @@ Importing this file does not import transformers; making a trainer does.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -57,7 +59,7 @@ def collate(samples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 def arguments(**changes: Any) -> dict[str, Any]:
     return {
-        "output_dir": "trainer-output",
+        "output_dir": Path(tempfile.gettempdir(), "saturn-trainer-output"),
         "max_steps": 6,
         "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 4,

@@ -24,26 +24,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import closeness
 import torch
 from harness import Runtime, Warm, runtime
 from random_chains import technique_of
-from reference import largest_difference
 from saturn.techniques import Setting
 from torch import nn
 from zoo_models import ZOO, Architecture
 
 STEPS = 4
-#: Largest difference of a loss from that of `ddp` on one slot.
-TOLERANCE = 1e-5
+#: Most ulps between the losses and those of `ddp` on one slot.
+TOLERANCE = closeness.ACROSS
 HEAD = """# The zoo
 
 {architectures} architectures, a small model of each with random weights: {steps} steps under every
 technique that takes it, on CPU slots. A number is the largest difference of a step's loss from that
-under `ddp` on one slot. {trained} pairs of architecture and technique trained; the largest
-difference is {worst:.1e}. A letter is the reason why a technique doesn't take a model, in its own
-words (below). Knobs that a trial has found to be needed stand beside the number.
+under `ddp` on one slot, in units in the last place of the largest loss in float32. {trained} pairs
+of architecture and technique trained; the largest difference is {worst:.0f}. A letter is the
+reason why a technique doesn't take a model, in its own words (below). Knobs that a trial has found
+to be needed stand beside the number.
 
-Written by `make zoo`, which fails where a loss differs by more than {tolerance:g}, and where a
+Written by `make zoo`, which fails where a loss differs by {tolerance:g} or more, and where a
 model fails without such a reason.
 
 """
@@ -77,7 +78,7 @@ COLUMNS = (
 class Cell:
     """What came of an architecture under a technique."""
 
-    #: Largest difference of a loss; None where none was trained.
+    #: Largest difference of a loss, in ulps; None where none was trained.
     difference: float | None = None
     #: Why the technique doesn't train it, in the technique's words.
     reason: str = ""
@@ -88,7 +89,7 @@ class Cell:
 
     @property
     def is_right(self) -> bool:
-        within = self.difference is None or self.difference <= TOLERANCE
+        within = self.difference is None or self.difference < TOLERANCE
         return not self.failure and within
 
 
@@ -158,7 +159,7 @@ def _cell(
         if losses is None:
             return Cell(failure=error)
     found = {name: value for name, value in knobs.items() if (name, value) not in column.knobs}
-    return Cell(difference=largest_difference(losses, expected), knobs=tuple(found.items()))
+    return Cell(difference=closeness.ulps(losses, expected), knobs=tuple(found.items()))
 
 
 def _trained(
@@ -217,8 +218,7 @@ def _text(cell: Cell, reasons: dict[str, int]) -> str:
         if cell.failure:
             return "**fails**"
         return _letter(reasons.setdefault(_in_one_line(cell.reason), len(reasons)))
-    number = "0" if cell.difference == 0 else f"{cell.difference:.0e}"
-    number = number if cell.is_right else f"**{number}**"
+    number = f"{cell.difference:.0f}" if cell.is_right else f"**{cell.difference:.0f}**"
     knobs = ", ".join(f"`{name}={value}`" for name, value in cell.knobs)
     return f"{number} ({knobs})" if knobs else number
 

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
     let exit = match Args::try_parse() {
         Ok(args) => match args.command {
             Command::Plan(args) => commands::plan::run(&args),
+            Command::Estimate(args) => commands::estimate::run(&args),
             Command::Run(args) => commands::run::run(&args),
             Command::Sweep(args) => commands::sweep::run(&args),
             Command::Resume(args) => commands::resume::run(&args),

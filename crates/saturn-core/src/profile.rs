@@ -1,9 +1,10 @@
-//! What trials found: seconds a step and peak memory for each strategy, or why it can't run.
+//! What trials found: seconds a step and peak memory for each strategy, or why it can't run; and what
+//! training found of it later.
 //!
 //! Invariants of a [`Profile`] that came through [`Profile::from_json`] or [`Profile::validate`]:
 //! names not empty, GPU counts at least 1, seconds a step finite and positive, at least one timed
-//! step, and at most one trial for a task, technique, GPU count and knobs on the same hardware and
-//! software under the same limit of memory.
+//! step, an outcome or a measurement by training, and at most one trial for a task, technique, GPU
+//! count and knobs on the same hardware and software under the same limit of memory.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ProblemError, read};
 use crate::number;
 use crate::object;
+use crate::trained::Trained;
 use crate::validate::named;
 
 /// What a trial chose among the knobs of a technique, opaque to everything but the technique.
@@ -110,7 +112,7 @@ pub enum TrialOutcome {
     },
 }
 
-/// One trial's strategy and outcome.
+/// What is known of a strategy: its trial's outcome, what training found, or both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Name of the task.
@@ -127,12 +129,23 @@ pub struct Trial {
     /// What was tried; `knobs` are those that the technique chose.
     #[serde(flatten)]
     pub strategy: Strategy,
-    /// What came of it.
+    /// What came of its trial; absent where it trained without one, on an estimate.
     #[serde(flatten)]
-    pub outcome: TrialOutcome,
+    pub outcome: Option<TrialOutcome>,
+    /// What training found; its seconds a step count for more than the trial's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trained: Option<Trained>,
     /// What it ran on, and when.
     #[serde(flatten)]
     pub origin: Origin,
+}
+
+impl Trial {
+    /// When something was last measured of the strategy, seconds of Unix time, where that is known.
+    pub fn newest_unix_s(&self) -> Option<u64> {
+        let trained_unix_s = self.trained.and_then(|trained| trained.measured_unix_s);
+        trained_unix_s.max(self.origin.measured_unix_s)
+    }
 }
 
 /// What a trial ran on, in more words than its type of device, and when: who reads it in another run
@@ -196,7 +209,12 @@ impl Profile {
             named(&trial.task, || at("task"))?;
             named(&strategy.technique, || at("technique"))?;
             number::check_gpus(|| at("gpus"), strategy.gpus)?;
-            if let TrialOutcome::Measured {
+            if let Some(trained) = trial.trained {
+                trained.check(|field| at(&format!("trained.{field}")))?;
+            } else if trial.outcome.is_none() {
+                return Err(missing(at("outcome"), "what came of the trial, or `trained`"));
+            }
+            if let Some(TrialOutcome::Measured {
                 step_s,
                 setup_s,
                 checkpoint_s,
@@ -206,7 +224,7 @@ impl Profile {
                 variation,
                 evaluation_s,
                 ..
-            } = trial.outcome
+            }) = trial.outcome
             {
                 number::check_runtime(|| at("step_s"), step_s)?;
                 number::check_cost(|| at("setup_s"), setup_s)?;
@@ -243,6 +261,10 @@ impl Profile {
     }
 }
 
+fn missing(at: String, expected: &'static str) -> ProblemError {
+    ProblemError::Value { at, found: "missing".to_owned(), expected }
+}
+
 fn first_version() -> u32 {
     VERSION
 }
@@ -269,7 +291,8 @@ struct TrialFile {
     gpus: u32,
     #[serde(default)]
     knobs: Knobs,
-    outcome: OutcomeFile,
+    outcome: Option<OutcomeFile>,
+    trained: Option<Trained>,
     step_s: Option<f64>,
     setup_s: Option<f64>,
     checkpoint_s: Option<f64>,
@@ -330,7 +353,7 @@ impl TrialFile {
             ("traceback", OutcomeFile::Failed, self.traceback.is_some()),
         ];
         if let Some((field, owner, _)) =
-            present.iter().find(|(_, owner, present)| *present && *owner != self.outcome)
+            present.iter().find(|(_, owner, present)| *present && Some(*owner) != self.outcome)
         {
             return Err(ProblemError::Value {
                 at: format!("trials[{index}].{field}"),
@@ -338,13 +361,12 @@ impl TrialFile {
                 expected: owner.only_beside(),
             });
         }
-        let missing = |field: &str| ProblemError::Value {
-            at: format!("trials[{index}].{field}"),
-            found: "missing".to_owned(),
-            expected: "the field, as this outcome needs it",
+        let missing = |field: &str| {
+            missing(format!("trials[{index}].{field}"), "the field, as this outcome needs it")
         };
         let outcome = match self.outcome {
-            OutcomeFile::Measured => TrialOutcome::Measured {
+            None => None,
+            Some(OutcomeFile::Measured) => Some(TrialOutcome::Measured {
                 step_s: self.step_s.ok_or_else(|| missing("step_s"))?,
                 setup_s: self.setup_s.ok_or_else(|| missing("setup_s"))?,
                 checkpoint_s: self.checkpoint_s,
@@ -357,26 +379,35 @@ impl TrialFile {
                 variation: self.variation,
                 batches_per_epoch: self.batches_per_epoch,
                 evaluation_s: self.evaluation_s,
-            },
-            OutcomeFile::NotApplicable => TrialOutcome::NotApplicable {
+            }),
+            Some(OutcomeFile::NotApplicable) => Some(TrialOutcome::NotApplicable {
                 reason: self.reason.ok_or_else(|| missing("reason"))?,
-            },
-            OutcomeFile::OutOfMemory => {
-                TrialOutcome::OutOfMemory { detail: self.detail.ok_or_else(|| missing("detail"))? }
-            }
-            OutcomeFile::Failed => TrialOutcome::Failed {
+            }),
+            Some(OutcomeFile::OutOfMemory) => Some(TrialOutcome::OutOfMemory {
+                detail: self.detail.ok_or_else(|| missing("detail"))?,
+            }),
+            Some(OutcomeFile::Failed) => Some(TrialOutcome::Failed {
                 error: self.error.ok_or_else(|| missing("error"))?,
                 traceback: self.traceback.unwrap_or_default(),
-            },
+            }),
         };
         let strategy = Strategy {
             technique: self.technique.clone(),
             gpus: self.gpus,
             knobs: self.knobs.clone(),
         };
-        let Self { task, profile_key, gpu_type, device_memory_bytes, .. } = self;
+        let Self { task, profile_key, gpu_type, device_memory_bytes, trained, .. } = self;
         let Self { hardware, software, node_gpus, measured_unix_s, .. } = self;
         let origin = Origin { hardware, software, node_gpus, measured_unix_s };
-        Ok(Trial { task, profile_key, gpu_type, device_memory_bytes, strategy, outcome, origin })
+        Ok(Trial {
+            task,
+            profile_key,
+            gpu_type,
+            device_memory_bytes,
+            strategy,
+            outcome,
+            trained,
+            origin,
+        })
     }
 }

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::config::Wishes;
+use crate::group::TrialKey;
 use crate::ids::TaskId;
-use crate::state::{State, TrialKey};
+use crate::state::State;
 
 /// Tasks with what they may choose from and what is wished of them, and the pool.
 #[derive(Debug, PartialEq)]

@@ -3,8 +3,9 @@
 //! What may be adopted is judged by one forecast (`forecast`), from the present state and with the
 //! rules by which plans are followed: the solver's answer; the same with what trains left where it
 //! is; and the plan in force with new tasks put behind it (`extend`), which is what the others must
-//! beat: by `min_gain` of the time left where tasks that train are moved, by a little where not. So a
-//! plan promises what following it gives, and a solve that fails costs a better plan, never a task.
+//! beat: by `min_gain` of the time left and by `min_gain_s` where tasks that train are moved, by a little
+//! where not. So a plan promises what following it gives, and a solve that fails costs a better plan,
+//! never a task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,11 +16,12 @@ use crate::engine::Engine;
 use crate::event::SolveAnswer;
 use crate::extend::{extended, without_place};
 use crate::forecast::{Forecast, follow};
+use crate::group::TrialState;
 use crate::ids::{DeviceId, NodeId, devices};
 use crate::queues::{stale, too_early};
 use crate::record::{Place, PlanSource, Record, RunPlan};
 use crate::remaining::{Remaining, RemainingTask};
-use crate::state::{State, TrialState};
+use crate::state::State;
 
 /// Share of the time left that a new plan must save where it leaves running tasks where they are: it
 /// costs nothing, but the forecasts that it is compared by are not exact.
@@ -48,8 +50,10 @@ impl Engine {
         let rivals = places.into_iter().flat_map(|places| {
             let in_place = keep_in_place(state, places);
             let left = moves_any(state, &in_place).then(|| leave_running(state, &in_place));
-            left.into_iter().chain([in_place])
+            let whole = switches_idly(&in_place).then(|| without_idle_switches(&in_place));
+            left.into_iter().chain(whole).chain([in_place])
         });
+        let min_gain_s = self.state.config.policy.min_gain_s;
         let best = rivals
             .map(|places| extended(state, places, &tasks, now_s))
             .filter(|places| is_followable(state, places))
@@ -60,15 +64,23 @@ impl Engine {
                 moved.all(|id| !state.is_to_stay(&state.attempts[id]))
             })
             .map(|rival| (value(&rival), rival))
-            .min_by(|(a, _), (b, _)| a.total_cmp(b));
+            .min_by(|(a, one), (b, other)| {
+                // What stops tasks must be worth it also beside what leaves them.
+                let bar = |rival: &Rival| {
+                    let stops = !rival.forecast.moved.is_empty() || switches_idly(&rival.places);
+                    if stops { min_gain_s } else { 0.0 }
+                };
+                (a + bar(one)).total_cmp(&(b + bar(other)))
+            });
         let best_s = best.as_ref().map(|(_, best)| best.forecast.end_s - now_s);
         let min_gain = self.state.config.policy.min_gain;
         let better = best.filter(|(value, best)| {
             let is_moving = best.forecast.moved.len() > standing.forecast.moved.len();
             let needed = if is_moving { min_gain } else { min_gain.min(MIN_GAIN_IN_PLACE) };
             // Where nothing was planned for some tasks, whatever is better will do.
-            let needed = if is_complete { needed } else { 0.0 };
-            standing_value - value > needed * standing_value
+            let needed = if is_complete { needed * standing_value } else { 0.0 };
+            let needed = if is_moving { needed.max(min_gain_s) } else { needed };
+            standing_value - value > needed
         });
         let instead_of_s =
             (self.state.plan.is_some() && is_complete).then_some(standing.forecast.end_s - now_s);
@@ -159,6 +171,7 @@ impl Rival {
             lower_bound_s,
             solve_s: answer.map_or(0.0, |answer| answer.plan.solve_s),
             current_practice_s: answer.and_then(|answer| answer.current_practice_s),
+            practice_is_estimate: answer.is_some_and(|answer| answer.practice_is_estimate),
             instead_of_s: None,
             places,
         }
@@ -269,6 +282,32 @@ fn moves_any(state: &State, places: &[Place]) -> bool {
     state.running().any(|(task, _)| !staying.contains(&task))
 }
 
+/// Whether a task is to be switched from one place to another under the same strategy: only to make
+/// room, for its own speed nothing changes.
+fn switches_idly(places: &[Place]) -> bool {
+    let mut last = BTreeMap::new();
+    places.iter().any(|place| {
+        let before = last.insert(place.task, &place.strategy);
+        before.is_some_and(|before| *before == place.strategy)
+    })
+}
+
+/// The same places, but tasks stay in one place for as long as their strategy is the same.
+fn without_idle_switches(places: &[Place]) -> Vec<Place> {
+    let mut kept: Vec<Place> = Vec::new();
+    for place in places {
+        let before = kept.iter_mut().rev().find(|one| one.task == place.task);
+        match before {
+            Some(before) if before.strategy == place.strategy => {
+                before.share += place.share;
+                before.until_step = place.until_step;
+            }
+            _ => kept.push(place.clone()),
+        }
+    }
+    kept
+}
+
 /// The same places with what trains put first, as it trains, and everything else behind it in order.
 fn leave_running(state: &State, places: &[Place]) -> Vec<Place> {
     let (mut first, mut others) = (Vec::new(), Vec::new());
@@ -343,4 +382,43 @@ fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
         }
     }
     places
+}
+
+#[cfg(test)]
+mod tests {
+    use saturn_core::{Knobs, Placement, Strategy};
+
+    use super::*;
+    use crate::ids::TaskId;
+
+    /// Half of a task on one device.
+    fn half(task: usize, technique: &str, device: u32, until_step: Option<u64>) -> Place {
+        let (technique, knobs) = (technique.into(), Knobs::new());
+        Place {
+            task: TaskId(task),
+            strategy: Arc::new(Strategy { technique, gpus: 1, knobs }),
+            gang: vec![Placement { node: 0, devices: vec![device] }],
+            share: 0.5,
+            until_step,
+            is_estimate: false,
+            start_s: 0.0,
+            end_s: 0.0,
+        }
+    }
+
+    #[test]
+    fn a_switch_from_device_to_device_under_one_strategy_is_left_out() {
+        let idle = [half(0, "ddp", 0, Some(50)), half(1, "ddp", 2, None), half(0, "ddp", 1, None)];
+        assert!(switches_idly(&idle));
+        let kept = without_idle_switches(&idle);
+        let whole = Place { share: 1.0, ..half(0, "ddp", 0, None) };
+        assert_eq!(kept, [whole, half(1, "ddp", 2, None)]);
+    }
+
+    #[test]
+    fn a_switch_to_another_strategy_is_kept() {
+        let real = [half(0, "ddp", 0, Some(50)), half(0, "offload", 1, None)];
+        assert!(!switches_idly(&real));
+        assert_eq!(without_idle_switches(&real), real);
+    }
 }

@@ -9,15 +9,14 @@ use std::sync::Arc;
 use saturn_core::{Node, Strategy, StrategyKey};
 
 use crate::apply_trials::batches_per_epoch;
-use crate::config::{TaskSpec, Wishes};
+use crate::config::{Machines, TaskSpec, Wishes};
 use crate::estimate::{Lesson, Warm};
 use crate::event::FailureKind;
+use crate::group::{Group, InspectionState};
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::order::Order;
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, TaskEnd};
-use crate::state::{
-    Attempt, DeviceState, Group, InspectionState, NodeState, State, TaskState, TaskStatus,
-};
+use crate::state::{Attempt, DeviceState, NodeState, State, TaskState, TaskStatus};
 
 /// No machine has more: a record that says so is damaged.
 const MAX_DEVICES: u32 = 1 << 20;
@@ -30,22 +29,15 @@ impl State {
             Record::Began { .. }
             | Record::PlanKept { .. }
             | Record::NotSolved { .. }
+            | Record::DriverStarted { .. }
             | Record::Noted { .. } => {}
-            Record::Resumed { device_memory_bytes } => self.apply_resumed(*device_memory_bytes),
+            Record::Resumed { device_memory_bytes, machines } => {
+                self.apply_resumed(*device_memory_bytes, *machines);
+            }
             Record::NodeJoined { node, spec } => self.apply_joined(*node, spec),
             Record::NodeLeft { node, .. } => self.apply_left(*node),
             Record::SetAside { node, devices, reason, absolved } => {
-                self.with_devices(*node, devices, |device| {
-                    device.set_aside = Some(reason.clone());
-                    device.suspects.clear();
-                });
-                for task in absolved {
-                    if let Some(task) = self.tasks.get_mut(task.0) {
-                        task.failures = 0;
-                    }
-                }
-                self.version += 1;
-                self.close_places_on(*node, devices.iter().copied());
+                self.apply_set_aside(*node, devices, reason, absolved);
             }
             Record::TakenBack { node, devices, .. } => {
                 self.with_devices(*node, devices, |device| {
@@ -70,8 +62,8 @@ impl State {
             Record::Started { attempt, step, setup_s } => {
                 self.apply_started(*attempt, *step, *setup_s, now_s);
             }
-            Record::Checkpointed { attempt, step, save_s, blocked_s } => {
-                self.apply_checkpoint(*attempt, *step, (*save_s, *blocked_s), now_s);
+            Record::Checkpointed { attempt, step, save_s, blocked_s, loss } => {
+                self.apply_checkpoint(*attempt, (*step, *loss), (*save_s, *blocked_s), now_s);
             }
             Record::Evaluated { attempt, evaluation, best, evaluation_s } => {
                 self.apply_evaluated(*attempt, evaluation, best.as_ref(), *evaluation_s, now_s);
@@ -85,6 +77,7 @@ impl State {
             Record::Observed { group, gpu_type, strategy, step_s } => {
                 self.apply_observed(group, gpu_type, strategy, *step_s);
             }
+            Record::Clocked { attempt, trained } => self.apply_clocked(*attempt, *trained),
             Record::Planned { plan } => {
                 let mut plan = plan.clone();
                 if plan.places.iter().any(|place| place.task.0 >= self.tasks.len()) {
@@ -160,10 +153,16 @@ impl State {
                 change(device);
             }
         }
+        self.learn_usable_breadths();
     }
 
-    fn apply_resumed(&mut self, device_memory_bytes: Option<u64>) {
+    fn apply_resumed(&mut self, device_memory_bytes: Option<u64>, machines: Option<Machines>) {
         self.limit_device_memory(device_memory_bytes);
+        if let Some(Machines { device_kind, host_memory_bytes, pool_may_grow }) = machines {
+            self.config.device_kind = device_kind;
+            self.config.policy.host_memory_bytes = host_memory_bytes;
+            self.config.policy.pool_may_grow = pool_may_grow;
+        }
         self.open_trials.clear();
         self.to_inspect.clear();
         for group in &mut self.groups {
@@ -184,10 +183,33 @@ impl State {
         for device in self.nodes.iter_mut().flat_map(|node| &mut node.devices) {
             *device = DeviceState::default();
         }
+        self.learn_usable_breadths();
         for task in self.task_ids() {
             self.want_trials_for(task);
         }
+        // What the machines were large enough for may be too large for these.
+        self.close_places_of(self.task_ids());
         self.version += 1;
+    }
+
+    fn apply_set_aside(
+        &mut self,
+        node: NodeId,
+        devices: &[u32],
+        reason: &str,
+        absolved: &[TaskId],
+    ) {
+        self.with_devices(node, devices, |device| {
+            device.set_aside = Some(reason.to_owned());
+            device.suspects.clear();
+        });
+        for task in absolved {
+            if let Some(task) = self.tasks.get_mut(task.0) {
+                task.failures = 0;
+            }
+        }
+        self.version += 1;
+        self.close_places_on(node, devices.iter().copied());
     }
 
     fn apply_joined(&mut self, id: NodeId, spec: &Node) {
@@ -243,6 +265,7 @@ impl State {
                 inspection: InspectionState::default(),
                 trials: std::collections::BTreeMap::new(),
                 chosen: BTreeSet::new(),
+                no_space: None,
                 lesson: Lesson::default(),
             });
         }
@@ -260,11 +283,13 @@ impl State {
             is_let_go_on: false,
             added_s: now_s,
             steps: spec.steps,
-            step: 0,
-            checkpoint_step: 0,
+            step: spec.start_step,
+            checkpoint_step: spec.start_step,
             loss: None,
+            checkpoint_loss: None,
             failures: 0,
             not_before_s: 0.0,
+            no_space: None,
             excluded: Vec::new(),
             save_s: None,
             blocked_s: 0.0,
@@ -320,6 +345,7 @@ impl State {
             launched_s: now_s,
             started: None,
             warm: None,
+            recorded: None,
             stopping: None,
             step,
             stepped_s: now_s,
@@ -334,6 +360,7 @@ impl State {
             killed_s: None,
             is_lost: false,
             completed: false,
+            says_trained: false,
         };
         match purpose {
             Purpose::Inspection => self.apply_inspecting(*id, *task),
@@ -342,8 +369,9 @@ impl State {
                 let group = self.tasks[task.0].group;
                 let gpu_type = self.gang_type(gang).to_owned();
                 self.close_trial(group, &strategy.key(), &gpu_type);
+                self.groups[group].no_space = None;
             }
-            Purpose::Train => {}
+            Purpose::Train => self.tasks[task.0].no_space = None,
         }
         self.hold(&attempt, Some(*id));
         self.attempts.insert(*id, attempt);
@@ -366,11 +394,8 @@ impl State {
         }
         let attempt = attempt.clone();
         if let Some(task) = self.tasks.get_mut(attempt.task.0) {
-            task.step = step;
+            task.stands_at(step);
             task.checkpoint_step = step;
-            // What was found of steps that are lost is found again.
-            task.evaluation.take_if(|last| last.step > step);
-            task.best.take_if(|best| best.evaluation.step > step);
         }
         if step > 0 {
             self.with_trial(&attempt, |trial| trial.trained_load_s = Some(setup_s));
@@ -380,7 +405,7 @@ impl State {
     fn apply_checkpoint(
         &mut self,
         id: AttemptId,
-        step: u64,
+        (step, loss): (u64, Option<f64>),
         (save_s, blocked_s): (f64, f64),
         now_s: f64,
     ) {
@@ -396,8 +421,10 @@ impl State {
             task.failures = 0;
             task.was_killed = None;
         }
-        task.checkpoint_step = step;
-        task.step = task.step.max(step);
+        (task.checkpoint_step, task.checkpoint_loss) = (step, loss);
+        if step >= task.step {
+            (task.step, task.loss) = (step, loss.or(task.loss));
+        }
         task.blocked_s += blocked_s;
         // One in the background takes longer than it costs.
         if blocked_s >= save_s {
@@ -415,15 +442,21 @@ impl State {
         let Some(attempt) = self.attempts.remove(&id) else { return };
         self.hold(&attempt, None);
         self.judge_devices(&attempt, end);
+        self.apply_space(&attempt, end, now_s);
         self.num_lost += u32::from(match end {
-            AttemptEnd::Failed { failure } => failure.kind.may_be_machines_fault(),
+            AttemptEnd::Failed { failure } => {
+                failure.kind.may_be_machines_fault() || failure.kind == FailureKind::Saturn
+            }
             AttemptEnd::Lost => true,
             AttemptEnd::Finished
             | AttemptEnd::Stopped
             | AttemptEnd::Killed
             | AttemptEnd::Abandoned => false,
         });
-        let has_failed = matches!(end, AttemptEnd::Failed { .. });
+        let has_failed = matches!(
+            end,
+            AttemptEnd::Failed { failure } if failure.kind != FailureKind::Saturn
+        );
         if attempt.purpose == Purpose::Inspection {
             return self.apply_inspection_end(attempt.task, has_failed);
         }
@@ -447,7 +480,7 @@ impl State {
         if task.status == TaskStatus::Running(id) {
             task.status = TaskStatus::Waiting;
         }
-        task.step = step;
+        task.stands_at(step);
         task.trained_until_s = now_s;
         task.was_killed = None;
         if matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped) {
@@ -490,7 +523,9 @@ impl State {
         task.excluded = Vec::new();
         if let TaskEnd::Done { loss } = end {
             task.loss = loss.or(task.loss);
-        } else {
+        }
+        let has_all_steps = task.steps.is_none_or(|steps| task.step >= steps);
+        if !(matches!(end, TaskEnd::Done { .. }) && has_all_steps) {
             // Its end was not in the plan.
             self.version += 1;
         }

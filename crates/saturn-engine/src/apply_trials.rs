@@ -6,11 +6,13 @@
 
 use std::sync::Arc;
 
-use saturn_core::{Strategy, TrialOutcome};
+use saturn_core::{Strategy, Trained, TrialOutcome};
 
 use crate::config::TaskSpec;
-use crate::record::ChosenTrial;
-use crate::state::{Attempt, State, TaskState, TrialKey, TrialState};
+use crate::group::{TrialKey, TrialState};
+use crate::ids::AttemptId;
+use crate::record::{ChosenTrial, Purpose};
+use crate::state::{Attempt, State, TaskState};
 
 impl State {
     pub(crate) fn apply_tried(
@@ -26,6 +28,8 @@ impl State {
             .trials
             .entry(Arc::new(key))
             .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
+        // What training found under other knobs says nothing of these.
+        trial.trained.take_if(|_| *trial.strategy != *strategy);
         trial.strategy = Arc::new(strategy.clone());
         trial.outcome = Some(outcome.clone());
         trial.reused = false;
@@ -55,6 +59,19 @@ impl State {
             self.groups[group].learn();
             self.learn(group);
             self.version += 1;
+        }
+    }
+
+    /// Takes in an interval of training. Plans learn of it by `apply_observed`, where it is news.
+    pub(crate) fn apply_clocked(&mut self, id: AttemptId, trained: Trained) {
+        let Some(attempt) = self.attempts.get(&id) else { return };
+        let Some(task) = self.tasks.get(attempt.task.0) else { return };
+        let gpu_type = self.gang_type(&attempt.gang).to_owned();
+        let key = TrialKey { strategy: attempt.strategy.key(), gpu_type };
+        let trial = self.groups[task.group].trials.get_mut(&key);
+        let is_training = attempt.purpose == Purpose::Train;
+        if let Some(trial) = trial.filter(|one| is_training && one.strategy == attempt.strategy) {
+            trial.trained = Some(trial.trained.map_or(trained, |old| old.followed_by(trained)));
         }
     }
 
@@ -95,12 +112,15 @@ impl State {
                     .trials
                     .entry(Arc::new(key))
                     .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
-                if state.outcome.is_none() {
+                if state.outcome.is_none() && trial.outcome.is_some() {
                     state.strategy = Arc::new(trial.strategy.clone());
-                    state.outcome = Some(trial.outcome.clone());
+                    state.outcome.clone_from(&trial.outcome);
                     state.reused = true;
                     state.has_knobs = true;
                     state.estimate = None;
+                }
+                if let Some(trained) = trial.trained {
+                    state.take_over_trained(&trial.strategy, trained);
                 }
             }
         }
@@ -112,6 +132,21 @@ impl State {
         for task in &self.groups[group].tasks {
             self.tasks[task.0].learn_steps(batches);
         }
+    }
+}
+
+impl TrialState {
+    /// Takes over what an earlier run's training found, where this run's has found nothing yet.
+    fn take_over_trained(&mut self, strategy: &Strategy, trained: Trained) {
+        let is_other = self.has_knobs && *self.strategy != *strategy;
+        if is_other || self.trained.is_some() || self.trained_step_s.is_some() {
+            return;
+        }
+        let steps = trained.steps as f64;
+        self.trained_step_s = Some(self.clocked_step_s(steps, steps * trained.step_s));
+        self.trained = Some(trained);
+        self.strategy = Arc::new(strategy.clone());
+        self.has_knobs = true;
     }
 }
 

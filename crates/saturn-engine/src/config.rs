@@ -28,6 +28,18 @@ pub enum DeviceKind {
     Cuda,
 }
 
+/// What the machines of a run are, as far as the present process can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machines {
+    /// What their devices are.
+    pub device_kind: DeviceKind,
+    /// What all attempts on a node together may take of its own memory, bytes; `None` for no limit.
+    pub host_memory_bytes: Option<u64>,
+    /// Whether nodes may join. Then a task that needs a wider node than there is waits for it.
+    #[serde(default = "yes")]
+    pub pool_may_grow: bool,
+}
+
 /// Which of the two technique interfaces a technique implements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -95,6 +107,13 @@ pub struct TaskSpec {
     /// What says how well it does, for people; `None`: its loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
+    /// It is what a script does after the training that another task is: no training of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_rest: bool,
+    /// Finished steps with which it comes, in a checkpoint of the task that it continues. Journals of
+    /// before say 0 of such a task, whose first launch then tells.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub start_step: u64,
 }
 
 /// What says how well a task does.
@@ -178,6 +197,11 @@ fn is_yes(value: &bool) -> bool {
     *value
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
 fn one_batch_a_step() -> NonZeroU64 {
     NonZeroU64::MIN
 }
@@ -236,6 +260,10 @@ pub struct Policy {
     pub kill_grace_s: f64,
     /// Share of the time left that a new plan must save before running tasks are moved for it.
     pub min_gain: f64,
+    /// Seconds that a new plan must save at least before running tasks are moved for it: the forecast of
+    /// what stopping and starting takes is wrong by seconds.
+    #[serde(default = "least_gain_s", skip_serializing_if = "is_least_gain")]
+    pub min_gain_s: f64,
     /// Switches that may be planned for each task.
     pub max_switches: usize,
     /// Time a solve may take, seconds.
@@ -248,6 +276,18 @@ pub struct Policy {
     pub host_memory_bytes: Option<u64>,
     /// How many nodes a gang may take at most.
     pub max_nodes: u32,
+    /// Whether nodes may join, as on a cluster.
+    #[serde(skip_serializing_if = "is_yes")]
+    pub pool_may_grow: bool,
+}
+
+fn least_gain_s() -> f64 {
+    5.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn is_least_gain(seconds: &f64) -> bool {
+    seconds.to_bits() == least_gain_s().to_bits()
 }
 
 impl Default for Policy {
@@ -264,6 +304,7 @@ impl Default for Policy {
             stall_s: 600.0,
             kill_grace_s: 10.0,
             min_gain: 0.05,
+            min_gain_s: least_gain_s(),
             // Most of what switches can gain comes with the first.
             max_switches: 1,
             solver_time_limit_s: 2.0,
@@ -272,6 +313,7 @@ impl Default for Policy {
             seed: 0,
             host_memory_bytes: None,
             max_nodes: 1,
+            pool_may_grow: true,
         }
     }
 }
@@ -293,6 +335,12 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
+    /// What the machines are.
+    pub fn machines(&self) -> Machines {
+        let Policy { host_memory_bytes, pool_may_grow, .. } = self.policy;
+        Machines { device_kind: self.device_kind, host_memory_bytes, pool_may_grow }
+    }
+
     /// The level of a technique; managed where it isn't in the run.
     pub fn level_of(&self, technique: &str) -> Level {
         self.technique(technique).map_or(Level::Managed, |technique| technique.level)

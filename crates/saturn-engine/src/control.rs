@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::event::{Command, NewTask};
 use crate::ids::{DeviceId, NodeId, TaskId};
 use crate::record::{Purpose, Record, StopReason, TaskEnd};
-use crate::state::Stage;
+use crate::stage::Stage;
 use crate::timers::Timer;
 
 /// Names that a refusal lists.
@@ -17,7 +17,13 @@ impl Engine {
     /// Does what is asked, or says why not.
     pub(crate) fn command(&mut self, command: Command, now_s: f64) -> Result<(), String> {
         if self.state.ended.is_some() {
-            return Err("the run has ended".to_owned());
+            return Err(match command {
+                Command::Submit { .. } => "the run has ended, and takes no more tasks: start \
+                    another run for them. A run that is started with `keep_open=True` goes on until \
+                    it is told to `close`"
+                    .to_owned(),
+                _ => "the run has ended".to_owned(),
+            });
         }
         match command {
             Command::Submit { tasks } => self.submit(tasks, now_s),
@@ -96,12 +102,9 @@ impl Engine {
         }
     }
 
+    /// Takes tasks into a run that has not ended, closed or not: closed, it only ends as soon as nothing
+    /// is left to do. Then no wider node is waited for either.
     fn submit(&mut self, tasks: Vec<NewTask>, now_s: f64) -> Result<(), String> {
-        if self.state.is_closed {
-            return Err(
-                "the run is closed, and takes no more tasks: start another run for them".to_owned()
-            );
-        }
         let mut added: Vec<String> = Vec::new();
         let mut specs = Vec::new();
         for NewTask { mut spec, after } in tasks {
@@ -111,6 +114,11 @@ impl Engine {
             }
             let wishes = &spec.wishes;
             check_times(wishes.deadline_s, wishes.release_s)?;
+            if self.state.is_closed
+                && let Some(why) = self.state.out_of_range(&spec)
+            {
+                return Err(format!("task `{name}`: {why}"));
+            }
             spec.wishes.after = self.predecessors(&after, &added)?;
             added.push(spec.name.clone());
             specs.push(spec);

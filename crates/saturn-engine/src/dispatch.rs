@@ -47,7 +47,7 @@ impl Engine {
         }
         if self.are_at_hand(&place.gang) && self.queues.is_first(&self.state, index) {
             let strategy = Strategy::clone(&place.strategy);
-            if self.may_take_host_memory(task, &strategy, &place.gang) {
+            if self.may_take_host_memory(task, &strategy, &place.gang, now_s) {
                 let gang = (place.gang.clone(), place.until_step);
                 self.launch(task, Purpose::Train, strategy, gang, now_s);
             }
@@ -55,7 +55,7 @@ impl Engine {
     }
 
     /// Whether nothing but devices keeps a task from starting. Where it is only time, a timer is set.
-    fn may_start(&mut self, task: TaskId, now_s: f64) -> bool {
+    pub(crate) fn may_start(&mut self, task: TaskId, now_s: f64) -> bool {
         let state = self.state.task(task);
         let due_s = state.not_before_s.max(state.spec.wishes.release_s);
         if due_s > now_s {

@@ -17,11 +17,13 @@ use saturn_core::{Cluster, Gang, Strategy, StrategyKey};
 use crate::config::{Mode, RunConfig};
 use crate::event::{Action, Event, RankFailure, RankReport};
 use crate::health::Blame;
+use crate::host_memory::HostMemoryQueue;
 use crate::idle::Idle;
 use crate::ids::{AttemptId, DeviceId, TaskId};
 use crate::planning::Planning;
 use crate::queues::Queues;
 use crate::record::{AttemptEnd, Purpose, Record, RunEnd, StopReason};
+use crate::recovery::SaturnFailures;
 use crate::state::{Attempt, State};
 use crate::timers::{Timer, Timers};
 use crate::wide::Breadth;
@@ -56,10 +58,14 @@ pub struct Engine {
     pub(crate) breadths: Vec<Breadth>,
     /// Under which strategy a task was killed from outside the time before last.
     pub(crate) was_killed: BTreeMap<TaskId, StrategyKey>,
+    /// How often Saturn's own processes have failed under tasks.
+    pub(crate) saturn_failures: SaturnFailures,
     /// Tasks that have stopped and that the stopper may want ended.
     pub(crate) to_end: BTreeSet<TaskId>,
-    /// Devices whose next task waits for host memory.
-    pub(crate) short_of_host_memory: BTreeSet<DeviceId>,
+    /// What waits for host memory.
+    pub(crate) host_memory: HostMemoryQueue,
+    /// When there was last more room on a disk that had been full, seconds.
+    pub(crate) space_freed_s: Option<f64>,
     decision: Decision,
 }
 
@@ -93,8 +99,10 @@ impl Engine {
             may_be_hopeless: state.task_ids().collect(),
             breadths: state.breadths.clone(),
             was_killed: BTreeMap::new(),
+            saturn_failures: SaturnFailures::default(),
             to_end: state.open_tasks.clone(),
-            short_of_host_memory: BTreeSet::new(),
+            host_memory: HostMemoryQueue::default(),
+            space_freed_s: None,
             decision: Decision::default(),
             state,
         };
@@ -116,8 +124,9 @@ impl Engine {
                 self.pool_is(cluster, now_s);
                 return std::mem::take(&mut self.decision);
             }
-            Event::Resume { cluster, device_memory_bytes } => {
-                self.resume(cluster, device_memory_bytes, now_s);
+            Event::Resume { cluster, device_memory_bytes, machines } => {
+                let machines = Some(machines);
+                self.resume(cluster, Record::Resumed { device_memory_bytes, machines }, now_s);
                 return std::mem::take(&mut self.decision);
             }
             Event::Reported { attempt, rank, report } => {
@@ -138,6 +147,10 @@ impl Engine {
                 self.decision.refusal = self.command(command, now_s).err();
             }
             Event::Interrupt => self.interrupt(now_s),
+            Event::SpaceFreed => self.space_freed(now_s),
+            Event::DriverStarted { startup_s } => {
+                self.commit(Record::DriverStarted { startup_s }, now_s);
+            }
             Event::Tick => {}
         }
         self.wake(now_s);
@@ -238,6 +251,7 @@ impl Engine {
             match timer {
                 Timer::Task(task) => self.queues.touch_task(&self.state, task),
                 Timer::Attempt(attempt) => self.look_at_attempt(attempt, now_s),
+                Timer::Trials => self.trials_changed = true,
                 Timer::Solve => {}
                 Timer::Idle => self.idle.look_again(),
             }
@@ -250,6 +264,7 @@ impl Engine {
         }
         self.end_stopped(now_s);
         if self.state.interrupted.is_none() {
+            self.look_at_host_memory_queue(now_s);
             self.launch_inspections(now_s);
             self.launch_trials(now_s);
             if self.state.config.mode == Mode::Orchestrate {
@@ -266,28 +281,27 @@ impl Engine {
         if !self.state.attempts.is_empty() {
             return;
         }
-        let state = &self.state;
-        let end = if state.interrupted.is_some() {
+        let is_search = self.state.config.mode == Mode::Search;
+        let end = if self.state.interrupted.is_some() {
             RunEnd::Interrupted
-        } else if !state.is_closed {
+        } else if !self.state.is_closed {
             return;
-        } else if state.open_tasks.is_empty()
-            || state.config.mode == Mode::Search
-                && state.num_open_trials() + state.num_to_inspect() == 0
-        {
+        } else if self.state.open_tasks.is_empty() || is_search && self.is_search_over(now_s) {
             RunEnd::Complete
+        } else if !is_search && self.is_stuck(now_s) {
+            RunEnd::Interrupted
         } else {
             return;
         };
         self.commit(Record::RunEnded { end }, now_s);
     }
 
-    fn resume(&mut self, cluster: Cluster, device_memory_bytes: Option<u64>, now_s: f64) {
+    fn resume(&mut self, cluster: Cluster, resumed: Record, now_s: f64) {
         let lost: Vec<AttemptId> = self.state.attempts.keys().copied().collect();
         for attempt in lost {
             self.lose(attempt, now_s);
         }
-        self.commit(Record::Resumed { device_memory_bytes }, now_s);
+        self.commit(resumed, now_s);
         self.pool_is(cluster, now_s);
         self.planning = Planning::at(now_s);
     }
@@ -324,14 +338,16 @@ impl Engine {
             RankReport::Alive => return false,
             RankReport::Progress { step, loss, step_s } => {
                 self.state.observe(id, step, loss, step_s, now_s);
-                return self.note_first_steps(id, now_s);
+                let is_new = self.note_first_steps(id, now_s);
+                return self.note_interval(id, now_s) || is_new;
             }
             RankReport::Started { step, setup_s } => {
                 self.commit(Record::Started { attempt: id, step, setup_s }, now_s);
                 return false;
             }
-            RankReport::Checkpoint { step, save_s, blocked_s } => {
-                self.commit(Record::Checkpointed { attempt: id, step, save_s, blocked_s }, now_s);
+            RankReport::Checkpoint { step, save_s, blocked_s, loss } => {
+                let record = Record::Checkpointed { attempt: id, step, save_s, blocked_s, loss };
+                self.commit(record, now_s);
             }
             RankReport::Evaluated { evaluation, best, evaluation_s } => {
                 let known = self.state.task(task);
@@ -350,6 +366,9 @@ impl Engine {
             RankReport::Finished { step, loss } => {
                 self.state.observe(id, step, loss, None, now_s);
                 self.completed(id, step);
+                if let Some(attempt) = self.state.attempts.get_mut(&id) {
+                    attempt.says_trained = true;
+                }
             }
             RankReport::Stopped { step } => {
                 self.state.observe(id, step, None, None, now_s);

@@ -12,9 +12,10 @@
 use saturn_core::{Strategy, TrialOutcome};
 
 use crate::correction::{Correction, Seen};
+use crate::group::{Group, TrialKey, TrialState};
 use crate::ids::TaskId;
 use crate::knowledge::{TRAINED_SD, TRIAL_SD};
-use crate::state::{Attempt, Group, State, TaskState, TrialKey, TrialState};
+use crate::state::{Attempt, State, TaskState};
 
 /// A moment this close to the end of a step, as a part of the step, is that end.
 const AT_END: f64 = 1e-7;
@@ -233,14 +234,19 @@ impl Attempt {
     /// Steps that were clocked, and the seconds that they took; `None` where those are too few to
     /// tell. Up to its last step, not up to now, since between two words nothing is known.
     pub(crate) fn clocked(&self) -> Option<(f64, f64)> {
-        let Warm { step, at_s, blocked_s } = self.warm?;
-        let trained = self.step.saturating_sub(step);
-        let taken_s = self.stepped_s - at_s - (self.blocked_s - blocked_s);
-        (trained >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then_some((trained as f64, taken_s))
+        let (steps, taken_s) = self.clocked_since(self.warm?);
+        (steps >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then_some((steps as f64, taken_s))
+    }
+
+    /// Steps since a mark, and the seconds that they took.
+    pub(crate) fn clocked_since(&self, mark: Warm) -> (u64, f64) {
+        let taken_s = self.stepped_s - mark.at_s - (self.blocked_s - mark.blocked_s);
+        (self.step.saturating_sub(mark.step), taken_s)
     }
 }
 
-/// When an attempt's first step was known to be over: from there on its steps are clocked.
+/// A mark from which on an attempt's steps are clocked: when its first step was known to be over, or
+/// the end of an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Warm {
     /// Finished steps.

@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use saturn_core::TrialOutcome;
+use saturn_core::{TrialOutcome, measure};
 use serde::{Deserialize, Serialize};
 
+use crate::group::{Group, TrialState};
 use crate::ids::AttemptId;
-use crate::state::{Group, State, TaskState, TrialState};
+use crate::state::{State, TaskState};
 
-/// Metrics by their names; `None` of what was no finite number.
+/// Metrics by their names; `None` of what was no finite number, in journals of earlier versions.
 pub type Metrics = BTreeMap<String, Option<f64>>;
 
 /// What an evaluation found.
@@ -21,6 +22,7 @@ pub struct Evaluation {
     /// Finished steps of the model that was evaluated.
     pub step: u64,
     /// What was measured of it.
+    #[serde(with = "measure::by_name")]
     pub metrics: Metrics,
 }
 

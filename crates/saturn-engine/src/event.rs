@@ -2,10 +2,11 @@
 
 use saturn_core::{
     Cluster, Gang, Inspection, Knobs, Node, Objective, Plan, Problem, Strategy, TrialOutcome,
+    measure,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::config::TaskSpec;
+use crate::config::{Machines, TaskSpec};
 use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::ids::{AttemptId, TaskId};
 use crate::judgement::NamedJudgement;
@@ -33,8 +34,10 @@ pub enum FailureKind {
     /// The kernel killed the process because the machine's own memory ran out, which says nothing of
     /// its device's.
     HostMemory,
-    /// The machine or Saturn failed under it, not the task.
+    /// The machine failed under it, not the task.
     Machine,
+    /// A process of Saturn's failed under it, such as the one that starts ranks, or its node went.
+    Saturn,
     /// Nothing was heard for longer than the policy allows.
     Stalled,
     /// The disk is full.
@@ -75,6 +78,7 @@ pub enum RankReport {
         /// Finished steps.
         step: u64,
         /// Loss of the last step, where known.
+        #[serde(default, with = "measure::optional")]
         loss: Option<f64>,
         /// Recent seconds a step, where known.
         step_s: Option<f64>,
@@ -87,6 +91,9 @@ pub enum RankReport {
         save_s: f64,
         /// Seconds that training stood still for it.
         blocked_s: f64,
+        /// Loss of that step, where known.
+        #[serde(default, with = "measure::optional")]
+        loss: Option<f64>,
     },
     /// The model was evaluated; or, where an attempt goes on from a checkpoint, it was before.
     Evaluated {
@@ -117,11 +124,13 @@ pub enum RankReport {
         #[serde(default)]
         step: Option<u64>,
     },
-    /// All steps are done and the last checkpoint is in place.
+    /// The task is trained and the last checkpoint is in place: all its steps are done, or its own
+    /// code has ended it before.
     Finished {
         /// Finished steps.
         step: u64,
         /// Loss of the last step.
+        #[serde(default, with = "measure::optional")]
         loss: Option<f64>,
     },
     /// A stop was honoured; the checkpoint is in place.
@@ -154,6 +163,8 @@ pub struct SolveAnswer {
     /// Makespan of current practice on the same problem (all devices to one task at a time, its
     /// best technique), seconds.
     pub current_practice_s: Option<f64>,
+    /// Whether that rests on an estimate of a strategy that nobody has measured.
+    pub practice_is_estimate: bool,
     /// A plan of [`SolveOrder::optimistic`], where that was asked and solved.
     pub optimistic: Option<Plan>,
 }
@@ -259,6 +270,8 @@ pub enum Event {
         cluster: Cluster,
         /// What each device may hold from here on, bytes; `None` for no limit but its own.
         device_memory_bytes: Option<u64>,
+        /// What the machines are now.
+        machines: Machines,
     },
     /// A node joins the pool, or comes back to it.
     NodeJoined {
@@ -316,6 +329,13 @@ pub enum Event {
     /// The person wants to stop: at checkpoints the first time, at once the second, and the third
     /// time without waiting for processes that can't be killed.
     Interrupt,
+    /// A disk that was full when an attempt ended has more room than it had then.
+    SpaceFreed,
+    /// A process that drives the run can launch from now on.
+    DriverStarted {
+        /// Seconds that its start took, while the run's clock stood still.
+        startup_s: f64,
+    },
     /// Time has passed.
     Tick,
 }

@@ -16,10 +16,11 @@ use saturn_core::{Candidate, Objective, Plan, PlanStatus, Problem};
 
 use crate::config::TrialBudget;
 use crate::engine::Engine;
+use crate::group::{TrialKey, TrialState};
 use crate::ids::{DeviceId, NodeId, TaskId};
 use crate::record::{ChosenTrial, Record};
 use crate::remaining::{LEAST_RUNTIME_S, Remaining};
-use crate::state::{State, TrialKey, TrialState};
+use crate::state::State;
 use crate::trials::trial_steps;
 use crate::wide::{Breadth, holds};
 
@@ -256,12 +257,15 @@ impl Engine {
             wanted.iter().map(|(group, key)| self.state.trial_cost_s(*group, key)).sum();
         let devices = self.state.num_devices() as f64;
         let cost_s = cost_s + self.state.cost_of_room_s(&wanted);
+        let min_gain_s = self.state.config.policy.min_gain_s;
+        // It may stop what trains: a few seconds' luck are not worth that.
+        let least_s = if self.state.running().next().is_some() { min_gain_s } else { 0.0 };
         let is_affordable = match self.state.config.policy.trial_budget {
             TrialBudget::Seconds(budget_s) => self.state.trials_s + cost_s <= budget_s,
             TrialBudget::Worthwhile | TrialBudget::Full => true,
         };
-        if wanted.is_empty() || saved <= LEAST_GAIN || saves_s * devices <= cost_s || !is_affordable
-        {
+        let is_worthwhile = saved > LEAST_GAIN && (saves_s - least_s) * devices > cost_s;
+        if wanted.is_empty() || !is_worthwhile || !is_affordable {
             return;
         }
         let trials = wanted

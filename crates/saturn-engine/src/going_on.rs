@@ -3,20 +3,21 @@
 //! Training is the same under every technique, so a trial's steps can be its task's first. A trial
 //! that took them as such says so with its outcome and waits for a word. It goes on as the training
 //! of its task where that stands in nobody's way: the task still waits and might start now, no other
-//! trial waits for devices, and the plan in force puts nothing else on these. Until it goes on, a
-//! trial is a trial: it fails as one, and plans count on its devices.
+//! trial waits for its devices or might, and the plan in force puts nothing else on these. Until it
+//! goes on, a trial is a trial: it fails as one, and plans count on its devices.
 //!
 //! Whether what goes on so is in the right place is for the next plan to say.
 
 use std::sync::Arc;
 
-use saturn_core::{StrategyKey, TrialOutcome};
+use saturn_core::{Gang, StrategyKey, TrialOutcome};
 
 use crate::engine::Engine;
 use crate::event::Action;
-use crate::ids::{AttemptId, TaskId, devices};
+use crate::group::TrialKey;
+use crate::ids::{AttemptId, NodeId, TaskId, devices};
 use crate::record::{Purpose, Record};
-use crate::state::{Attempt, State, TaskStatus, TrialKey};
+use crate::state::{Attempt, State, TaskStatus};
 
 impl Engine {
     /// The task that a trial is run with: one that could go on from it, else the group's first.
@@ -84,8 +85,8 @@ impl Engine {
             && attempt.step == state.task(task).checkpoint_step
             && attempt.launched_s >= state.task(task).trained_until_s
             && state.may_run(task, &key)
-            && state.open_trials.is_empty();
-        if !may {
+            && !state.awaits_devices_of(&gang);
+        if !may || self.is_host_memory_kept_on(&gang) {
             return None;
         }
         let places = state.plan.as_ref().map_or_else(Vec::new, |plan| plan.places.clone());
@@ -105,6 +106,18 @@ impl State {
             && !task.is_to_rest()
             && task.not_before_s.max(task.spec.wishes.release_s) <= now_s
             && self.waits_for(id).next().is_none()
+    }
+
+    /// Whether an open trial could run on devices of a gang: it is of their type, and no wider than one
+    /// of their nodes, or wider than every node.
+    fn awaits_devices_of(&self, gang: &Gang) -> bool {
+        let gpu_type = self.gang_type(gang);
+        let nodes = || gang.iter().map(|part| self.usable_devices(NodeId(part.node)).count());
+        self.open_trials().any(|(_, key)| {
+            let gpus = key.strategy.gpus;
+            let is_wide = self.node_widths.get(gpu_type).is_some_and(|width| gpus > *width);
+            key.gpu_type == gpu_type && (is_wide || nodes().any(|num| num >= gpus as usize))
+        })
     }
 
     pub(crate) fn apply_went_on(&mut self, id: AttemptId, step: u64, now_s: f64) {

@@ -3,7 +3,8 @@
 //! - A device on which tasks fail as a machine's fault makes them fail ([`FailureKind::Died`],
 //!   `Machine`, `Stalled`), without any doing well in between, is set aside: after two failures of
 //!   different tasks, or two of one. The failures then count as the device's. The last devices that a
-//!   task can use are never set aside: better slow than never.
+//!   task can use are never set aside, and are taken back where they become that: better slow than
+//!   never.
 //! - Where a task fails on other devices too, it was the task: the devices that its failures accused
 //!   are taken back, and it is not believed again.
 //! - Processes that live on after their kill cost their devices, not the run: their attempt is
@@ -15,6 +16,7 @@ use crate::engine::Engine;
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record};
 use crate::state::{Attempt, State};
+use crate::timers::Timer;
 use crate::wide::holds;
 
 /// Failures in a row after which a device is set aside.
@@ -36,6 +38,26 @@ pub(crate) struct Blame {
 }
 
 impl State {
+    /// Whether all strategies that a task has are of such a type and number of devices. Where it has none
+    /// yet, the same is asked of the trials that may give it one; without any it is not confined.
+    fn is_confined_to(&self, task: TaskId, is_such: impl Fn(&str, u32) -> bool) -> bool {
+        let mut choices = self.choices(task).peekable();
+        if choices.peek().is_some() {
+            return choices.all(|choice| is_such(choice.gpu_type, choice.trial.strategy.gpus));
+        }
+        let number = self.task(task).group;
+        let group = &self.groups[number];
+        let is_looked_at = group.inspection.attempt.is_some() || self.is_to_inspect(number);
+        let mut sought = group
+            .trials
+            .iter()
+            .filter(|(key, trial)| trial.attempt.is_some() || self.is_open(number, key))
+            .peekable();
+        !is_looked_at
+            && sought.peek().is_some()
+            && sought.all(|(key, _)| is_such(&key.gpu_type, key.strategy.gpus))
+    }
+
     /// How often an attempt fails through no fault of its task, about: seconds of the run.
     pub fn failure_every_s(&self) -> f64 {
         (ASSUMED_FAILURE_EVERY_S + self.now_s) / f64::from(1 + self.num_lost)
@@ -105,11 +127,27 @@ impl Engine {
         let rooms = self.state.breadths(|node| u32::try_from(left(node)).unwrap_or(u32::MAX));
         !rooms.is_empty()
             && self.state.task_ids().filter(|task| !self.state.has_ended(*task)).all(|task| {
-                let mut choices = self.state.choices(task).peekable();
-                choices.peek().is_none()
-                    || choices
-                        .any(|choice| holds(&rooms, choice.gpu_type, choice.trial.strategy.gpus))
+                !self.state.is_confined_to(task, |gpu_type, gpus| !holds(&rooms, gpu_type, gpus))
             })
+    }
+
+    /// Takes back what failures have had set aside, where a task can run on nothing else. Whoever
+    /// accused these devices is not believed again: otherwise they would come and go for ever.
+    pub(crate) fn take_back_for(&mut self, task: TaskId, now_s: f64) {
+        if self.blame.accused.is_empty()
+            || !self
+                .state
+                .is_confined_to(task, |gpu_type, gpus| !self.state.has_nodes_for(gpu_type, gpus))
+        {
+            return;
+        }
+        let reason = format!("`{}` can run on no others", self.state.name(task));
+        for (accusers, devices) in std::mem::take(&mut self.blame.accused) {
+            self.blame.disbelieved.extend(accusers);
+            self.take_back(&devices, &reason, now_s);
+        }
+        // Trials that wait for these devices were looked at before.
+        self.timers.set(now_s, Timer::Trials);
     }
 
     fn set_aside(&mut self, devices: &[DeviceId], reason: &str, absolved: Vec<TaskId>, now_s: f64) {

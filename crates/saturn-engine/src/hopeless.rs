@@ -10,12 +10,16 @@ use crate::record::TaskEnd;
 use crate::state::{State, TaskStatus};
 
 impl Engine {
-    /// Gives up tasks that no technique can run.
+    /// Gives up tasks that no technique can run, and has devices taken back for tasks that can run only
+    /// there.
     pub(crate) fn give_up_hopeless(&mut self, now_s: f64) {
         for task in std::mem::take(&mut self.may_be_hopeless) {
-            let is_waiting = self.state.task(task).status == TaskStatus::Waiting;
-            if is_waiting && let Some(end) = self.state.why_hopeless(task) {
-                self.end_task(task, end, now_s);
+            if self.state.task(task).status != TaskStatus::Waiting {
+                continue;
+            }
+            match self.state.why_hopeless(task) {
+                Some(end) => self.end_task(task, end, now_s),
+                None => self.take_back_for(task, now_s),
             }
         }
     }
@@ -63,12 +67,12 @@ impl State {
                     }
                     reasons.gone_wrong.add(error, &key.strategy);
                 }
-                None => {
+                // It may have been measured on a larger machine.
+                None | Some(TrialOutcome::Measured { .. }) => {
                     if let Some(reason) = self.why_too_large_for_host(task.group, key) {
                         reasons.gone_wrong.add(&reason, &key.strategy);
                     }
                 }
-                Some(TrialOutcome::Measured { .. }) => {}
             }
         }
         for (key, reason) in &task.excluded {
@@ -80,7 +84,7 @@ impl State {
             "no strategy fits: the task's gpu_range and techniques allow none on the run's devices"
                 .to_owned()
         } else if reasons.is_empty() {
-            "the number of its steps is unknown: give `batch_count`, since its loader has no length"
+            "the number of its steps is unknown: give `steps`, since its loader has no length"
                 .to_owned()
         } else {
             "no technique can run it".to_owned()

@@ -11,14 +11,25 @@
 //! A strategy that can't fit an idle machine is not tried and not planned with; but that is judged by
 //! lower bounds alone. Others wait until enough is free. Whatever is alone is let through, so that
 //! nothing waits for ever.
+//!
+//! Nor is a task overtaken for ever. On each node, memory is kept for the task that has waited longest
+//! for it as the first of its queues. Another task or trial may start before it only where that does
+//! not delay it: where both fit, or where the other is expected to end before the oldest could start.
+
+use std::collections::BTreeSet;
 
 use saturn_core::{Finding, Gang, Inspection, Placement, Strategy, TrialOutcome};
 
 use crate::config::DeviceKind;
 use crate::engine::Engine;
+use crate::group::TrialKey;
 use crate::ids::{DeviceId, NodeId, TaskId, devices};
 use crate::record::Purpose;
-use crate::state::{Attempt, State, TrialKey};
+use crate::state::{Attempt, State, TaskStatus};
+use crate::timers::Timer;
+
+/// How long a trial is taken to hold host memory, seconds.
+pub(crate) const TRIAL_S: f64 = 60.0;
 
 impl State {
     /// Why a strategy of a group can't run on this machine, whatever else does; `None` where it may.
@@ -94,6 +105,73 @@ impl State {
         let taken: u64 = attempts.map(|attempt| self.host_bytes_of(attempt, node)).sum();
         taken == 0 || taken.saturating_add(needed) <= total
     }
+
+    /// Whether ranks that take `needed` bytes of a node's host memory until `end_s` leave `kept` bytes
+    /// by the time at which so much would be free without them. What needs more than the node has is
+    /// free to start when nothing else takes any.
+    fn leaves_host_memory(
+        &self,
+        node: NodeId,
+        kept: u64,
+        (needed, end_s): (u64, f64),
+        now_s: f64,
+    ) -> bool {
+        let Some(total) = self.config.policy.host_memory_bytes else { return true };
+        let live = self.attempts.values().map(|attempt| {
+            (self.host_memory_free_s(attempt, now_s), self.host_bytes_of(attempt, node))
+        });
+        let mut live: Vec<(f64, u64)> = live.filter(|(_, bytes)| *bytes > 0).collect();
+        live.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut taken: u64 = live.iter().map(|(_, bytes)| bytes).sum();
+        let mut free_s = now_s;
+        for (end_s, bytes) in live {
+            if taken.saturating_add(kept) <= total {
+                break;
+            }
+            taken -= bytes;
+            free_s = end_s;
+        }
+        end_s <= free_s || taken.saturating_add(kept).saturating_add(needed) <= total
+    }
+
+    /// When an attempt is expected to give back its host memory.
+    fn host_memory_free_s(&self, attempt: &Attempt, now_s: f64) -> f64 {
+        match attempt.purpose {
+            _ if attempt.is_dying() => now_s,
+            Purpose::Inspection | Purpose::Trial => now_s.max(attempt.launched_s + TRIAL_S),
+            Purpose::Train => match attempt.stopping {
+                Some((_, asked_s)) => now_s.max(self.stop_of(attempt, asked_s).1),
+                None => now_s + self.time_left_s(attempt, attempt.until_step, now_s),
+            },
+        }
+    }
+}
+
+/// What waits for host memory.
+#[derive(Debug, Default)]
+pub(crate) struct HostMemoryQueue {
+    /// Devices whose next task waits for it.
+    devices: BTreeSet<DeviceId>,
+    /// Tasks that wait for it, the oldest first.
+    tasks: Vec<TaskId>,
+    /// The tasks among these that are the first of all of their queues, in the same order.
+    first: Vec<HostMemoryWaiter>,
+}
+
+/// A task that could start now, were there host memory for it.
+#[derive(Debug, PartialEq)]
+struct HostMemoryWaiter {
+    task: TaskId,
+    group: usize,
+    key: TrialKey,
+    gang: Gang,
+}
+
+impl HostMemoryWaiter {
+    /// Its ranks on a node.
+    fn ranks_on(&self, node: NodeId) -> u32 {
+        self.gang.iter().filter(|part| part.node == node.0).map(num_devices).sum()
+    }
 }
 
 impl Engine {
@@ -104,24 +182,92 @@ impl Engine {
         task: TaskId,
         strategy: &Strategy,
         gang: &Gang,
+        now_s: f64,
     ) -> bool {
+        self.look_at_host_memory_queue(now_s);
         let gpu_type = self.state.gang_type(gang).to_owned();
+        let time_s = self.state.time_under_s(task, strategy, &gpu_type).unwrap_or(f64::INFINITY);
         let key = TrialKey { strategy: strategy.key(), gpu_type };
         let group = self.state.task(task).group;
+        let from_to_s = (now_s, now_s + time_s);
         let may = gang.iter().all(|part| {
-            self.state.has_host_memory_on(NodeId(part.node), group, &key, num_devices(part))
+            let (node, ranks) = (NodeId(part.node), num_devices(part));
+            self.has_host_memory_beside(node, (Some(task), group, &key), ranks, from_to_s)
         });
+        let queue = &mut self.host_memory;
         if !may {
-            self.short_of_host_memory.extend(devices(gang));
+            queue.devices.extend(devices(gang));
+            if !queue.tasks.contains(&task) {
+                queue.tasks.push(task);
+            }
+        } else if queue.tasks.contains(&task) {
+            queue.tasks.retain(|other| *other != task);
+            queue.first.retain(|other| other.task != task);
+            self.note_host_memory();
+            // Trials that waited for this task to start are looked at once it has.
+            self.timers.set(now_s, Timer::Trials);
         }
         may
     }
 
-    /// An attempt has ended: what waited for host memory may start.
+    /// Whether `ranks` ranks of a group's strategy may start on a node, as far as host memory goes,
+    /// from now until they are expected to end. `task` is whose training they are; `None` for a trial.
+    pub(crate) fn has_host_memory_beside(
+        &self,
+        node: NodeId,
+        (task, group, key): (Option<TaskId>, usize, &TrialKey),
+        ranks: u32,
+        (now_s, end_s): (f64, f64),
+    ) -> bool {
+        if !self.state.has_host_memory_on(node, group, key, ranks) {
+            return false;
+        }
+        let oldest = self.host_memory.first.iter().find(|one| one.ranks_on(node) > 0);
+        let Some(oldest) = oldest.filter(|one| Some(one.task) != task) else { return true };
+        let needed = self.state.host_bytes(group, key, ranks);
+        let kept = self.state.host_bytes(oldest.group, &oldest.key, oldest.ranks_on(node));
+        needed == 0 || self.state.leaves_host_memory(node, kept, (needed, end_s), now_s)
+    }
+
+    /// Whether a task that could start on one of a gang's nodes waits for host memory there.
+    pub(crate) fn is_host_memory_kept_on(&self, gang: &Gang) -> bool {
+        let kept = self.host_memory.first.iter();
+        kept.flat_map(|one| &one.gang).any(|part| gang.iter().any(|other| other.node == part.node))
+    }
+
+    /// Brings up to date which tasks host memory is kept for. Where they are others than before, what
+    /// waited behind them is looked at again.
+    pub(crate) fn look_at_host_memory_queue(&mut self, now_s: f64) {
+        if self.host_memory.tasks.is_empty() && self.host_memory.first.is_empty() {
+            return;
+        }
+        let state = &self.state;
+        self.host_memory.tasks.retain(|task| state.task(*task).status == TaskStatus::Waiting);
+        let tasks = self.host_memory.tasks.clone();
+        let first = tasks.into_iter().filter_map(|task| self.host_memory_waiter(task, now_s));
+        let first: Vec<HostMemoryWaiter> = first.collect();
+        if first != self.host_memory.first {
+            self.host_memory.first = first;
+            self.trials_changed = true;
+            self.note_host_memory();
+        }
+    }
+
+    fn host_memory_waiter(&mut self, task: TaskId, now_s: f64) -> Option<HostMemoryWaiter> {
+        let index = self.state.place_of(task)?;
+        if !self.may_start(task, now_s) || !self.queues.is_first(&self.state, index) {
+            return None;
+        }
+        let place = &self.state.plan.as_ref()?.places[index];
+        let gpu_type = self.state.gang_type(&place.gang).to_owned();
+        let key = TrialKey { strategy: place.strategy.key(), gpu_type };
+        let (group, gang) = (self.state.task(task).group, place.gang.clone());
+        Some(HostMemoryWaiter { task, group, key, gang })
+    }
+
+    /// What waited for host memory may start: an attempt has ended, or memory is kept for others.
     pub(crate) fn note_host_memory(&mut self) {
-        let waiting: Vec<DeviceId> =
-            std::mem::take(&mut self.short_of_host_memory).into_iter().collect();
-        for device in waiting {
+        for device in std::mem::take(&mut self.host_memory.devices) {
             self.queues.touch(device);
         }
     }

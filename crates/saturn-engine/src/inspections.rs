@@ -6,20 +6,30 @@
 //! model of their own and have nothing to say here: a group that is tried under these alone is not
 //! looked at.
 //!
+//! On CPU slots an inspection is a core's work, and a trial beside it would take that for its own steps'
+//! time. So while they are young, inspections and trials keep apart there: inspections go first, since
+//! they are short, and trials wait on their devices. What is at work for longer than `APART_S` is waited
+//! for no more: a loader may fetch its first batch for minutes, and a trial with long steps hardly
+//! notices an inspection.
+//!
 //! What the task's own functions raise is told once, for the whole group. A look that fails otherwise
 //! is taken once more, then the group does without: its trials tell what can't run.
 
-use crate::config::Level;
+use crate::config::{DeviceKind, Level};
 use crate::engine::Engine;
 use crate::event::{FailureKind, RankFailure};
 use crate::ids::{AttemptId, TaskId};
 use crate::record::{Purpose, Record, TaskEnd, no_strategy};
 use crate::state::{Attempt, State};
+use crate::timers::Timer;
 
 use saturn_core::{Inspection, TrialOutcome};
 
 /// Inspections at work at once: they compute, beside what trains.
 const MAX_AT_ONCE: usize = 2;
+/// For so long after its launch, seconds, a trial has no inspection beside it on CPU slots, nor an
+/// inspection a trial.
+const APART_S: f64 = 10.0;
 /// Failures after which a group does without.
 const MAX_FAILURES: u32 = 2;
 
@@ -48,6 +58,10 @@ impl State {
     /// Whether a group (an index into [`State::groups`]) is one of these.
     pub fn is_to_inspect(&self, group: usize) -> bool {
         self.to_inspect.contains(&group)
+    }
+
+    fn num_inspections(&self) -> usize {
+        self.attempts.values().filter(|one| one.purpose == Purpose::Inspection).count()
     }
 
     /// Takes in what was found of a group: what can't run has its outcome, and the rest may be tried.
@@ -89,15 +103,41 @@ impl Engine {
         if self.state.to_inspect.is_empty() {
             return;
         }
-        let at_work = self.state.attempts.values();
-        let num_at_work = at_work.filter(|one| one.purpose == Purpose::Inspection).count();
-        let next = self.state.to_inspect.iter().copied();
+        if self.keeps_apart_from(Purpose::Trial, now_s) {
+            return;
+        }
+        let num_at_work = self.state.num_inspections();
+        let may = |group: &usize| !self.saturn_failures.has_rest(*group, now_s);
+        let next = self.state.to_inspect.iter().copied().filter(may);
         for group in next.take(MAX_AT_ONCE.saturating_sub(num_at_work)).collect::<Vec<_>>() {
             if let Some(task) = self.speaker(group) {
                 let nowhere = (Vec::new(), None);
                 self.launch(task, Purpose::Inspection, no_strategy(), nowhere, now_s);
             }
         }
+    }
+
+    /// Whether trials that could start wait for inspections, at work or about to be.
+    pub(crate) fn trials_keep_apart(&mut self, now_s: f64) -> bool {
+        // A group that rests after a failure of Saturn's is looked at later: trials don't wait for it.
+        let mut due = self.state.to_inspect.iter();
+        let is_due = self.state.config.device_kind == DeviceKind::Cpu
+            && due.any(|group| !self.saturn_failures.has_rest(*group, now_s))
+            && self.state.num_inspections() < MAX_AT_ONCE;
+        self.keeps_apart_from(Purpose::Inspection, now_s) || is_due
+    }
+
+    /// Whether a launch waits for young attempts of a purpose. Looks again when they are old.
+    fn keeps_apart_from(&mut self, purpose: Purpose, now_s: f64) -> bool {
+        if self.state.config.device_kind != DeviceKind::Cpu {
+            return false;
+        }
+        let at_work = self.state.attempts.values().filter(|one| one.purpose == purpose);
+        let old_s = at_work.map(|one| one.launched_s + APART_S).fold(0.0, f64::max);
+        if old_s > now_s {
+            self.timers.set(old_s, Timer::Trials);
+        }
+        old_s > now_s
     }
 
     pub(crate) fn inspected(&mut self, id: AttemptId, inspection: Inspection, now_s: f64) {
@@ -123,13 +163,24 @@ impl Engine {
         failure: &RankFailure,
         now_s: f64,
     ) {
+        if failure.kind == FailureKind::Task {
+            self.group_failed(attempt, failure, now_s);
+        }
+    }
+
+    /// Ends all tasks of a group for what their own functions raise, whatever the strategy; whether
+    /// they were ended. They are not where some of the group was measured.
+    pub(crate) fn group_failed(
+        &mut self,
+        attempt: &Attempt,
+        failure: &RankFailure,
+        now_s: f64,
+    ) -> bool {
         let group = self.state.group_of(attempt.task);
         let is_measured =
             |outcome: &Option<TrialOutcome>| matches!(outcome, Some(TrialOutcome::Measured { .. }));
-        if failure.kind != FailureKind::Task
-            || group.trials.values().any(|trial| is_measured(&trial.outcome))
-        {
-            return;
+        if group.trials.values().any(|trial| is_measured(&trial.outcome)) {
+            return false;
         }
         let open = group.tasks.iter().copied().filter(|task| !self.state.has_ended(*task));
         let open: Vec<TaskId> = open.collect();
@@ -148,5 +199,6 @@ impl Engine {
             told.get_or_insert_with(|| self.state.name(task).to_owned());
             self.end_task(task, end, now_s);
         }
+        true
     }
 }

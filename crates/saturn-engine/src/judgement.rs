@@ -6,9 +6,10 @@
 //! decides in a resumed run as it would have.
 //!
 //! A task that is *held* stops at a checkpoint and waits until it is told to go on; its devices go to
-//! others. Then it comes before all that waits (`extend`): the best of a search train on first, and
+//! others. One that trains and could not go on from a checkpoint is not held: it would lose all its steps. Then it comes before all that waits (`extend`): the best of a search train on first, and
 //! what is planned behind them may never have to train to its end. One that is to *stop* ends at its next checkpoint, at once where it does not train.
 
+use saturn_core::measure;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
@@ -35,7 +36,7 @@ pub struct Judgement {
     /// Finished steps of the task when the values were reported.
     pub step: u64,
     /// What was seen, by metric; empty where others' values are the reason.
-    #[serde(default)]
+    #[serde(default, with = "measure::by_name")]
     pub values: Metrics,
     /// What is to come of it; `None`: what was to come of it before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,6 +90,11 @@ impl State {
             Ruling::Hold => Some(Judged::Held(judgement.reason.clone())),
             Ruling::Stop => Some(Judged::Stopping(judgement.reason.clone())),
         };
+        // A task that trains and would begin anew loses more by a stop than it costs others.
+        let stays = ruling == Ruling::Hold && !task.spec.can_resume;
+        if stays && self.attempt_of(id).is_some() {
+            return;
+        }
         if !is_final && task.judged != judged {
             let is_let_go_on = judged.is_none();
             self.with_task(id, |task| (task.judged, task.is_let_go_on) = (judged, is_let_go_on));
@@ -116,6 +122,12 @@ impl Engine {
             let_go_on |= ruling == Some(Ruling::GoOn) && self.state.task(task).is_let_go_on;
             let is_to_rest = matches!(ruling, Some(Ruling::Hold | Ruling::Stop));
             if self.state.has_ended(task) || !is_to_rest {
+                continue;
+            }
+            if self.state.task(task).judged.is_none() {
+                let text = "it is not held: it would have to begin anew, so it trains on";
+                let text = text.to_owned();
+                self.commit(Record::Noted { task: Some(task), text }, now_s);
                 continue;
             }
             match self.state.attempt_of(task) {

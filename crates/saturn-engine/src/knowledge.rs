@@ -14,8 +14,9 @@ use std::sync::Arc;
 use saturn_core::{Inspection, Strategy, TrialOutcome};
 
 use crate::config::{Mode, TrialBudget};
+use crate::group::{Group, TrialKey, TrialState};
 use crate::scaling::{Cell, Guess, Offsets, Seen, guesses};
-use crate::state::{Group, State, TrialKey, TrialState};
+use crate::state::State;
 
 /// An estimate this sure stands in for a trial, whose own noise is about as large: standard deviation
 /// of the logarithm.

@@ -33,6 +33,7 @@ pub mod migrate;
 pub mod observer;
 pub mod record;
 pub mod state;
+mod stuck;
 
 mod about;
 mod adopting;
@@ -45,6 +46,7 @@ mod dispatch;
 mod experiment;
 mod extend;
 mod going_on;
+mod group;
 mod health;
 mod hopeless;
 mod host_memory;
@@ -62,14 +64,16 @@ mod recovery;
 mod remaining;
 mod rooms;
 mod scaling;
+mod space;
+mod stage;
 mod timers;
 mod trials;
 mod wanted;
 mod wide;
 
 pub use config::{
-    Allowed, DeviceKind, EvaluationSpec, Goal, GoalMode, Level, Mode, Policy, RunConfig, TaskSpec,
-    TechniqueRef, TrialBudget, Wishes,
+    Allowed, DeviceKind, EvaluationSpec, Goal, GoalMode, Level, Machines, Mode, Policy, RunConfig,
+    TaskSpec, TechniqueRef, TrialBudget, Wishes,
 };
 pub use engine::{Decision, Engine};
 pub use estimate::{Choice, Warm};
@@ -78,6 +82,7 @@ pub use event::{
     Action, Command, Event, FailureKind, NewTask, RankFailure, RankReport, SolveAnswer, SolveOrder,
 };
 pub use forecast::{Forecast, forecast};
+pub use group::{Group, InspectionState, TrialKey, TrialState};
 pub use ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 pub use judgement::{Judged, Judgement, NamedJudgement, Ruling};
 pub use knowledge::Estimate;
@@ -88,7 +93,6 @@ pub use record::{
     AttemptEnd, ChosenTrial, Place, PlanSource, Purpose, Record, RunEnd, RunPlan, StopReason,
     TaskEnd, no_strategy,
 };
-pub use state::{
-    Attempt, DeviceState, Group, InspectionState, NodeState, Stage, State, TaskState, TaskStatus,
-    TrialKey, TrialState,
-};
+pub use space::NoSpace;
+pub use stage::Stage;
+pub use state::{Attempt, DeviceState, NodeState, State, TaskState, TaskStatus};

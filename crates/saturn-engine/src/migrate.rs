@@ -15,8 +15,8 @@ use crate::config::{RunConfig, TaskSpec};
 use crate::ids::{NodeId, TaskId};
 use crate::record::Record;
 
-/// The version of the records that this module's crate writes.
-pub const VERSION: i64 = 2;
+/// The version of journals. In version 2 records are as here; 3 stores plans by what has changed.
+pub const VERSION: i64 = 3;
 
 /// Why a journal of an earlier version can't be read.
 #[derive(Debug, Clone, PartialEq, Eq)]

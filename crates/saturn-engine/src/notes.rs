@@ -62,6 +62,10 @@ impl Engine {
                 // It may need another strategy measured.
                 self.trials_changed = true;
             }
+            // While it trained it was not asked about: its last strategy may have failed meanwhile.
+            Record::Retrying { task, .. } => {
+                self.may_be_hopeless.insert(*task);
+            }
             Record::Wished { task, .. } | Record::TaskEnded { task, .. } => {
                 self.queues.touch_task(&self.state, *task);
             }
@@ -73,6 +77,9 @@ impl Engine {
             | Record::Resumed { .. } => {
                 self.note_pool(record);
                 self.trials_changed = true;
+                if matches!(record, Record::SetAside { .. }) {
+                    self.may_be_hopeless.extend(&self.state.open_tasks);
+                }
                 // Which trials are wanted rests on the breadths alone.
                 let is_resumed = matches!(record, Record::Resumed { .. });
                 if is_resumed || self.breadths != self.state.breadths {

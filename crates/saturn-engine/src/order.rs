@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use crate::apply::is_excluded;
 use crate::by_device::ByDevice;
+use crate::group::TrialKey;
 use crate::ids::{DeviceId, NodeId, TaskId, devices};
 use crate::queues::is_over;
 use crate::record::{Place, RunPlan};
@@ -157,8 +158,15 @@ impl State {
                 || is_excluded(&state.excluded, &place.strategy)
                 || !self.can_hold(&place.gang)
                 || self.attempt_of(task).is_none()
-                    && !self.has_shape_for(&place.gang, place.strategy.gpus)
+                    && (!self.has_shape_for(&place.gang, place.strategy.gpus)
+                        || self.is_too_large_for_host(state.group, place))
         })
+    }
+
+    fn is_too_large_for_host(&self, group: usize, place: &Place) -> bool {
+        let gpu_type = self.gang_type(&place.gang).to_owned();
+        let key = TrialKey { strategy: place.strategy.key(), gpu_type };
+        self.why_too_large_for_host(group, &key).is_some()
     }
 
     /// Whether a waiting task has an open place before the last of what it must come after: on one

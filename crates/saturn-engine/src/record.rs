@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use saturn_core::{
-    Gang, Inspection, Knobs, Node, PlanStatus, Strategy, StrategyKey, TrialOutcome, WHOLE,
+    Gang, Inspection, Knobs, Node, PlanStatus, Strategy, StrategyKey, Trained, TrialOutcome, WHOLE,
+    measure,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::config::{RunConfig, TaskSpec, Wishes};
+use crate::config::{Machines, RunConfig, TaskSpec, Wishes};
 use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::event::RankFailure;
 use crate::ids::{AttemptId, NodeId, TaskId};
@@ -62,9 +63,10 @@ pub enum AttemptEnd {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "how")]
 pub enum TaskEnd {
-    /// All steps are trained.
+    /// It is trained: all its steps, or those after which its own code has ended it.
     Done {
-        /// Loss of the last step.
+        /// Loss of the last step; where it is no finite number, the task has diverged.
+        #[serde(default, with = "measure::optional")]
         loss: Option<f64>,
     },
     /// It was given up.
@@ -176,6 +178,9 @@ pub struct RunPlan {
     pub solve_s: f64,
     /// What current practice would take from `at_s`, seconds.
     pub current_practice_s: Option<f64>,
+    /// Whether that rests on an estimate of a strategy that nobody has measured.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub practice_is_estimate: bool,
     /// Seconds that what was in force before would have taken from `at_s`, by the same forecast;
     /// `None` where nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,6 +251,9 @@ pub enum Record {
         /// What each device may hold from here on, bytes.
         #[serde(default)]
         device_memory_bytes: Option<u64>,
+        /// What its machines are from here on; `None` in journals that don't say so: as before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        machines: Option<Machines>,
     },
     /// A node joined, or came back; then it may have another number of devices than before.
     NodeJoined {
@@ -351,6 +359,9 @@ pub enum Record {
         save_s: f64,
         /// Seconds of those for which training stood still.
         blocked_s: f64,
+        /// Loss of that step, where known.
+        #[serde(default, skip_serializing_if = "Option::is_none", with = "measure::optional")]
+        loss: Option<f64>,
     },
     /// A task's model was evaluated.
     Evaluated {
@@ -411,6 +422,19 @@ pub enum Record {
         strategy: Strategy,
         /// Seconds a step.
         step_s: f64,
+    },
+    /// A process that drives the run can launch from now on.
+    DriverStarted {
+        /// Seconds that its start took, while the run's clock stood still.
+        startup_s: f64,
+    },
+    /// An interval of training has measured its strategy, beside whatever else ran then.
+    Clocked {
+        /// The attempt that trains.
+        attempt: AttemptId,
+        /// What its steps took since the record before, or since its first step.
+        #[serde(flatten)]
+        trained: Trained,
     },
     /// A plan is in force from now on.
     Planned {

@@ -8,23 +8,59 @@
 //! - What the task's own functions raise is not retried, unless the attempt had trained some steps:
 //!   then it may be the data's or the machine's whim.
 //! - What would happen again the same way is not retried either.
-//! - A full disk is nobody's failure: the task waits until there is space.
+//! - What fails because a process of Saturn's or a node failed is tried again and counts neither as the
+//!   task's nor as its device's failure; but a task under which that happens time after time, without a
+//!   new checkpoint, is given up, since it may be the cause.
+//! - A full disk is nobody's failure: the task waits until there is space (`space`).
 //! - Everything else goes back to the last checkpoint after a wait that doubles with each failure,
 //!   until `max_failures` in a row without a new checkpoint. Failures that turn out to be a device's
 //!   don't count (`health`).
+
+use std::collections::BTreeMap;
 
 use crate::config::Level;
 use crate::engine::Engine;
 use crate::event::{FailureKind, RankFailure};
 use crate::ids::{AttemptId, TaskId};
 use crate::record::{AttemptEnd, Purpose, Record, TaskEnd};
+use crate::space::NO_SPACE_WAIT_S;
 use crate::state::Attempt;
 use crate::timers::Timer;
 
 /// How long the cause of an echo is waited for, seconds.
 const ECHO_GRACE_S: f64 = 2.0;
-/// Wait before a task that met a full disk is tried again, seconds.
-const NO_SPACE_WAIT_S: f64 = 5.0;
+/// Failures of Saturn's own in a row, without a new checkpoint between them, that a task is forgiven.
+const MAX_SATURN_FAILURES: u32 = 10;
+/// How often the wait before a retry doubles at most.
+const MAX_DOUBLINGS: u32 = 10;
+/// The same after failures of Saturn's own.
+const MAX_SATURN_DOUBLINGS: u32 = 6;
+
+/// How often in a row Saturn's own processes have failed under each task, while this process drives the
+/// run, and the step of its checkpoint then.
+#[derive(Debug, Default)]
+pub(crate) struct SaturnFailures {
+    tasks: BTreeMap<TaskId, (u64, u32)>,
+    /// Until when groups are neither looked at nor tried, seconds.
+    rests: BTreeMap<usize, f64>,
+}
+
+impl SaturnFailures {
+    /// Counts one more; how many there are in a row.
+    fn add(&mut self, task: TaskId, saved_step: u64) -> u32 {
+        let (step, number) = self.tasks.entry(task).or_insert((saved_step, 0));
+        if *step != saved_step {
+            (*step, *number) = (saved_step, 0);
+        }
+        *number += 1;
+        *number
+    }
+
+    /// Whether looks and trials of a group rest.
+    pub(crate) fn has_rest(&self, group: usize, now_s: f64) -> bool {
+        self.rests.get(&group).is_some_and(|until_s| now_s < *until_s)
+    }
+}
 
 impl Engine {
     /// Notes a rank's failure and kills its gang: at once, or where it is only an echo once the
@@ -103,6 +139,7 @@ impl Engine {
         if attempt.is_lost && !attempt.completed {
             return self.lose(id, now_s);
         }
+        self.put_on_record(id, now_s);
         let task = attempt.task;
         let saved_step = self.state.task(task).checkpoint_step;
         let step_s = self.trained_step_s(&attempt);
@@ -117,6 +154,7 @@ impl Engine {
             },
             _ => return self.well_gone(id, &attempt, step_s, now_s),
         };
+        let failure = self.forgiven_often(&attempt, failure, saved_step, now_s);
         let end = AttemptEnd::Failed { failure: failure.clone() };
         self.commit(Record::Ended { attempt: id, end, step: saved_step, step_s }, now_s);
         let is_absolved = failure.kind.may_be_machines_fault() && self.judge(&attempt, now_s);
@@ -130,12 +168,41 @@ impl Engine {
         }
     }
 
+    /// A failure of Saturn's own counts as its task's where it has happened too often in a row. Until then
+    /// its group's looks and trials rest for a while.
+    fn forgiven_often(
+        &mut self,
+        attempt: &Attempt,
+        failure: RankFailure,
+        saved_step: u64,
+        now_s: f64,
+    ) -> RankFailure {
+        if failure.kind != FailureKind::Saturn {
+            return failure;
+        }
+        let in_a_row = self.saturn_failures.add(attempt.task, saved_step);
+        if in_a_row <= MAX_SATURN_FAILURES {
+            if attempt.purpose != Purpose::Train {
+                let until_s = now_s + self.saturn_wait_s(attempt.task);
+                let group = self.state.task(attempt.task).group;
+                self.saturn_failures.rests.insert(group, until_s);
+                self.timers.set(until_s, Timer::Trials);
+            }
+            return failure;
+        }
+        let times = MAX_SATURN_FAILURES + 1;
+        let error = format!("{} ({times} times in a row, under this task)", failure.error);
+        RankFailure { kind: FailureKind::Certain, error, ..failure }
+    }
+
     /// An attempt ended as it should, or because it was told to die.
     fn well_gone(&mut self, id: AttemptId, attempt: &Attempt, step_s: Option<f64>, now_s: f64) {
         let task = attempt.task;
         let step = attempt.step;
+        let has_all_steps = self.state.task(task).steps.is_some_and(|steps| step >= steps);
         let is_trained = attempt.purpose == Purpose::Train
-            && self.state.task(task).steps.is_some_and(|steps| step >= steps);
+            && attempt.completed
+            && (has_all_steps || attempt.says_trained);
         let was_to_stop = attempt.stopping.is_some() || attempt.until_step.is_some();
         let (end, step) = if !attempt.completed {
             (AttemptEnd::Killed, self.state.task(task).checkpoint_step)
@@ -145,6 +212,9 @@ impl Engine {
             (AttemptEnd::Finished, step)
         };
         let is_done = is_trained && end == AttemptEnd::Finished;
+        if is_done {
+            self.note_rest(id, now_s);
+        }
         self.commit(Record::Ended { attempt: id, end, step, step_s }, now_s);
         if is_done && !self.state.has_ended(task) {
             let loss = self.state.task(task).loss;
@@ -186,17 +256,30 @@ impl Engine {
                 let not_before_s = now_s + NO_SPACE_WAIT_S;
                 self.commit(Record::Retrying { task, not_before_s, counts: false }, now_s);
             }
+            FailureKind::Saturn => {
+                let not_before_s = now_s + self.saturn_wait_s(task);
+                self.commit(Record::Retrying { task, not_before_s, counts: false }, now_s);
+            }
             FailureKind::Certain => self.give_up(task, failure, now_s),
             FailureKind::Task if !has_trained => self.give_up(task, failure, now_s),
             _ if may_retry => {
-                let doublings =
-                    i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX).min(10);
-                let wait_s = self.state.config.policy.backoff_s * 2.0_f64.powi(doublings);
-                let not_before_s = now_s + wait_s;
+                let not_before_s = now_s + self.retry_wait_s(failures);
                 self.commit(Record::Retrying { task, not_before_s, counts }, now_s);
             }
             _ => self.give_up(task, failure, now_s),
         }
+    }
+
+    /// Seconds before a retry where Saturn's own processes have failed under a task.
+    fn saturn_wait_s(&self, task: TaskId) -> f64 {
+        let in_a_row = self.saturn_failures.tasks.get(&task).map_or(1, |(_, number)| *number);
+        self.retry_wait_s(in_a_row.min(1 + MAX_SATURN_DOUBLINGS))
+    }
+
+    /// Seconds before a retry after so many failures in a row.
+    fn retry_wait_s(&self, failures: u32) -> f64 {
+        let doublings = failures.saturating_sub(1).min(MAX_DOUBLINGS);
+        self.state.config.policy.backoff_s * f64::from(1_u32 << doublings)
     }
 
     fn give_up(&mut self, task: TaskId, failure: &RankFailure, now_s: f64) {

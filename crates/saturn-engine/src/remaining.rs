@@ -14,10 +14,11 @@ use saturn_core::{
 };
 
 use crate::config::Level;
+use crate::group::TrialKey;
 use crate::ids::{NodeId, TaskId};
 use crate::record::Purpose;
 use crate::rooms::Rooms;
-use crate::state::{Attempt, State, TrialKey};
+use crate::state::{Attempt, State};
 use crate::wide::{Breadth, holds};
 
 /// A task with fewer steps left than this is not cut: its segments would be too few steps to share
@@ -106,9 +107,8 @@ impl State {
 
     /// Whether the pool has the devices for some strategy of a task.
     pub fn fits_pool(&self, task: TaskId) -> bool {
-        let breadths = self.usable_breadths();
         self.choices(task)
-            .any(|choice| holds(&breadths, choice.gpu_type, choice.trial.strategy.gpus))
+            .any(|choice| holds(&self.usable_breadths, choice.gpu_type, choice.trial.strategy.gpus))
     }
 
     /// Whether an attempt trains what would begin anew elsewhere.
@@ -150,7 +150,7 @@ impl Remaining {
             }
         }
         self.problem.cluster = cluster;
-        self.breadths = state.usable_breadths();
+        self.breadths.clone_from(&state.usable_breadths);
     }
 
     fn add_task(&mut self, state: &State, id: TaskId, deadlines: bool, now_s: f64) {

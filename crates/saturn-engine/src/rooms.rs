@@ -151,7 +151,10 @@ impl Rooms {
         rooms.sort_by_key(|room| (Reverse(room.devices), room.node));
         let (mut parts, mut left) = (Vec::new(), gpus);
         rooms.retain(|room| {
-            let is_whole = room.devices > 0 && has(room) == room.devices && room.devices <= left;
+            // The last of the nodes that it may take must have all that is left.
+            let is_enough = room.devices == left || parts.len() + 1 < self.max_nodes;
+            let is_whole =
+                room.devices > 0 && has(room) == room.devices && room.devices <= left && is_enough;
             if is_whole {
                 parts.push((room.node, room.devices));
                 left -= room.devices;
@@ -203,5 +206,57 @@ impl Rooms {
         }
         let mut rooms = self.by_type.get(gpu_type).into_iter().flatten();
         rooms.any(|room| has(room) >= gpus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Up to four nodes of up to four devices, all free.
+    fn pools() -> impl Iterator<Item = Vec<u32>> {
+        (0..625u32).map(|number| {
+            let digits = [number % 5, number / 5 % 5, number / 25 % 5, number / 125];
+            digits.into_iter().filter(|devices| *devices > 0).collect()
+        })
+    }
+
+    #[test]
+    fn a_wide_gang_that_an_idle_pool_holds_finds_its_nodes_there() {
+        for (devices, max_nodes) in
+            pools().flat_map(|pool| (1..5).map(move |max| (pool.clone(), max)))
+        {
+            let room = |(node, devices)| Room {
+                node: NodeId(node),
+                free: (0..devices).collect(),
+                lent: 0,
+                devices,
+            };
+            let rooms = devices.iter().copied().enumerate().map(room).collect();
+            let width = devices.iter().copied().max().unwrap_or(0);
+            let gpu_type = "fast".to_owned();
+            let rooms = Rooms {
+                by_type: BTreeMap::from([(gpu_type.clone(), rooms)]),
+                node_widths: BTreeMap::from([(gpu_type.clone(), width)]),
+                max_nodes,
+            };
+            let mut nodes = devices.clone();
+            nodes.sort_unstable_by_key(|devices| Reverse(*devices));
+            nodes.truncate(max_nodes);
+            for gpus in width + 1..18 {
+                let found = rooms.spread(&gpu_type, gpus, Room::num_free);
+                let most: u32 = nodes.iter().sum();
+                assert_eq!(
+                    found.is_some(),
+                    gpus <= most,
+                    "{gpus} of {devices:?}, {max_nodes} nodes"
+                );
+                let parts = found.unwrap_or_default();
+                let held: u32 = parts.iter().map(|(_, devices)| devices).sum();
+                assert!(parts.is_empty() || held == gpus && parts.len() <= max_nodes);
+                let cut = parts.iter().filter(|(node, held)| devices[node.0] != *held);
+                assert!(cut.count() <= 1, "{parts:?} of {devices:?}: whole nodes but for one");
+            }
+        }
     }
 }

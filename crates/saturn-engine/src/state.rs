@@ -8,17 +8,19 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use saturn_core::{Cluster, Gang, Inspection, Strategy, StrategyKey, TrialOutcome};
+use saturn_core::{Cluster, Gang, Strategy, StrategyKey, TrialOutcome};
 
 use crate::config::{RunConfig, TaskSpec};
-use crate::estimate::{Lesson, Warm};
+use crate::estimate::Warm;
 use crate::evaluation::{BestEvaluation, Evaluation};
 use crate::event::RankFailure;
+use crate::group::{Group, TrialKey, TrialState};
 use crate::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 use crate::judgement::Judged;
-use crate::knowledge::Estimate;
 use crate::order::Order;
 use crate::record::{Purpose, RunEnd, RunPlan, StopReason, TaskEnd};
+use crate::space::NoSpace;
+use crate::stage::Stage;
 use crate::wide::Breadth;
 
 /// What a task is doing.
@@ -55,12 +57,16 @@ pub struct TaskState {
     pub step: u64,
     /// Finished steps in the newest checkpoint.
     pub checkpoint_step: u64,
-    /// Loss of the last step, live.
+    /// Loss of the last of `step`, live.
     pub loss: Option<f64>,
+    /// Loss of the last of `checkpoint_step`.
+    pub checkpoint_loss: Option<f64>,
     /// Failures since the last new checkpoint that count towards its end.
     pub failures: u32,
     /// No launch before this time, seconds.
     pub not_before_s: f64,
+    /// Its last attempt at training met a full disk.
+    pub no_space: Option<NoSpace>,
     /// Technique and device count that must not be used again, and why.
     pub excluded: Vec<(StrategyKey, String)>,
     /// Seconds that its last checkpoint took while training waited for it; `None` before the first.
@@ -81,68 +87,21 @@ pub struct TaskState {
     pub was_killed: Option<StrategyKey>,
 }
 
-/// Names a trial within its group.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TrialKey {
-    /// Technique and device count.
-    pub strategy: StrategyKey,
-    /// Type of device.
-    pub gpu_type: String,
-}
+impl TaskState {
+    /// Whether training has diverged: its last loss is no finite number.
+    pub fn has_diverged(&self) -> bool {
+        self.loss.is_some_and(|loss| !loss.is_finite())
+    }
 
-/// What is known of a strategy on a type of device, for all tasks of a group.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TrialState {
-    /// What is tried; the knobs are those that the technique chose, once it has.
-    pub strategy: Arc<Strategy>,
-    /// What came of it; `None` until it has ended.
-    pub outcome: Option<TrialOutcome>,
-    /// The outcome came from an earlier search.
-    pub reused: bool,
-    /// Failures, by chance perhaps, since this process drives the run.
-    pub failures: u32,
-    /// The attempt that runs it now.
-    pub attempt: Option<AttemptId>,
-    /// What it is expected to take, where that was not measured and something is known of its kind.
-    pub estimate: Option<Estimate>,
-    /// Its knobs are those of a trial, its own or another device count's.
-    pub has_knobs: bool,
-    /// Seconds a step that training took, newest; more to be trusted than the trial's.
-    pub trained_step_s: Option<f64>,
-    /// Seconds from launch to the first step of a training that went on from a checkpoint, newest.
-    pub trained_load_s: Option<f64>,
-    /// Seconds that an evaluation took in training, newest.
-    pub trained_evaluation_s: Option<f64>,
-}
-
-/// How far the look at a group's model is.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct InspectionState {
-    /// What was found.
-    pub found: Option<Arc<Inspection>>,
-    /// Failures that may be chance, since this process drives the run.
-    pub failures: u32,
-    /// The attempt that looks now.
-    pub attempt: Option<AttemptId>,
-}
-
-/// Tasks that perform alike by construction, and what is known of how.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Group {
-    /// Their profile key.
-    pub key: String,
-    /// In the order in which they came; the first is measured for all.
-    pub tasks: Vec<TaskId>,
-    /// How many of them have not ended.
-    pub num_open: usize,
-    /// What is known of their model.
-    pub inspection: InspectionState,
-    /// What is wanted or known.
-    pub trials: BTreeMap<Arc<TrialKey>, TrialState>,
-    /// Trials that were chosen for what they may save.
-    pub chosen: BTreeSet<Arc<TrialKey>>,
-    /// What that says of all strategies together.
-    pub(crate) lesson: Lesson,
+    /// So many steps are finished, of which no more are lost: its loss is that of the last of them,
+    /// as far as it is known. Evaluations of lost steps are forgotten; they are found again.
+    pub(crate) fn stands_at(&mut self, step: u64) {
+        let told = self.loss.filter(|_| step == self.step);
+        let saved = self.checkpoint_loss.filter(|_| step == self.checkpoint_step);
+        (self.step, self.loss) = (step, told.or(saved));
+        self.evaluation.take_if(|last| last.step > step);
+        self.best.take_if(|best| best.evaluation.step > step);
+    }
 }
 
 /// One launch of a gang that has not ended.
@@ -164,6 +123,8 @@ pub struct Attempt {
     pub started: Option<(u64, f64)>,
     /// When its first step was over, live.
     pub warm: Option<Warm>,
+    /// Up to where its steps are on record as measured, live; `None` before the first interval.
+    pub recorded: Option<Warm>,
     /// It was asked to stop: why, and when.
     pub stopping: Option<(StopReason, f64)>,
     /// Finished steps, live.
@@ -192,6 +153,8 @@ pub struct Attempt {
     pub is_lost: bool,
     /// It said that it did what it was launched for, live.
     pub completed: bool,
+    /// It said that its task is trained, with all its steps or without, live.
+    pub says_trained: bool,
 }
 
 /// A device of the pool.
@@ -215,67 +178,13 @@ pub struct NodeState {
     pub devices: Vec<DeviceState>,
 }
 
-/// Where a task stands, as people are told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
-    /// No strategy of it has been measured yet, and nothing that would be runs.
-    Unmeasured,
-    /// Its model, or one like it, is looked at.
-    Inspecting,
-    /// No strategy of it has been measured yet, and one is.
-    Measuring,
-    /// It could train, and waits.
-    Waiting,
-    /// It trains.
-    Running,
-    /// It is paused.
-    Paused,
-    /// The stopper holds it.
-    Held,
-    /// All its steps are trained.
-    Done,
-    /// It was given up.
-    Failed,
-    /// It is not wanted any more.
-    Cancelled,
-    /// The stopper ended it.
-    Stopped,
-}
-
-impl Stage {
-    /// How files and scripts name it.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Unmeasured => "unmeasured",
-            _ => self.word(),
-        }
-    }
-
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Unmeasured => "to be measured",
-            Self::Inspecting => "inspecting",
-            Self::Measuring => "measuring",
-            Self::Waiting => "waiting",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Held => "held",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-            Self::Stopped => "stopped",
-        }
-    }
-}
-
 /// Open trials by type of device and width, widest first: group, then technique.
 pub(crate) type OpenTrials = BTreeMap<(String, Reverse<u32>), BTreeSet<(usize, String)>>;
 
 /// All that is known of a run and still matters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
-    /// What the run was told at its start; the memory limit is the present one.
+    /// What the run was told at its start; memory limits and kind of device are the present ones.
     pub config: RunConfig,
     /// Every node that ever joined, by [`NodeId`]. Those of `nodes` that are not there are gone.
     pub cluster: Cluster,
@@ -321,6 +230,9 @@ pub struct State {
     pub(crate) followers: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Types of devices in the pool, each with the devices of its largest node.
     pub(crate) breadths: Vec<Breadth>,
+    /// The same of the devices that can be used now. Kept, since every task is held against it at
+    /// every plan: counted anew each time, that would be tasks times devices.
+    pub(crate) usable_breadths: Vec<Breadth>,
     /// Of each type of device, the devices of the largest node that the run has had.
     pub(crate) node_widths: BTreeMap<String, u32>,
 }
@@ -353,6 +265,7 @@ impl State {
             order: Order::default(),
             followers: BTreeMap::new(),
             breadths: Vec::new(),
+            usable_breadths: Vec::new(),
             node_widths: BTreeMap::new(),
         }
     }
@@ -386,6 +299,7 @@ impl State {
     pub fn stage(&self, task: TaskId) -> Stage {
         let state = self.task(task);
         match &state.status {
+            TaskStatus::Ended(TaskEnd::Done { .. }) if state.has_diverged() => Stage::Diverged,
             TaskStatus::Ended(TaskEnd::Done { .. }) => Stage::Done,
             TaskStatus::Ended(TaskEnd::Failed { .. }) => Stage::Failed,
             TaskStatus::Ended(TaskEnd::Cancelled { .. }) => Stage::Cancelled,
@@ -523,37 +437,6 @@ impl State {
         gpu_type: &str,
     ) -> Option<&TrialState> {
         self.group_of(task).trial(strategy, gpu_type)
-    }
-}
-
-impl Group {
-    /// Where its tasks stand while none of its strategies has been measured.
-    fn stage(&self) -> Stage {
-        if self.inspection.attempt.is_some() {
-            Stage::Inspecting
-        } else if self.trials.values().any(|trial| trial.attempt.is_some()) {
-            Stage::Measuring
-        } else {
-            Stage::Unmeasured
-        }
-    }
-
-    /// Whether a trial has its outcome by the look at the model, and was never run.
-    pub fn is_ruled_out(&self, key: &TrialKey) -> bool {
-        let outcome = self.trials.get(key).and_then(|trial| trial.outcome.clone());
-        let TrialKey { strategy, gpu_type } = key;
-        outcome.is_some()
-            && self.inspection.found.as_ref().is_some_and(|found| {
-                found.outcome_of(&strategy.technique, strategy.gpus, gpu_type) == outcome
-            })
-    }
-
-    /// What is known of a strategy on a type of device.
-    pub fn trial(&self, strategy: &Strategy, gpu_type: &str) -> Option<&TrialState> {
-        // There are few: to make a key of them to look up takes longer than to look at them all.
-        let mut trials = self.trials.iter();
-        let is_of = |key: &TrialKey| strategy.is_of(&key.strategy) && key.gpu_type == gpu_type;
-        trials.find(|(key, _)| is_of(key)).map(|(_, trial)| trial)
     }
 }
 

@@ -16,6 +16,9 @@ pub(crate) enum Timer {
     /// Whether an attempt has been silent for too long, or its echo had no cause, or its processes
     /// outlive their kill.
     Attempt(AttemptId),
+    /// Whether trials that met a full disk may be tried again, or need no longer keep apart from
+    /// inspections.
+    Trials,
     /// Whether to solve.
     Solve,
     /// Whether idle devices have waited long enough for a plan.

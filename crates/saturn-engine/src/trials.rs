@@ -5,6 +5,7 @@
 //! no two ever share a device. Where a trial only waits for other trials to end, the devices that
 //! are free for it already are kept for it; where it waits for training to end, they are not: a
 //! task may train under what has been measured, and the trial is run when there is room again.
+//! Where a trial only waits for inspections, its devices are kept for it too (`inspections`).
 
 use std::cell::LazyCell;
 use std::cmp::Reverse;
@@ -15,10 +16,12 @@ use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 use crate::config::Policy;
 use crate::engine::Engine;
 use crate::event::{FailureKind, RankFailure};
-use crate::ids::{AttemptId, NodeId, TaskId};
+use crate::group::TrialKey;
+use crate::host_memory::TRIAL_S;
+use crate::ids::{AttemptId, NodeId, TaskId, devices};
 use crate::record::{Purpose, Record, StopReason};
 use crate::rooms::Rooms;
-use crate::state::{Attempt, State, TrialKey};
+use crate::state::{Attempt, State};
 
 /// The signal that the kernel sends when memory has run out.
 const SIGKILL: i32 = 9;
@@ -37,30 +40,34 @@ impl Engine {
         if self.state.open_trials.is_empty() && self.kept_for_trials.is_empty() {
             return;
         }
+        let keep_apart = self.trials_keep_apart(now_s);
         let mut kept = BTreeSet::new();
         let mut rooms = Rooms::of(&self.state);
         let widths: Vec<(String, Reverse<u32>)> = self.state.open_trials.keys().cloned().collect();
         for (gpu_type, Reverse(gpus)) in widths {
-            let open: Vec<(usize, String)> = self
-                .state
-                .open_trials
-                .get(&(gpu_type.clone(), Reverse(gpus)))
-                .into_iter()
-                .flatten()
-                .take(rooms.most(&gpu_type, gpus))
-                .cloned()
-                .collect();
+            let open = self.state.open_trials.get(&(gpu_type.clone(), Reverse(gpus)));
+            let mut open: Vec<(usize, String)> = open.into_iter().flatten().cloned().collect();
+            open.retain(|(group, _)| {
+                !self.waits_for_space(*group, now_s)
+                    && !self.saturn_failures.has_rest(*group, now_s)
+            });
+            open.truncate(rooms.most(&gpu_type, gpus));
             for (group, technique) in open {
                 let key = trial_key(&technique, gpus, &gpu_type);
-                if !rooms.can_hold(&gpu_type, gpus, self.fits_host(group, &key)) {
+                if !rooms.can_hold(&gpu_type, gpus, self.fits_host(group, &key, now_s)) {
                     continue; // it is looked at again when something ends
                 }
                 // Of a group whose tasks have all ended, nothing is tried: its room is for others.
                 let Some(task) = self.subject(group, &key.strategy, now_s) else { continue };
-                let fits = self.fits_host(group, &key);
+                let fits = self.fits_host(group, &key, now_s);
                 if rooms.has_free(&gpu_type, gpus) {
                     // Where no such room fits: it is looked at again when something ends.
                     let Some(gang) = rooms.take(&gpu_type, gpus, fits) else { continue };
+                    if keep_apart {
+                        kept.extend(devices(&gang));
+                        self.trials_changed = true;
+                        continue;
+                    }
                     let strategy = &self.state.groups[group].trials[&key].strategy;
                     let strategy = Strategy::clone(strategy);
                     self.launch(task, Purpose::Trial, strategy, (gang, None), now_s);
@@ -86,8 +93,35 @@ impl Engine {
         &'a self,
         group: usize,
         key: &'a TrialKey,
+        now_s: f64,
     ) -> impl Fn(NodeId, u32) -> bool + Copy + 'a {
-        move |node, ranks| self.state.has_host_memory_on(node, group, key, ranks)
+        let times_s = (now_s, now_s + TRIAL_S);
+        move |node, ranks| self.has_host_memory_beside(node, (None, group, key), ranks, times_s)
+    }
+
+    /// A search waits for no trial that the devices that can be used are too few for: whether nothing
+    /// else is left to do, while no attempt lives. People are told of such trials, once.
+    pub(crate) fn is_search_over(&mut self, now_s: f64) -> bool {
+        if self.state.num_to_inspect() > 0 {
+            return false;
+        }
+        let rooms = Rooms::of(&self.state);
+        if self.state.open_trials.keys().any(|(gpu_type, gpus)| rooms.has_free(gpu_type, gpus.0)) {
+            return false;
+        }
+        let left: BTreeSet<String> = self
+            .state
+            .open_trials()
+            .map(|(_, TrialKey { strategy, .. })| {
+                format!("{}×{}", strategy.technique, strategy.gpus)
+            })
+            .collect();
+        if !left.is_empty() {
+            let left = Vec::from_iter(left).join(", ");
+            let text = format!("not tried, since too few devices can be used: {left}");
+            self.commit(Record::Noted { task: None, text }, now_s);
+        }
+        true
     }
 
     /// Stops training for a trial that is expected to save more than that costs: on the node where the
@@ -200,11 +234,16 @@ impl Engine {
             FailureKind::Killed
                 | FailureKind::HostMemory
                 | FailureKind::Machine
+                | FailureKind::Saturn
                 | FailureKind::PeerLost
                 | FailureKind::Stalled
         );
         if failure.kind == FailureKind::NoSpace || may_be_chance && num_failed < MAX_TRIAL_FAILURES
         {
+            return;
+        }
+        // The task's loader, or a script: another strategy would meet the same.
+        if failure.kind == FailureKind::Certain && self.group_failed(attempt, &failure, now_s) {
             return;
         }
         let outcome = match failure.kind {
@@ -224,6 +263,9 @@ impl State {
         group: usize,
         rooms: &LazyCell<Rooms, impl FnOnce() -> Rooms>,
     ) -> bool {
+        if self.groups[group].no_space.is_some() {
+            return false;
+        }
         let is_inspected = self.groups[group].inspection.attempt.is_some();
         if is_inspected || self.is_to_inspect(group) {
             return true;

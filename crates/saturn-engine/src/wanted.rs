@@ -16,16 +16,18 @@ use std::sync::Arc;
 use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 
 use crate::config::{Level, TaskSpec};
+use crate::group::{TrialKey, TrialState};
 use crate::ids::TaskId;
 use crate::launcher::Widths;
 use crate::scaling::rank_before;
-use crate::state::{State, TaskState, TaskStatus, TrialKey, TrialState};
+use crate::state::{State, TaskState, TaskStatus};
 use crate::wide::{Breadth, holds};
 
 impl State {
     /// The pool has changed: brings the open trials up to date, where that makes a difference.
     pub(crate) fn want_trials_of_pool(&mut self) {
         self.learn_node_widths();
+        self.learn_usable_breadths();
         let breadths = self.breadths(|node| self.cluster.nodes[node.0].gpus);
         if breadths == self.breadths {
             return;
@@ -161,7 +163,7 @@ impl State {
 
     /// Whether a task has a strategy that nodes of the pool are wide enough for, were all of their
     /// devices usable.
-    fn fits_pool_of_types(&self, task: TaskId) -> bool {
+    pub(crate) fn fits_pool_of_types(&self, task: TaskId) -> bool {
         self.choices(task)
             .any(|choice| holds(&self.breadths, choice.gpu_type, choice.trial.strategy.gpus))
     }
@@ -310,6 +312,7 @@ impl TrialState {
             estimate: None,
             has_knobs: false,
             trained_step_s: None,
+            trained: None,
             trained_evaluation_s: None,
             trained_load_s: None,
         }

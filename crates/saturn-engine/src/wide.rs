@@ -113,20 +113,21 @@ impl State {
         }
         for one in &mut found {
             one.nodes.sort_unstable_by(|a, b| b.cmp(a));
-            // Of more nothing depends on.
+            // No gang takes more nodes than that.
             one.nodes.truncate(one.max_nodes as usize);
         }
         found
     }
 
-    /// What of each type can be used now.
-    pub(crate) fn usable_breadths(&self) -> Vec<Breadth> {
-        self.breadths(|node| u32::try_from(self.usable_devices(node).count()).unwrap_or(u32::MAX))
+    /// Nodes or devices have come or gone: brings up to date what of each type can be used.
+    pub(crate) fn learn_usable_breadths(&mut self) {
+        let usable = |node| u32::try_from(self.usable_devices(node).count()).unwrap_or(u32::MAX);
+        self.usable_breadths = self.breadths(usable);
     }
 
     /// Whether the pool has the devices for a gang, on one node or on several as it needs.
     pub fn has_nodes_for(&self, gpu_type: &str, gpus: u32) -> bool {
-        holds(&self.usable_breadths(), gpu_type, gpus)
+        holds(&self.usable_breadths, gpu_type, gpus)
     }
 
     /// Whether a gang is of the shape that so many devices take: on one node, or on several.
@@ -179,6 +180,7 @@ impl State {
                     trial.outcome = None;
                     trial.reused = false;
                     trial.trained_step_s = None;
+                    trial.trained = None;
                     trial.trained_load_s = None;
                     trial.trained_evaluation_s = None;
                 }

@@ -49,11 +49,13 @@ fn run(
 /// JSON.
 ///
 /// `device_memory_bytes` is what each device may hold from here on: `None` for what it could before, 0
-/// for all that it has. The others are as of `run`.
+/// for all that it has; `wait`: for devices that other runs hold; `prepared_s`: seconds that the caller
+/// has spent on this resume. The others are as of `run`.
 #[pyfunction]
 #[pyo3(signature = (
     run_dir, write=None, *, is_terminal=false, interrupts,
-    cluster=None, device_memory_bytes=None, allow_other_hardware=false,
+    cluster=None, device_memory_bytes=None, allow_other_hardware=false, wait=false,
+    prepared_s=0.0,
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of Python")]
 fn resume(
@@ -65,6 +67,8 @@ fn resume(
     cluster: Option<&Bound<'_, PyExchange>>,
     device_memory_bytes: Option<u64>,
     allow_other_hardware: bool,
+    wait: bool,
+    prepared_s: f64,
 ) -> PyResult<String> {
     let device_memory = match device_memory_bytes {
         None => DeviceMemory::AsBefore,
@@ -72,8 +76,14 @@ fn resume(
         Some(bytes) => DeviceMemory::Bytes(bytes),
     };
     let cluster = cluster.map(|cluster| cluster.get().inner());
-    let options =
-        ResumeOptions { device_memory, allow_other_hardware, cluster, ..ResumeOptions::default() };
+    let options = ResumeOptions {
+        device_memory,
+        allow_other_hardware,
+        cluster,
+        wait,
+        prepared_s,
+        ..ResumeOptions::default()
+    };
     let (console, interrupts) = (console(write, is_terminal), interrupts.get().clone());
     let outcome = py
         .detach(|| {

@@ -22,6 +22,7 @@ use crate::followers::{Followers, Progress};
 use crate::journal::Journal;
 use crate::request::check_tasks;
 use crate::solve::SolverThread;
+use crate::space::SpaceWatch;
 
 /// How often Ctrl-C is looked for.
 const POLL: Duration = Duration::from_millis(50);
@@ -80,12 +81,16 @@ pub(crate) struct Driver<'a, L> {
     /// Whether Ctrl-C was pressed since the last call.
     pub(crate) is_interrupted: &'a mut dyn FnMut() -> bool,
     pub(crate) clock: RunClock,
+    /// Seconds since this process began to take the run up.
+    pub(crate) starting: RunClock,
     /// The newest solve: stopped and waited for when dropped.
     pub(crate) solver: Option<SolverThread>,
     /// What was decided and is on record, but not yet done.
     pub(crate) actions: VecDeque<Action>,
     /// Ctrl-C that the engine is yet to be told of.
     pub(crate) interrupts: u32,
+    /// Looks for room on a disk that was full.
+    pub(crate) space: SpaceWatch,
 }
 
 /// A run that has ended, and what is left of the driver.
@@ -105,7 +110,7 @@ impl<L: Launcher> Driver<'_, L> {
         self.wait_for_launcher()?;
         self.clock = RunClock::starting_at(self.clock.now_s());
         self.followers.clock(self.clock);
-        self.tell(Event::Tick)?;
+        self.tell(Event::DriverStarted { startup_s: self.starting.now_s() })?;
         loop {
             if let Some(end) = self.engine.state().ended {
                 let Self { launcher, followers, journal, .. } = self;
@@ -115,6 +120,9 @@ impl<L: Launcher> Driver<'_, L> {
             self.look_at_launcher()?;
             self.look_at_inputs()?;
             self.look_at_interrupts()?;
+            if self.space.has_grown() {
+                self.tell(Event::SpaceFreed)?;
+            }
             if self.engine.next_tick_s().is_some_and(|at_s| at_s <= self.clock.now_s()) {
                 self.tell(Event::Tick)?;
             }
@@ -122,8 +130,8 @@ impl<L: Launcher> Driver<'_, L> {
     }
 
     /// Until workers can be started the run's clock stands still, so that what every run must wait
-    /// for (imports) counts for no task. Commands are obeyed all the same: what they have launched
-    /// waits in the launcher.
+    /// for (imports) counts for no task: it is on record by itself. Commands are obeyed all the same:
+    /// the attempts that they launch wait in the launcher.
     fn wait_for_launcher(&mut self) -> Result<(), RuntimeError> {
         while !self.launcher.is_ready() && self.engine.state().ended.is_none() {
             self.bell.wait(POLL);
@@ -223,6 +231,7 @@ impl<L: Launcher> Driver<'_, L> {
                 self.launcher.ended(*attempt, end);
             }
         }
+        self.space.note(&records);
         self.followers.records(records, now_s);
         self.actions.extend(actions);
         Ok(refusal)

@@ -32,14 +32,20 @@ pub enum RuntimeError {
         /// What would be right.
         why: String,
     },
-    /// Other runs hold all devices.
+    /// Other runs hold all devices, or too many.
     #[error(
-        "no device is free: {held}; wait until one of these runs ends, or stop one (saturn stop)"
+        "{what}: {held}; to wait for devices: `wait=True` in Python, `--wait` of `saturn run`, \
+         `sweep` and `resume`; to end the other run: `saturn stop`"
     )]
     DevicesHeld {
+        /// What can't be had.
+        what: String,
         /// Who holds what.
         held: String,
     },
+    /// A person ended the waiting for devices.
+    #[error("stopped waiting for devices: nothing was started")]
+    WaitEnded,
     /// The machine is not what the run was on.
     #[error(
         "{missing}; repair that, or allow other hardware: strategies that were not measured on it \

@@ -3,10 +3,11 @@
 //! A decision's records are written in one transaction, so a crash keeps all of them or none. Pickled
 //! functions, checkpoints and metrics are files beside it; nothing else is state.
 //!
-//! Version 2 holds records as `saturn_engine` knows them. A journal of version 1 is translated: in
-//! place, in one transaction, by the process that resumes the run (`open`); in memory by whoever
-//! only reads (`read`).
+//! Version 3 holds records as `saturn_engine` knows them, but for plans (`plans`). A journal of an
+//! earlier version is translated: in place, in one transaction, by the process that resumes the run
+//! (`open`); in memory by whoever only reads (`read`).
 
+mod plans;
 mod read;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ use saturn_engine::migrate::VERSION;
 use crate::disk::{Disk, Operation};
 use crate::error::RuntimeError;
 use crate::request::{LaunchSettings, new_run_id};
+
+use plans::Rows;
 
 pub(crate) use read::Contents;
 
@@ -32,6 +35,7 @@ pub(crate) struct Journal {
     path: PathBuf,
     connection: Connection,
     disk: Disk,
+    rows: Rows,
 }
 
 impl Journal {
@@ -45,7 +49,8 @@ impl Journal {
     ) -> Result<Self, RuntimeError> {
         let mut journal = Self::connect(path, OpenFlags::default(), disk)?;
         let settings = to_json(path, settings)?;
-        let rows = to_rows(path, records)?;
+        let mut next = Rows::default();
+        let rows = to_rows(path, &mut next, records)?;
         journal.transact(|transaction, disk| {
             transaction.execute_batch(RECORD_TABLE)?;
             transaction.execute_batch("CREATE TABLE settings (launch TEXT NOT NULL);")?;
@@ -53,6 +58,7 @@ impl Journal {
             insert(transaction, &rows, 0.0, path, disk)?;
             transaction.pragma_update(None, "user_version", VERSION)
         })?;
+        journal.rows = next;
         Ok(journal)
     }
 
@@ -67,6 +73,7 @@ impl Journal {
             contents.settings.run_id = new_run_id()?;
             journal.rewrite(&contents, is_old)?;
         }
+        journal.rows = Rows::after(&contents.records);
         Ok((journal, contents))
     }
 
@@ -82,7 +89,7 @@ impl Journal {
         let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-        Ok(Self { path: path.to_owned(), connection, disk })
+        Ok(Self { path: path.to_owned(), connection, disk, rows: Rows::default() })
     }
 
     /// Writes the settings anew and, where they are translated, the records; each keeps the time of
@@ -90,10 +97,11 @@ impl Journal {
     fn rewrite(&mut self, contents: &Contents, with_records: bool) -> Result<(), RuntimeError> {
         let path = self.path.clone();
         let settings = to_json(&path, &contents.settings)?;
+        let mut rows = Rows::default();
         let rows: Vec<(f64, String)> = contents
             .records
             .iter()
-            .map(|(record, at_s)| Ok((*at_s, to_json(&path, record)?)))
+            .map(|(record, at_s)| Ok((*at_s, to_row(&path, &mut rows, record)?)))
             .collect::<Result<_, RuntimeError>>()?;
         self.transact(|transaction, _| {
             transaction.execute("UPDATE settings SET launch = ?1", params![settings])?;
@@ -122,12 +130,19 @@ impl Journal {
         if records.is_empty() {
             return Ok(());
         }
-        let rows = to_rows(&self.path, records)?;
+        let mut next = self.rows.clone();
+        let rows = to_rows(&self.path, &mut next, records)?;
         let path = self.path.clone();
-        self.transact(|transaction, disk| insert(transaction, &rows, now_s, &path, disk))
+        let done =
+            self.transact(|transaction, disk| insert(transaction, &rows, now_s, &path, disk));
+        // Later rows refer to a plan that is on disk, and to no other.
+        if !matches!(done, Err(RuntimeError::Journal { .. })) {
+            self.rows = next;
+        }
+        done
     }
 
-    /// Does all of the work durably, or nothing of it.
+    /// Does all of the work durably, or nothing of it: then the error is of the journal.
     fn transact(
         &mut self,
         work: impl FnOnce(&Transaction<'_>, &Disk) -> rusqlite::Result<()>,
@@ -189,15 +204,21 @@ fn is_write_error(error: &rusqlite::Error) -> bool {
     matches!(error.extended_code, SQLITE_IOERR_WRITE | SQLITE_IOERR_FSYNC)
 }
 
-fn to_rows(path: &Path, records: &[Record]) -> Result<Vec<String>, RuntimeError> {
-    records.iter().map(|record| to_json(path, record)).collect()
+fn to_rows(path: &Path, rows: &mut Rows, records: &[Record]) -> Result<Vec<String>, RuntimeError> {
+    records.iter().map(|record| to_row(path, rows, record)).collect()
+}
+
+fn to_row(path: &Path, rows: &mut Rows, record: &Record) -> Result<String, RuntimeError> {
+    rows.write(record).map_err(|error| unwritten(path, &error))
 }
 
 fn to_json(path: &Path, value: &impl serde::Serialize) -> Result<String, RuntimeError> {
-    serde_json::to_string(value).map_err(|error| RuntimeError::Damaged {
-        path: path.to_owned(),
-        reason: format!("a record can't be written: {error}"),
-    })
+    serde_json::to_string(value).map_err(|error| unwritten(path, &error))
+}
+
+fn unwritten(path: &Path, error: &serde_json::Error) -> RuntimeError {
+    let reason = format!("a record can't be written: {error}");
+    RuntimeError::Damaged { path: path.to_owned(), reason }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The local machine's launcher: gangs of Python processes, started by a parent that has imported
 //! what they need.
 //!
-//! - While the warm parent is starting, launches wait for it. One that dies is started again; where
-//!   that fails too, or forking it is not safe, ranks start cold.
+//! - While the warm parent is starting, launches wait for it. One that dies is started again, after waits
+//!   if it happens again; where that fails too, or forking it is not safe, ranks start cold.
 //! - An attempt is over when its ranks have ended, their last words are in, and nothing that escaped
 //!   them is left (`strays`).
 //! - The directory of an attempt that ended well is removed when a later one of its task has done
@@ -203,7 +203,7 @@ impl LocalLauncher {
                 for (attempt, rank) in self.gangs.parent_gone(parent) {
                     // They failed through no fault of their own.
                     let report = RankReport::Failed {
-                        kind: FailureKind::Machine,
+                        kind: FailureKind::Saturn,
                         error: "the process that started the rank ended unexpectedly".to_owned(),
                         traceback: String::new(),
                     };
@@ -239,6 +239,15 @@ impl LocalLauncher {
                 let LaunchError { kind, error } = error;
                 self.news.push_back(News::Event(Event::LaunchFailed { attempt, kind, error }));
             }
+        }
+    }
+
+    /// Starts another parent where it is time to, and has gangs fail that wait for one in vain.
+    fn look_at_parents(&mut self) {
+        let note = self.parents.look();
+        self.tell_notes(note.into_iter().collect());
+        for (attempt, LaunchError { kind, error }) in self.parents.take_hopeless() {
+            self.news.push_back(News::Event(Event::LaunchFailed { attempt, kind, error }));
         }
     }
 
@@ -328,6 +337,7 @@ impl Launcher for LocalLauncher {
                 self.take_in(input);
             }
             self.look_for_ends();
+            self.look_at_parents();
         }
         self.news.pop_front()
     }

@@ -44,8 +44,10 @@ mod request;
 mod run;
 mod run_dir;
 mod solve;
+mod space;
 mod store;
 mod trackers;
+mod waiting;
 
 pub use cluster::{Agent, AgentSetup, Exchange, StoreOpener};
 pub use disk::{Disk, Operation};

@@ -48,9 +48,11 @@ pub struct Reported {
 /// Writes a run's report files anew from what is on disk; the run may be in progress elsewhere, and
 /// its directory may be one that this process can't write to.
 pub fn report(run_dir: &Path) -> Result<Reported, RuntimeError> {
+    // Asked first: a run that ends meanwhile is then found to have ended.
+    let has_driver = control::driver_of(run_dir).is_some();
     let contents = Contents::read(&journal_of(run_dir))?;
     let platform = contents.settings.platform;
-    let (state, history) = replayed(run_dir, contents.records)?;
+    let (state, history) = standing(replayed(run_dir, contents.records)?, has_driver);
     let path = run_dir.canonicalize().map_err(RuntimeError::file("find", run_dir))?;
     let written = Written::of(&path, &state, &history, platform.as_ref(), &Disk::default());
     let warnings = written.failures.iter().map(|error| with_causes(error)).collect();
@@ -59,7 +61,8 @@ pub fn report(run_dir: &Path) -> Result<Reported, RuntimeError> {
 
 /// A run's report from what is on disk; nothing is written.
 pub fn read_report(run_dir: &Path) -> Result<Report, RuntimeError> {
-    let (state, history) = read(run_dir)?;
+    let has_driver = control::driver_of(run_dir).is_some();
+    let (state, history) = standing(read(run_dir)?, has_driver);
     let path = run_dir.canonicalize().map_err(RuntimeError::file("find", run_dir))?;
     Ok(built(&path, &state, &history))
 }
@@ -90,10 +93,8 @@ fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, RuntimeError> {
     let reply = match control::ask(run_dir, &Request::Query(query.clone())) {
         Ok(reply) => reply,
         Err(error) => {
-            let (mut state, mut history) = read(run_dir)?;
-            if matches!(error, ControlError::NotDriven { .. }) {
-                (state, history) = saturn_view::without_driver(state, history);
-            }
+            let has_driver = !matches!(error, ControlError::NotDriven { .. });
+            let (state, history) = standing(read(run_dir)?, has_driver);
             answer(&state, &history, query, state.now_s)
         }
     };
@@ -123,6 +124,11 @@ pub fn judged(run_dir: &Path) -> Result<Vec<NamedJudgement>, RuntimeError> {
 /// A run from its journal, which stays untouched.
 pub fn read(run_dir: &Path) -> Result<(State, History), RuntimeError> {
     replayed(run_dir, Contents::read(&journal_of(run_dir))?.records)
+}
+
+/// A run as it stands: without a driver its attempts are lost, and unless it has ended it has died.
+fn standing((state, history): (State, History), has_driver: bool) -> (State, History) {
+    if has_driver { (state, history) } else { saturn_view::without_driver(state, history) }
 }
 
 fn replayed(run_dir: &Path, records: Vec<(Record, f64)>) -> Result<(State, History), RuntimeError> {
@@ -233,13 +239,15 @@ fn profile(state: &State, platform: Option<&Platform>) -> Profile {
             let origin = platform
                 .and_then(|platform| platform.origin(&key.gpu_type, &key.strategy.technique));
             let node_gpus = state.exceeded_width(&key.gpu_type, key.strategy.gpus);
-            Some(Trial {
+            let is_known = trial.outcome.is_some() || trial.trained.is_some();
+            is_known.then(|| Trial {
                 task: state.name(task).to_owned(),
                 profile_key: Some(state.group_of(task).key.clone()),
                 gpu_type: Some(key.gpu_type.clone()),
                 device_memory_bytes: state.config.device_memory_bytes,
                 strategy: trial.strategy.as_ref().clone(),
-                outcome: trial.outcome.clone()?,
+                outcome: trial.outcome.clone(),
+                trained: trial.trained,
                 origin: Origin { node_gpus, ..origin.unwrap_or_default() },
             })
         })

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
 
 use saturn_core::Profile;
-use saturn_engine::{Mode, NewTask, Policy, RunConfig, TechniqueRef, TrialBudget};
+use saturn_engine::{Machines, Mode, NewTask, Policy, RunConfig, TechniqueRef, TrialBudget};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Exchange;
@@ -31,6 +31,9 @@ pub struct RunRequest {
     preload: Vec<String>,
     /// Device count; `None` for all that are free.
     devices: Option<u32>,
+    /// Whether to wait for devices that other runs hold.
+    #[serde(default)]
+    wait: bool,
     /// Where this machine's device locks are, where that is not the usual place.
     #[serde(default)]
     locks_dir: Option<PathBuf>,
@@ -51,6 +54,9 @@ pub struct RunRequest {
     /// Time from a kill after which processes that still live cost their devices.
     #[serde(default)]
     kill_grace_s: Option<f64>,
+    /// Seconds that stopping running tasks must save; the default where absent.
+    #[serde(default)]
+    min_gain_s: Option<f64>,
     /// What each device may hold.
     #[serde(default)]
     device_memory_bytes: Option<u64>,
@@ -70,6 +76,9 @@ pub struct RunRequest {
     /// What it has to do with the store; `None`: nothing.
     #[serde(default)]
     store: Option<StoreSettings>,
+    /// Seconds that the caller has spent on this run before.
+    #[serde(default)]
+    prepared_s: f64,
     /// The tasks to begin with.
     tasks: Vec<NewTask>,
     /// Whether more may come: the run then goes on until it is told to close.
@@ -105,12 +114,25 @@ pub(crate) struct LaunchSettings {
     /// What it has to do with the store.
     #[serde(default)]
     pub(crate) store: Option<StoreSettings>,
+    /// What the user allows all attempts together to take of a machine's own memory; `None`: what is
+    /// available when a process takes the run up.
+    #[serde(default)]
+    pub(crate) host_memory_bytes: Option<u64>,
     /// What its trials hold for, where that is known.
     #[serde(default)]
     pub(crate) platform: Option<Platform>,
 }
 
 impl LaunchSettings {
+    /// What the machines are that this process has for the run.
+    pub(crate) fn machines(&self, hardware: &Hardware, is_cluster: bool) -> Machines {
+        Machines {
+            device_kind: hardware.kind,
+            host_memory_bytes: self.host_memory_bytes.or(hardware.host_memory_bytes),
+            pool_may_grow: is_cluster,
+        }
+    }
+
     /// The run's part of the store, where it has one.
     pub(crate) fn shelf(&self) -> Option<Shelf> {
         Shelf::open(self.store.as_ref()?, self.platform.clone()?)
@@ -190,6 +212,8 @@ impl RunRequest {
             host_memory_bytes: self.host_memory_bytes.or(hardware.host_memory_bytes),
             stall_s: self.stall_s.unwrap_or(defaults.stall_s),
             kill_grace_s: self.kill_grace_s.unwrap_or(defaults.kill_grace_s),
+            min_gain_s: self.min_gain_s.unwrap_or(defaults.min_gain_s),
+            pool_may_grow: self.cluster.is_some(),
             ..defaults
         };
         let config = RunConfig {
@@ -208,6 +232,7 @@ impl RunRequest {
             locks_dir: self.locks_dir,
             run_id: new_run_id()?,
             store: self.store,
+            host_memory_bytes: self.host_memory_bytes,
             platform,
         };
         Ok(Parts { config, settings, tasks: self.tasks, keep_open: self.keep_open })
@@ -216,6 +241,16 @@ impl RunRequest {
     /// The device count that the user asked for.
     pub(crate) fn devices(&self) -> Option<u32> {
         self.devices
+    }
+
+    /// Seconds that the caller has spent on this run before.
+    pub(crate) fn prepared_s(&self) -> f64 {
+        self.prepared_s
+    }
+
+    /// Whether to wait for devices that other runs hold.
+    pub(crate) fn waits(&self) -> bool {
+        self.wait
     }
 
     /// Where device locks are, where that is not the usual place.

@@ -27,8 +27,10 @@ use crate::launcher::{Earlier, LocalLauncher, attempt_dir};
 use crate::reports::{self, Written};
 use crate::request::{LaunchSettings, Parts, RunRequest};
 use crate::run_dir::{RunDir, journal_of};
+use crate::space::SpaceWatch;
 use crate::store::{Platform, Shelf};
 use crate::trackers::{self, Trackers};
+use crate::waiting::claim_when_free;
 
 /// Who watches a run, and how they ask it to stop.
 pub struct Watcher<'a> {
@@ -73,6 +75,10 @@ pub struct ResumeOptions {
     pub disk: Disk,
     /// The way to the agents of a cluster, on whose devices it is to go on; `None`: on this machine's.
     pub cluster: Option<Exchange>,
+    /// Whether to wait for devices that other runs hold.
+    pub wait: bool,
+    /// Seconds that the caller has spent on this resume before.
+    pub prepared_s: f64,
 }
 
 /// What each device of a resumed run may hold.
@@ -88,13 +94,15 @@ pub enum DeviceMemory {
 }
 
 /// Starts a run and drives it to its end.
-pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, RuntimeError> {
+pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, RuntimeError> {
     let (ground, hardware) = if let Some(exchange) = request.cluster.clone() {
         Ground::of(exchange)?
     } else {
-        let claims = Claims::new(request.locks_dir(), &request.run_dir)?;
-        Ground::here(&Machine::look(), request.devices(), claims)?
+        let claims = || Claims::new(request.locks_dir(), &request.run_dir);
+        let (machine, devices) = (Machine::look(), request.devices());
+        Ground::here(&machine, devices, claims, request.waits(), &mut watcher)?
     };
+    let starting = RunClock::starting_at(request.prepared_s());
     let disk = request.disk.clone();
     let run = RunDir::claim(&request.run_dir)?;
     let Parts { config, settings, mut tasks, keep_open } = request.into_parts(&hardware)?;
@@ -134,7 +142,8 @@ pub fn start(request: RunRequest, watcher: Watcher<'_>) -> Result<Outcome, Runti
     let platform = settings.platform.clone();
     let (warnings, earlier, cut_off) = (hardware.warnings, Vec::new(), Vec::new());
     let launching = Launching { ground, settings, warnings, earlier, cut_off };
-    let opened = Opened { run, engine, journal, platform, shelf, disk, actions, trackers };
+    let opened =
+        Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
     drive(opened, launching, followers, is_interrupted, None)
 }
 
@@ -167,14 +176,15 @@ pub fn interpreter_of(path: &Path) -> Result<Interpreter, RuntimeError> {
 pub fn resume(
     path: &Path,
     options: ResumeOptions,
-    watcher: Watcher<'_>,
+    mut watcher: Watcher<'_>,
 ) -> Result<Outcome, RuntimeError> {
     // Looked at first: claiming would make files in a directory that is no run.
     if !journal_of(path).is_file() {
         let reason = journal_seat::missing(path);
         return Err(RuntimeError::NoRun { path: path.to_owned(), reason });
     }
-    let ResumeOptions { device_memory, allow_other_hardware, disk, cluster } = options;
+    let ResumeOptions { device_memory, allow_other_hardware, disk, cluster, wait, prepared_s } =
+        options;
     let run = RunDir::claim(path)?;
     let (journal, contents) = Journal::open(&run.journal(), disk.clone())?;
     let mut settings = contents.settings;
@@ -185,8 +195,8 @@ pub fn resume(
     let engine = Engine::restore(contents.records.iter().map(|(record, at_s)| (record, *at_s)))
         .ok_or_else(damaged)?;
     let (_, history) = saturn_view::replay(contents.records).ok_or_else(damaged)?;
-    let Watcher { console, mut observers, is_interrupted } = watcher;
     if engine.state().ended == Some(RunEnd::Complete) {
+        let Watcher { console, observers, .. } = watcher;
         let followers = Followers::of(engine.state(), history, console, observers, None);
         let platform = settings.platform.as_ref();
         return finish(run.path(), RunEnd::Complete, followers, platform, &disk, Vec::new());
@@ -195,6 +205,7 @@ pub fn resume(
         Some(missing) if !allow_other_hardware => Err(RuntimeError::OtherHardware { missing }),
         _ => Ok(()),
     };
+    let is_cluster = cluster.is_some();
     let (ground, hardware) = if let Some(exchange) = cluster {
         let (ground, hardware) = Ground::of(exchange)?;
         refuse_other(hardware.missing_for(engine.state()))?;
@@ -202,15 +213,18 @@ pub fn resume(
     } else {
         let machine = Machine::look();
         refuse_other(machine.missing_for(engine.state()))?;
-        let claims = Claims::new(settings.locks_dir.as_deref(), run.path())?;
-        Ground::here(&machine, settings.devices, claims)?
+        let claims = || Claims::new(settings.locks_dir.as_deref(), run.path());
+        Ground::here(&machine, settings.devices, claims, wait, &mut watcher)?
     };
+    let starting = RunClock::starting_at(prepared_s);
+    let Watcher { console, mut observers, is_interrupted } = watcher;
     let device_memory_bytes = match device_memory {
         DeviceMemory::AsBefore => engine.state().config.device_memory_bytes,
         DeviceMemory::Unlimited => None,
         DeviceMemory::Bytes(bytes) => Some(bytes),
     };
-    let first = Event::Resume { cluster: hardware.cluster(), device_memory_bytes };
+    let machines = settings.machines(&hardware, is_cluster);
+    let first = Event::Resume { cluster: hardware.cluster(), device_memory_bytes, machines };
     let platform = settings
         .store
         .as_ref()
@@ -236,7 +250,8 @@ pub fn resume(
     let warnings = hardware.warnings;
     let launching = Launching { ground, settings, warnings, earlier, cut_off };
     let actions = VecDeque::new();
-    let opened = Opened { run, engine, journal, platform, shelf, disk, actions, trackers };
+    let opened =
+        Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
     drive(opened, launching, followers, is_interrupted, Some(first))
 }
 
@@ -252,9 +267,16 @@ impl Ground {
     fn here(
         machine: &Machine,
         devices: Option<u32>,
-        claims: Claims,
+        claims: impl Fn() -> Result<Claims, RuntimeError>,
+        wait: bool,
+        watcher: &mut Watcher<'_>,
     ) -> Result<(Self, Hardware), RuntimeError> {
-        let pool = machine.claim(devices, claims)?;
+        let pool = if wait {
+            let Watcher { console, is_interrupted, .. } = watcher;
+            claim_when_free(machine, devices, claims, console, is_interrupted)?
+        } else {
+            machine.claim(devices, claims()?)?
+        };
         let hardware = pool.hardware();
         Ok((Self::Here(pool), hardware))
     }
@@ -290,6 +312,9 @@ struct Opened {
     disk: Disk,
     actions: VecDeque<saturn_engine::Action>,
     trackers: Tracked,
+    /// Seconds since this process began to take the run up. Waiting for devices that other runs hold
+    /// does not count.
+    starting: RunClock,
 }
 
 /// The trackers of a run, or what to say of them; neither where it has none.
@@ -372,7 +397,7 @@ fn drive(
         }
         Ground::Cluster(exchange, founders) => {
             let run_dir = opened.run.path().to_owned();
-            let mut launcher =
+            let launcher =
                 ClusterLauncher::start(exchange, founders, run_dir, settings, bell.clone(), disk)?;
             launcher.give_up(&cut_off, "another process drives the run");
             drive_with(launcher, bell, opened, followers, is_interrupted, first)
@@ -388,7 +413,8 @@ fn drive_with(
     is_interrupted: &mut dyn FnMut() -> bool,
     first: Option<Event>,
 ) -> Result<Outcome, RuntimeError> {
-    let Opened { run, engine, journal, platform, shelf, disk, actions, trackers } = opened;
+    let Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting } =
+        opened;
     let Tracked { mut trackers, failure } = trackers;
     let now_s = engine.state().now_s;
     if let Some(trackers) = &mut trackers {
@@ -426,9 +452,11 @@ fn drive_with(
         inputs,
         is_interrupted,
         clock: RunClock::standing_at(now_s),
+        starting,
         solver: None,
         actions,
         interrupts: 0,
+        space: SpaceWatch::of(run.path()),
     };
     let Driven { end, launcher, followers, journal } = driver.drive(first)?;
     drop(control);

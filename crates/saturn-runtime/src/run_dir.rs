@@ -13,6 +13,12 @@ use crate::error::{RuntimeError, io_words};
 use crate::journal_seat;
 use crate::launcher::Site;
 
+/// How long a lock may be held by nobody: a process that is just being started holds all locks of the
+/// process that starts it until it becomes its own program.
+const STARTING: Duration = Duration::from_secs(1);
+/// How long workers may take to die after their driver.
+const DYING: Duration = Duration::from_secs(20);
+
 /// A run directory that this process drives.
 #[derive(Debug)]
 pub(crate) struct RunDir {
@@ -31,16 +37,11 @@ impl RunDir {
         journal_seat::see_to(&path)?;
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700))
             .map_err(RuntimeError::file("protect", &path))?;
-        let lock = open_lock(&path.join("run.lock"))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let pid = control::driver_of(&path);
-                return Err(RuntimeError::Busy { path, pid });
-            }
-            Err(TryLockError::Error(error)) => {
-                return Err(RuntimeError::file("lock", path.join("run.lock"))(error));
-            }
+        let run_lock = path.join("run.lock");
+        let lock = open_lock(&run_lock)?;
+        if !locks_within(&lock, &run_lock, STARTING)? {
+            let pid = control::driver_of(&path);
+            return Err(RuntimeError::Busy { path, pid });
         }
         let claimed = Self { path, _lock: lock };
         claimed.wait_for_workers()?;
@@ -49,23 +50,11 @@ impl RunDir {
 
     /// Workers hold a shared lock as long as they live; they die soon after their driver.
     fn wait_for_workers(&self) -> Result<(), RuntimeError> {
-        let lock = open_lock(&self.workers_lock())?;
-        let until = deadline(Duration::from_secs(20));
-        loop {
-            match lock.try_lock() {
-                Ok(()) => return Ok(()),
-                Err(TryLockError::Error(error)) => {
-                    return Err(RuntimeError::file("lock", self.workers_lock())(error));
-                }
-                Err(TryLockError::WouldBlock) if is_past(until) => {
-                    return Err(RuntimeError::WorkersAlive {
-                        path: self.path.clone(),
-                        pids: Vec::new(),
-                    });
-                }
-                Err(TryLockError::WouldBlock) => pause(Duration::from_millis(50)),
-            }
+        let path = self.workers_lock();
+        if locks_within(&open_lock(&path)?, &path, DYING)? {
+            return Ok(());
         }
+        Err(RuntimeError::WorkersAlive { path: self.path.clone(), pids: Vec::new() })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -98,6 +87,19 @@ pub(crate) fn journal_of(run: &Path) -> PathBuf {
 /// Where a run keeps the lock that all of its processes hold.
 pub(crate) fn workers_lock_of(run: &Path) -> PathBuf {
     run.join("workers.lock")
+}
+
+/// Whether the lock could be taken within a time.
+fn locks_within(lock: &File, path: &Path, within: Duration) -> Result<bool, RuntimeError> {
+    let until = deadline(within);
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::Error(error)) => return Err(RuntimeError::file("lock", path)(error)),
+            Err(TryLockError::WouldBlock) if is_past(until) => return Ok(false),
+            Err(TryLockError::WouldBlock) => pause(Duration::from_millis(50)),
+        }
+    }
 }
 
 fn open_lock(path: &Path) -> Result<File, RuntimeError> {
@@ -142,6 +144,18 @@ mod tests {
         let _driven = RunDir::claim(dir.path()).unwrap();
         let error = RunDir::claim(dir.path()).unwrap_err().to_string();
         assert!(error.starts_with("another process drives the run `"), "{error}");
+    }
+
+    #[test]
+    fn a_lock_that_is_held_for_a_moment_is_waited_for() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let driven = RunDir::claim(dir.path()).unwrap();
+        let starting = std::thread::spawn(move || {
+            pause(Duration::from_millis(150));
+            drop(driven);
+        });
+        assert!(RunDir::claim(dir.path()).is_ok());
+        starting.join().unwrap();
     }
 
     #[test]

@@ -143,8 +143,12 @@ fn solve_run(
     let clock = Stopwatch::start(&is_interrupted);
     let plan = solve(problem, options, &clock).map_err(|error| with_causes(&error))?;
     let is_makespan = options.objective == Objective::Makespan;
-    let current_practice_s =
-        is_makespan.then(|| current_practice_s(expected.unwrap_or(problem), &clock)).flatten();
+    let practice = |problem| is_makespan.then(|| current_practice_s(problem, &clock)).flatten();
+    let measured_s = practice(problem);
+    // Its candidates are the problem's and more.
+    let current_practice_s = expected.map_or(measured_s, practice);
+    let practice_is_estimate = current_practice_s
+        .is_some_and(|practice_s| measured_s.is_none_or(|measured_s| practice_s < measured_s));
     // Its candidates are the problem's and more, so the plan is one of it too.
     let optimistic = optimistic.filter(|_| plan.is_usable()).and_then(|optimistic| {
         let clock = Stopwatch::start(&is_interrupted);
@@ -152,7 +156,7 @@ fn solve_run(
         // Without it no trial is chosen, and that is all.
         solve(optimistic, &options, &clock).ok()
     });
-    Ok(SolveAnswer { plan, current_practice_s, optimistic })
+    Ok(SolveAnswer { plan, current_practice_s, practice_is_estimate, optimistic })
 }
 
 /// What all devices for one task at a time, each under its best technique, would take.

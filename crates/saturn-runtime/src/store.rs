@@ -1,4 +1,4 @@
-//! The store: what trials found, kept for later runs in a directory of the user's own.
+//! The store: what trials and training found, kept for later runs in a directory of the user's own.
 //!
 //! `$SATURN_HOME/profiles/` has a file for each profile key, `<key>.v1.json`, in the form of a run's
 //! `profile.json`. Its trials say which hardware, software and limit of memory they hold under, so
@@ -108,7 +108,8 @@ impl Store {
     }
 
     /// Takes in trials. Each takes the place of one of the same strategy on the same hardware and
-    /// software under the same limit. All must have a profile key; those that failed stay out.
+    /// software under the same limit; what tells of training alone is added to it. All must have a
+    /// profile key; those that failed stay out.
     pub fn add(
         &self,
         trials: Vec<Trial>,
@@ -116,7 +117,7 @@ impl Store {
     ) -> Result<Added, RuntimeError> {
         let mut by_key: BTreeMap<String, Vec<Trial>> = BTreeMap::new();
         for trial in trials {
-            let has_failed = matches!(trial.outcome, TrialOutcome::Failed { .. });
+            let has_failed = matches!(trial.outcome, Some(TrialOutcome::Failed { .. }));
             if let Some(key) = trial.profile_key.clone().filter(|key| is_key(key) && !has_failed) {
                 by_key.entry(key).or_default().push(trial);
             }
@@ -130,7 +131,7 @@ impl Store {
             let mut known = self.read_or_set_aside(&key, &lock, note);
             for trial in new {
                 if let Some(old) = known.iter_mut().find(|old| is_like(old, &trial)) {
-                    *old = trial;
+                    take_in(old, trial);
                     added.replaced += 1;
                 } else {
                     known.push(trial);
@@ -254,6 +255,29 @@ fn is_like(one: &Trial, other: &Trial) -> bool {
         && one.origin.hardware == other.origin.hardware
         && one.origin.software == other.origin.software
         && one.origin.node_gpus == other.origin.node_gpus
+}
+
+/// Puts what is new of a strategy in the place of what was known, or adds it to that.
+fn take_in(known: &mut Trial, new: Trial) {
+    let is_same = known.strategy == new.strategy;
+    match (&new.outcome, new.trained) {
+        (None, Some(newer)) if is_same => {
+            known.trained = match known.trained {
+                // It is imported again.
+                Some(old) if old == newer => Some(old),
+                Some(old) => Some(old.followed_by(newer)),
+                None => Some(newer),
+            };
+        }
+        // Under knobs that the trial did not choose.
+        (None, _) if known.outcome.is_some() => {}
+        (None, _) => *known = new,
+        // A trial of a few steps doesn't outvote what training found.
+        (Some(_), trained) => {
+            let trained = trained.or(known.trained.filter(|_| is_same));
+            *known = Trial { trained, ..new };
+        }
+    }
 }
 
 #[cfg(test)]

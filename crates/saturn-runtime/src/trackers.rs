@@ -155,7 +155,7 @@ impl Observer for Teller {
             Record::WentOn { attempt, .. } => self.trains(state, *attempt, 0),
             Record::TaskEnded { task, end } => {
                 let status = match end {
-                    TaskEnd::Done { .. } => "done",
+                    TaskEnd::Done { .. } => state.stage(*task).code(),
                     TaskEnd::Failed { .. } => "failed",
                     TaskEnd::Cancelled { .. } => "cancelled",
                     TaskEnd::Stopped { .. } => "stopped",

@@ -6,10 +6,10 @@ Called as `fake_python.py -m saturn.worker.warm ...` (or `.cold`) it is a parent
 "step" takes 10 ms; a "checkpoint" is a file `step` in the task's directory. Each rank 0 adds a line
 to `told.jsonl` there: what it was told.
 
-Files in the working directory tell warm parents what to do: `hang` as an import may; `threads` to
-have a second one; `stillborn` to die before they are ready; `undead` to be late, by so many
-seconds, with the word that a rank has ended, as if the kernel could not end it; `deaf`, which the
-first takes away, to start nothing.
+Files in the working directory tell warm parents what to do: `slow` to take so many seconds until
+they are ready; `hang` as an import may; `threads` to have a second one; `stillborn` to die before
+they are ready; `undead` to be late, by so many seconds, with the word that a rank has ended, as
+if the kernel could not end it; `deaf`, which the first takes away, to start nothing.
 """
 
 import contextlib
@@ -55,6 +55,8 @@ def parent():
         parents.write("warm\n" if is_warm else "cold\n")
     is_deaf = Path("deaf").exists()
     Path("deaf").unlink(missing_ok=True)
+    if is_warm and Path("slow").exists():
+        time.sleep(float(Path("slow").read_text()))
     if is_warm and Path("hang").exists():
         time.sleep(1000)
     if is_warm and Path("stillborn").exists():

@@ -31,7 +31,7 @@ pub(crate) fn draw(
     }
     if world.is_hit(Fault::LaunchFails) {
         let error = "no more processes".to_owned();
-        return Err(LaunchError { kind: FailureKind::Machine, error });
+        return Err(LaunchError { kind: FailureKind::Saturn, error });
     }
     if world.is_hit(Fault::LaunchNoSpace) {
         let error = "no space left on device".to_owned();

@@ -92,7 +92,7 @@ fn mismeasure(rng: &mut Xoshiro256PlusPlus, workload: &mut Workload, error: f64)
         for trial in &mut task.spec.measured {
             let bias = biases.iter().find(|(name, _)| *name == trial.strategy.technique);
             let noise = 1.0 + rng.random_range(-error..=error);
-            if let TrialOutcome::Measured { step_s, .. } = &mut trial.outcome {
+            if let Some(TrialOutcome::Measured { step_s, .. }) = &mut trial.outcome {
                 *step_s *= bias.map_or(1.0, |(_, bias)| *bias) * noise;
             }
         }

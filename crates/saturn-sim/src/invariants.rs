@@ -166,6 +166,7 @@ fn durable(state: &State) -> State {
             step: 0,
             stepped_s: 0.0,
             warm: None,
+            recorded: None,
             step_s: None,
             heard_s: 0.0,
             live_ranks: 0,
@@ -175,6 +176,7 @@ fn durable(state: &State) -> State {
             killed_s: None,
             is_lost: false,
             completed: false,
+            says_trained: false,
             ..attempt.clone()
         };
     }

@@ -53,7 +53,7 @@ impl Planner {
                 let order = SolveOrder { problem: optimistic.clone(), warm_start, ..order.clone() };
                 self.solve(&order).ok()
             });
-            SolveAnswer { plan, current_practice_s: None, optimistic }
+            SolveAnswer { plan, current_practice_s: None, practice_is_estimate: false, optimistic }
         });
         (takes_s, answer)
     }
@@ -82,6 +82,7 @@ fn without_plan(objective: Objective, status: PlanStatus) -> SolveAnswer {
     SolveAnswer {
         plan: Plan { status, reasons, ..Plan::none(objective) },
         current_practice_s: None,
+        practice_is_estimate: false,
         optimistic: None,
     }
 }

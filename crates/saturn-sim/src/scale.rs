@@ -16,11 +16,12 @@ pub(crate) const GPUS: u32 = 8;
 /// A week, seconds.
 pub const WEEK_S: f64 = 7.0 * 86_400.0;
 
-/// As many tasks as devices, over a week; solves are answered by a plan that costs next to nothing.
-pub fn week(num_tasks: usize, seed: u64) -> Simulation {
+/// So many tasks on so many devices, about, over a week; solves are answered by a plan that costs next
+/// to nothing.
+pub fn week(num_tasks: usize, num_devices: usize, seed: u64) -> Simulation {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     // One to twenty hours on one device, about.
-    let mut drawn = large(&mut rng, num_tasks, num_tasks.div_ceil(GPUS as usize), (1.0, 20.0));
+    let mut drawn = large(&mut rng, num_tasks, num_devices.div_ceil(GPUS as usize), (1.0, 20.0));
     drawn.config.policy =
         Policy { checkpoint_every_s: Some(3600.0), stall_s: 1800.0, ..Policy::default() };
     play(drawn, &mut rng, seed)

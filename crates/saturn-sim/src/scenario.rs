@@ -14,6 +14,7 @@ use saturn_engine::{
 use crate::faults::{Fault, Odds};
 use crate::planner::Planner;
 use crate::simulation::{Deed, Simulation};
+use crate::truth::MOST_HOST_BYTES;
 use crate::workload::{Size, TYPES, Workload};
 use crate::world::{Manners, World};
 
@@ -33,6 +34,9 @@ pub fn scenario(seed: u64) -> Simulation {
     draw_wishes(&mut rng, &mut workload);
     for (number, one) in (seed % 6..).zip(&mut workload.tasks) {
         one.spec.can_resume = number % 6 != 0;
+        if number % 6 == 3 {
+            one.spec.start_step = one.spec.steps.unwrap_or(50) / 4;
+        }
     }
     workload.config.policy = Policy {
         interval_s: rng.random_range(20.0..150.0),
@@ -45,6 +49,7 @@ pub fn scenario(seed: u64) -> Simulation {
             .choose(&mut rng)
             .unwrap_or(&TrialBudget::Full),
         seed,
+        host_memory_bytes: seed.is_multiple_of(5).then_some(MOST_HOST_BYTES * 5 / 4),
         max_nodes: [1, 2, 1, 3][usize::try_from(seed % 4).unwrap_or(0)],
         ..Policy::default()
     };

@@ -12,14 +12,15 @@ use crate::faults::Fault;
 use crate::heap::Heap;
 use crate::history::Fact;
 use crate::invariants::Watch;
+use crate::meter::{Cost, Meter};
+use crate::missing::missing_node;
 use crate::planner::Planner;
 use crate::saboteur::Bug;
+use crate::truth::MOST_HOST_BYTES;
 use crate::world::World;
 
 /// Events at one moment after which the driver counts as running in circles.
 const MAX_EVENTS_AT_ONCE: u32 = 5000;
-/// Readings of a clock by which it is measured what one takes.
-const NUM_READINGS: u32 = 10_000;
 
 /// Something that is done to a run from outside at a set time.
 #[derive(Debug, Clone)]
@@ -72,51 +73,6 @@ pub struct Simulation {
     meter: Option<Meter>,
 }
 
-/// What the engine's decisions cost, and the solver's answers, on the caller's clock.
-#[derive(Debug)]
-struct Meter {
-    clock: fn() -> f64,
-    /// Seconds that one reading of the clock takes: about what each span measured has too much.
-    reading_s: f64,
-    cost: Cost,
-}
-
-impl Meter {
-    fn new(clock: fn() -> f64) -> Self {
-        let began_s = clock();
-        for _ in 1..NUM_READINGS {
-            clock();
-        }
-        let reading_s = (clock() - began_s) / f64::from(NUM_READINGS);
-        Self { clock, reading_s, cost: Cost::default() }
-    }
-
-    /// Seconds since a reading of the clock.
-    fn since_s(&mut self, began_s: f64) -> f64 {
-        self.cost.clock_s += 2.0 * self.reading_s;
-        (self.clock)() - began_s - self.reading_s
-    }
-}
-
-/// Seconds of the caller's clock that engine and solver took, the clock's own left out.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Cost {
-    /// For events that neither ask for a plan nor answer with one, nor extend it.
-    pub events_s: f64,
-    /// How many those were.
-    pub num_events: u64,
-    /// For those that do: the problem is built, answers are judged, a plan is extended.
-    pub planning_s: f64,
-    /// How many those were.
-    pub num_plannings: u64,
-    /// The longest of them.
-    pub longest_planning_s: f64,
-    /// For the solver's answers.
-    pub solver_s: f64,
-    /// For reading the clock.
-    pub clock_s: f64,
-}
-
 impl Simulation {
     /// A run that has begun on the world's nodes, with nothing to do yet.
     pub fn new(config: RunConfig, world: World, planner: Planner) -> Self {
@@ -156,8 +112,10 @@ impl Simulation {
     }
 
     /// Runs to the end of the run, resuming it whenever it was interrupted; `None` where it has not
-    /// ended by `max_s`, or a rule was broken.
+    /// ended by `max_s`, or a rule was broken. Where what is left waits for a node by then, the node
+    /// comes, and there is as much time again.
     pub fn run(&mut self, max_s: f64) -> Option<RunEnd> {
+        let mut until_s = max_s;
         while self.violations.is_empty() {
             match self.state().ended {
                 Some(RunEnd::Complete) => {
@@ -170,8 +128,13 @@ impl Simulation {
                 }
                 None => {}
             }
-            if self.world.now_s() > max_s {
-                self.broken("it ends", format!("it goes on after {max_s} s"));
+            if self.world.now_s() > until_s {
+                if let Some(node) = missing_node(self.state()).filter(|_| until_s <= max_s) {
+                    until_s += max_s;
+                    self.do_deed(Deed::NodeComes(node));
+                    continue;
+                }
+                self.broken("it ends", format!("it goes on after {until_s} s"));
                 break;
             }
             self.step();
@@ -500,15 +463,19 @@ impl Simulation {
             return self.broken("it resumes", "the journal has no beginning".to_owned());
         };
         self.engine = engine;
+        let mut machines = self.engine.state().config.machines();
         if self.world.is_hit(Fault::OtherMemory) {
             let bytes = self.world.rng.random_range(1 << 29..1u64 << 32);
             self.device_memory_bytes = Some(bytes);
+            // The largest model still fits.
+            machines.host_memory_bytes =
+                machines.host_memory_bytes.map(|_| MOST_HOST_BYTES + bytes % MOST_HOST_BYTES);
         }
         if self.world.is_hit(Fault::OtherPool) {
             self.change_pool();
         }
         let (cluster, device_memory_bytes) = (self.pool(), self.device_memory_bytes);
-        self.deliver_surely(Event::Resume { cluster, device_memory_bytes });
+        self.deliver_surely(Event::Resume { cluster, device_memory_bytes, machines });
         self.deliver_surely(Event::Tick);
     }
 

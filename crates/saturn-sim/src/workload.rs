@@ -109,7 +109,12 @@ impl Workload {
                             profile_key: Some(spec.profile_key.clone()),
                             gpu_type: Some((*gpu_type).to_owned()),
                             device_memory_bytes: None,
-                            outcome: self.truth.outcome(&spec.profile_key, &strategy, gpu_type),
+                            outcome: Some(self.truth.outcome(
+                                &spec.profile_key,
+                                &strategy,
+                                gpu_type,
+                            )),
+                            trained: None,
                             strategy,
                             origin: Origin::default(),
                         });
@@ -141,6 +146,8 @@ pub fn task(index: usize, group: &str, steps: u64) -> TaskSpec {
         evaluation: None,
         parameters: saturn_core::Knobs::new(),
         goal: None,
+        is_rest: false,
+        start_step: 0,
     }
 }
 

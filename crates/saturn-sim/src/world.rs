@@ -186,13 +186,20 @@ impl World {
 
     /// Takes in a record that was stored: which number means what.
     pub fn stored(&mut self, record: &Record) {
-        if let Record::NodeJoined { node, spec } = record {
-            let named = (spec.name.clone(), spec.gpu_type.clone());
-            if node.0 < self.numbered.len() {
-                self.numbered[node.0] = named;
-            } else {
-                self.numbered.push(named);
+        match record {
+            Record::NodeJoined { node, spec } => {
+                let named = (spec.name.clone(), spec.gpu_type.clone());
+                if node.0 < self.numbered.len() {
+                    self.numbered[node.0] = named;
+                } else {
+                    self.numbered.push(named);
+                }
             }
+            // The checkpoint of the task that it continues.
+            Record::TaskAdded { task, spec } => {
+                self.disk.insert(*task, spec.start_step);
+            }
+            _ => {}
         }
     }
 

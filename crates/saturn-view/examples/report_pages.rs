@@ -179,6 +179,7 @@ impl Sweep {
             makespan_s,
             lower_bound_s: makespan_s * 0.97,
             solve_s: 0.4,
+            practice_is_estimate: false,
             current_practice_s: Some(makespan_s * 1.4),
             instead_of_s: None,
             places: places.collect(),
@@ -260,6 +261,8 @@ fn spec_of(task: usize) -> TaskSpec {
         evaluation: Some(EvaluationSpec { every_steps: None }),
         parameters,
         goal: None,
+        is_rest: false,
+        start_step: 0,
     }
 }
 
@@ -331,5 +334,5 @@ fn metrics(task: usize, pace: f64) -> TaskMetrics {
             metrics: metrics.map(|(name, value)| (name.to_owned(), Some(value))).into(),
         }
     });
-    TaskMetrics { losses, evaluations: evaluations.collect() }
+    TaskMetrics { evaluations: evaluations.collect(), ..TaskMetrics::from(losses) }
 }

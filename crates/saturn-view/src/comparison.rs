@@ -47,7 +47,7 @@ pub struct ComparedRun {
     pub training_device_s: f64,
     /// The same of trials.
     pub trials_device_s: f64,
-    /// The task that did best; null where none has a value.
+    /// The task that did best; null where none has a value, but such as failed or were cancelled.
     pub best: Option<BestTask>,
 }
 
@@ -85,7 +85,7 @@ pub struct TaskInRun {
     /// Training attempts.
     pub attempts: usize,
     /// What they took, seconds.
-    pub realised_s: Option<f64>,
+    pub train_s: Option<f64>,
     /// End of the last of them.
     pub end_s: Option<f64>,
     /// Finished steps.
@@ -111,7 +111,7 @@ impl Comparison {
                     technique: task.technique.clone(),
                     gpus: task.gpus,
                     attempts: task.attempts,
-                    realised_s: task.realised_s,
+                    train_s: task.train_s,
                     end_s: task.end_s,
                     step: task.step,
                     metric: task.metric().to_owned(),
@@ -153,7 +153,7 @@ fn compared(report: &Report) -> ComparedRun {
         });
         held_s.sum()
     };
-    let best = report.ranked().first().map(|best| BestTask {
+    let best = report.best().map(|best| BestTask {
         task: best.task.name.clone(),
         metric: best.task.metric().to_owned(),
         value: best.value,

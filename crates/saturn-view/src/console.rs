@@ -251,6 +251,8 @@ mod tests {
             evaluation: None,
             parameters: saturn_core::Knobs::new(),
             goal: None,
+            is_rest: false,
+            start_step: 0,
         }
     }
 

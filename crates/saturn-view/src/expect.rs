@@ -73,7 +73,7 @@ fn quantile(values: &[f64], share: f64) -> f64 {
 pub(crate) struct Expected {
     pub(crate) forecast: Forecast,
     pub(crate) band: Band,
-    now_s: f64,
+    pub(crate) now_s: f64,
 }
 
 impl Expected {

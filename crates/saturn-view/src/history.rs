@@ -150,6 +150,15 @@ pub struct PoolChange {
     pub what: PoolEvent,
 }
 
+/// A process that drives the run has started.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Startup {
+    /// When, seconds: before and after the start, since the clock stood still.
+    pub at_s: f64,
+    /// Seconds that the start took.
+    pub took_s: f64,
+}
+
 /// What trials took, all together.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct TrialsTook {
@@ -209,6 +218,10 @@ pub struct History {
     pub kept: Option<(f64, f64, f64)>,
     /// When the solver last gave nothing that can be used, and why.
     pub not_solved: Option<(f64, String)>,
+    /// The starts of the processes that drove it.
+    pub startups: Vec<Startup>,
+    /// Its driver went away without a word (see [`without_driver`]).
+    pub has_died: bool,
     /// Realised over forecast seconds of attempts that did what they were launched for, ascending.
     pub(crate) ratios: Vec<f64>,
     /// What trials took.
@@ -236,6 +249,7 @@ pub fn without_driver(mut state: State, mut history: History) -> (State, History
     if state.ended.is_some() {
         return (state, history);
     }
+    history.has_died = true;
     let now_s = state.now_s;
     let lost = state.attempts.iter().map(|(id, attempt)| Record::Ended {
         attempt: *id,
@@ -327,6 +341,9 @@ impl History {
                 self.notes.push_back(Note { at_s: now_s, task: *task, text: text.clone() });
             }
             Record::Resumed { .. } => self.resumed_s.push(now_s),
+            Record::DriverStarted { startup_s } => {
+                self.startups.push(Startup { at_s: now_s, took_s: *startup_s });
+            }
             // The state keeps what these say.
             Record::Began { .. }
             | Record::Inspected { .. }
@@ -337,6 +354,7 @@ impl History {
             | Record::Evaluated { .. }
             | Record::TrialsChosen { .. }
             | Record::Observed { .. }
+            | Record::Clocked { .. }
             | Record::Retrying { .. }
             | Record::Excluded { .. }
             | Record::Interrupted { .. }

@@ -90,7 +90,12 @@ fn position(state: &State, history: &History, forecast: &Forecast, now_s: f64) -
         };
         parts.push(format!("{num_known} of {}{running}", count(num_all, "trial")));
     }
-    parts.extend(time_left(state, history, forecast, now_s));
+    let num_without_space = state.without_space().count();
+    if num_without_space > 0 {
+        parts.push(format!("{num_without_space} waiting for space on the disk"));
+    } else {
+        parts.extend(time_left(state, history, forecast, now_s));
+    }
     if tasks.open() == 0 && !state.is_closed {
         parts.push("more may come".to_owned());
     }
@@ -100,6 +105,7 @@ fn position(state: &State, history: &History, forecast: &Forecast, now_s: f64) -
 /// `1 of 5 tasks done, 1 failed, 2 running, 1 waiting`.
 pub(crate) fn task_words(counts: &TaskCounts) -> String {
     let stages = [
+        (counts.diverged, Stage::Diverged),
         (counts.failed, Stage::Failed),
         (counts.cancelled, Stage::Cancelled),
         (counts.stopped, Stage::Stopped),

@@ -31,6 +31,9 @@ pub struct TaskCounts {
     pub held: usize,
     /// Trained to the end.
     pub done: usize,
+    /// Trained to the end, where the loss was no finite number.
+    #[serde(default)]
+    pub diverged: usize,
     /// Given up.
     pub failed: usize,
     /// Not wanted any more.
@@ -53,6 +56,7 @@ impl TaskCounts {
                 Stage::Running => &mut counts.running,
                 Stage::Paused => &mut counts.paused,
                 Stage::Done => &mut counts.done,
+                Stage::Diverged => &mut counts.diverged,
                 Stage::Failed => &mut counts.failed,
                 Stage::Cancelled => &mut counts.cancelled,
                 Stage::Held => &mut counts.held,
@@ -137,15 +141,65 @@ pub fn reference_plan(history: &History) -> Option<&RunPlan> {
 /// ended since.
 pub fn realised_makespan_s(history: &History) -> Option<f64> {
     let at_s = reference_plan(history)?.at_s;
-    let ends = history.attempts.values().filter(|attempt| attempt.purpose == Purpose::Train);
-    let ends = ends.filter_map(|attempt| Some(attempt.ended.as_ref()?.at_s));
-    let last_s = ends.fold(f64::NEG_INFINITY, f64::max);
+    let last_s = trained_until_s(history)?;
     (last_s > at_s).then_some(last_s - at_s)
 }
 
-/// Seconds that a task's training attempts took so far, from launch to end.
-pub fn training_s(state: &State, history: &History, task: TaskId) -> f64 {
-    history.training(task).map(|(_, attempt)| attempt.taken_s(state.now_s)).sum()
+/// Seconds from the run's start, or the first task's arrival where that was later, to the end of the
+/// last training attempt: trials and the starts of drivers included, the time between two drivers
+/// not. `None` before any attempt has ended.
+pub fn total_s(state: &State, history: &History) -> Option<f64> {
+    let first_s = state.tasks.iter().map(|task| task.added_s).reduce(f64::min)?;
+    Some(trained_until_s(history)? - first_s + startup_s(state, history))
+}
+
+/// Of [`total_s`], the seconds in which drivers started (preparing tasks, importing torch), while
+/// the run's clock stood still.
+pub fn startup_s(state: &State, history: &History) -> f64 {
+    let first_s = state.tasks.iter().map(|task| task.added_s).reduce(f64::min);
+    let range = first_s.zip(trained_until_s(history));
+    let within = |at_s: f64| range.is_some_and(|(from_s, to_s)| (from_s..=to_s).contains(&at_s));
+    let startups = history.startups.iter().filter(|startup| within(startup.at_s));
+    startups.fold(0.0, |sum, startup| sum + startup.took_s) // `sum` of nothing is -0.0
+}
+
+/// Seconds that current practice would take from its start to its end. It starts once, as long as
+/// the run's first driver did, and needs no trials; what had trained before the plan that it is
+/// worked out with is taken as it was.
+pub fn practice_total_s(history: &History) -> Option<f64> {
+    let plan = reference_plan(history)?;
+    let trained = history.attempts.values().filter(|attempt| attempt.purpose == Purpose::Train);
+    let first_s = trained.map(|attempt| attempt.launched_s).fold(plan.at_s, f64::min);
+    let startup_s = history.startups.first().map_or(0.0, |startup| startup.took_s);
+    Some(startup_s + plan.at_s - first_s + plan.current_practice_s?)
+}
+
+/// Whether all steps were trained of every task that was ever planned. Where some were not, as in a
+/// search, the run did less than any plan or bound speaks of.
+pub fn did_all_that_was_planned(state: &State, history: &History) -> bool {
+    state.task_ids().all(|task| {
+        let was_planned = history.task(task).is_some_and(|past| past.first_plan.is_some());
+        !was_planned || has_all_steps(state, task)
+    })
+}
+
+/// Whether all steps of a task are trained: it is done, and its own code didn't end it earlier.
+fn has_all_steps(state: &State, task: TaskId) -> bool {
+    let is_trained = matches!(state.stage(task), Stage::Done | Stage::Diverged);
+    is_trained && state.task(task).steps.is_none_or(|all| state.task(task).step >= all)
+}
+
+/// When the last training attempt that is over ended, seconds.
+fn trained_until_s(history: &History) -> Option<f64> {
+    let trained = history.attempts.values().filter(|attempt| attempt.purpose == Purpose::Train);
+    trained.filter_map(|attempt| Some(attempt.ended.as_ref()?.at_s)).reduce(f64::max)
+}
+
+/// Seconds in which a task's gangs trained until `now_s`: the sum over its training attempts, from
+/// launch to end. What it waited between them doesn't count. `None` of a task that never trained.
+pub fn train_s(history: &History, task: TaskId, now_s: f64) -> Option<f64> {
+    let taken_s = history.training(task).map(|(_, attempt)| attempt.taken_s(now_s));
+    taken_s.reduce(|sum, one| sum + one)
 }
 
 /// Seconds that a task's first place gave it, where its training was one attempt as planned there:
@@ -159,10 +213,10 @@ pub fn planned_s(history: &History, task: TaskId) -> Option<f64> {
     (is_as_planned && planned_s > 0.0).then_some(planned_s)
 }
 
-/// Realised over planned seconds of a task, less one; `None` unless it is done and
+/// Realised over planned seconds of a task, less one; `None` unless all its steps are trained and
 /// [`planned_s`] holds.
 pub fn estimate_error(state: &State, history: &History, task: TaskId) -> Option<f64> {
-    (state.stage(task) == Stage::Done)
-        .then(|| Some(training_s(state, history, task) / planned_s(history, task)? - 1.0))
+    has_all_steps(state, task)
+        .then(|| Some(train_s(history, task, state.now_s)? / planned_s(history, task)? - 1.0))
         .flatten()
 }

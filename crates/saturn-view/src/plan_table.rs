@@ -98,8 +98,8 @@ fn plan_columns(devices: &'static str) -> Vec<(&'static str, Align)> {
     ]
 }
 
-/// What is proven about a plan: `makespan 2 min 31 s, lower bound 2 min 29 s, gap 1.3 % (not proven
-/// optimal), solved in 2.0 s`.
+/// What is proven about a plan: `makespan 2 min 31 s, lower bound 2 min 29 s by these estimates, gap
+/// 1.3 % (not proven optimal), solved in 2.0 s`.
 pub fn run_plan_claim(plan: &RunPlan) -> String {
     claim(plan.makespan_s, plan.lower_bound_s, plan.gap(), plan.status, plan.solve_s)
 }
@@ -117,7 +117,7 @@ pub fn plan_claim(plan: &Plan) -> String {
             "{} {}, lower bound {}, gap {gap} ({}), makespan {}, solved in {}",
             objective_name(plan.objective),
             amount(plan.objective, plan.value()),
-            amount(plan.objective, plan.bound()),
+            bound_words(&amount(plan.objective, plan.bound()), status),
             words::plan_status(status),
             duration(makespan_s),
             duration(solve_s),
@@ -144,6 +144,15 @@ pub(crate) fn amount(objective: Objective, value: f64) -> String {
     }
 }
 
+/// A bound, and what it rests on where the status beside it doesn't say so.
+fn bound_words(bound: &str, status: saturn_core::PlanStatus) -> String {
+    let rests_on = match status {
+        saturn_core::PlanStatus::Optimal => "",
+        _ => " by these estimates",
+    };
+    format!("{bound}{rests_on}")
+}
+
 fn claim(
     makespan_s: f64,
     lower_bound_s: f64,
@@ -157,25 +166,34 @@ fn claim(
     format!(
         "makespan {}, lower bound {}, gap {} ({}), solved in {}",
         duration(makespan_s),
-        duration(lower_bound_s),
+        bound_words(&duration(lower_bound_s), status),
         percent(gap),
         words::plan_status(status),
         duration(solve_s),
     )
 }
 
-/// What current practice would take, against `makespan_s`.
-pub fn current_practice_claim(current_practice_s: f64, makespan_s: f64) -> String {
+/// What current practice would take, against `makespan_s`. If it rests on an estimate, the plan's proof
+/// says nothing of the strategy that was estimated.
+pub fn current_practice_claim(
+    current_practice_s: f64,
+    makespan_s: f64,
+    is_estimate: bool,
+) -> String {
     let ratio = if makespan_s > 0.0 {
         format!(": {:.2} × as long", current_practice_s / makespan_s)
     } else {
         String::new()
     };
-    format!(
-        "current practice (all devices for one task at a time, its best technique) would take {} by \
-         the same profile{ratio}",
-        duration(current_practice_s)
-    )
+    let practice = "current practice (all devices for one task at a time, its best technique)";
+    let takes = duration(current_practice_s);
+    if is_estimate {
+        return format!(
+            "{practice} would take about {takes}{ratio}; that rests on an estimate of a strategy that \
+             nobody has measured, and what is proven of the plan is about measured strategies alone"
+        );
+    }
+    format!("{practice} would take {takes} by the same profile{ratio}")
 }
 
 /// A plan of a planning problem for a terminal: claim, current practice, table and drawing.
@@ -199,7 +217,7 @@ pub fn plan_text(
     )];
     if plan.is_usable() {
         if let Some(current_practice_s) = current_practice_s {
-            lines.push(current_practice_claim(current_practice_s, plan.makespan_s));
+            lines.push(current_practice_claim(current_practice_s, plan.makespan_s, false));
         }
         lines.push(String::new());
         lines.extend(plan_lines(problem, plan, max_width, paint));

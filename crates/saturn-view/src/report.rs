@@ -10,18 +10,18 @@ mod ranking;
 
 use std::collections::BTreeSet;
 
-use saturn_core::{Gang, Inspection, Knobs, PlanStatus, TrialOutcome, WHOLE};
+use saturn_core::{Gang, Inspection, Knobs, PlanStatus, TrialOutcome, WHOLE, measure};
 use saturn_engine::{BestEvaluation, DeviceKind, Evaluation, Goal, Mode, PlanSource, Wishes};
 use serde::{Deserialize, Serialize};
 
 use crate::explain::Candidate;
 
-pub(crate) use ranking::Ranked;
+pub(crate) use ranking::{Ranked, judged_by, value};
 
 pub use metrics::{LossPoint, MAX_POINTS, TaskMetrics, read_metrics};
 
 /// The version that [`Report::build`] makes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// How a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,8 +31,22 @@ pub enum RunStatus {
     Complete,
     /// Stopped by the person; it can be resumed.
     Interrupted,
-    /// Neither: it goes on, or its driver went away.
+    /// Its driver went away without a word; it can be resumed.
+    Died,
+    /// None of these: a driver has it in hand.
     Unfinished,
+}
+
+impl RunStatus {
+    /// How files and people call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Interrupted => "interrupted",
+            Self::Died => "died",
+            Self::Unfinished => "unfinished",
+        }
+    }
 }
 
 /// How a task stands.
@@ -55,6 +69,8 @@ pub enum TaskReportStatus {
     Held,
     /// Trained to the end.
     Done,
+    /// Trained to the end, where the loss was no finite number.
+    Diverged,
     /// Given up.
     Failed,
     /// Not wanted any more.
@@ -88,6 +104,9 @@ pub struct Totals {
     pub tasks: usize,
     /// Of these, trained to the end.
     pub done: usize,
+    /// Of these, trained to the end, where the loss was no finite number; they don't count as done.
+    #[serde(default)]
+    pub diverged: usize,
     /// Of these, given up.
     pub failed: usize,
     /// Of these, not wanted any more.
@@ -98,14 +117,31 @@ pub struct Totals {
     /// Index of the plan that the run is judged by: the first with a place for every task that ever
     /// got one. What follows speaks of the time from its adoption on.
     pub reference_plan: Option<usize>,
+    /// From the run's start, or the first task's arrival where that was later, to the end of the last
+    /// training attempt: trials and the starts of drivers included.
+    #[serde(default)]
+    pub total_s: Option<f64>,
+    /// The part of `total_s` in which drivers started, seconds.
+    #[serde(default)]
+    pub startup_s: f64,
+    /// What current practice would take from its start to its end.
+    #[serde(default)]
+    pub current_practice_total_s: Option<f64>,
+    /// Whether that rests on an estimate of a strategy that nobody has measured.
+    #[serde(default)]
+    pub current_practice_is_estimate: bool,
+    /// Whether all steps of all planned tasks were trained. If not, as in a search, the run did less than
+    /// its plan, the bound and current practice speak of.
+    #[serde(default)]
+    pub did_all_that_was_planned: bool,
     /// From that plan to the end of the last training attempt.
     pub makespan_s: Option<f64>,
     /// Makespan of that plan.
     pub planned_makespan_s: Option<f64>,
-    /// Proven lower bound of the makespan, by the profile.
+    /// Proven lower bound of the makespan, by the estimates of that plan.
     pub lower_bound_s: Option<f64>,
-    /// What current practice would take (all devices for one task at a time, its best technique), by
-    /// the profile.
+    /// What current practice (all devices for one task at a time, its best technique) would take from
+    /// that plan on, by the profile.
     pub current_practice_s: Option<f64>,
     /// Share of the devices' time within the realised makespan that training attempts held.
     pub device_use: Option<f64>,
@@ -115,6 +151,14 @@ pub struct Totals {
     pub trials: usize,
     /// Of these, measured.
     pub trials_measured: usize,
+}
+
+impl Totals {
+    /// Whether a run may be held against its plan, the bound and current practice: not if it has ended
+    /// with less training than these speak of.
+    pub(crate) fn is_compared(&self, status: RunStatus) -> bool {
+        self.did_all_that_was_planned || status != RunStatus::Complete
+    }
 }
 
 /// One task's place in a plan.
@@ -195,7 +239,8 @@ pub struct TaskReport {
     pub added_s: f64,
     /// What is wished of its time.
     pub wishes: Wishes,
-    /// Loss of its last step.
+    /// Loss of the last of `step`.
+    #[serde(default, with = "measure::optional")]
     pub final_loss: Option<f64>,
     /// Finished steps.
     pub step: u64,
@@ -213,12 +258,13 @@ pub struct TaskReport {
     pub end_s: Option<f64>,
     /// What the first plan with a place for it gave it, seconds.
     pub planned_s: Option<f64>,
-    /// What its training attempts took, seconds.
-    pub realised_s: Option<f64>,
+    /// Seconds in which it trained: the sum over its training attempts, from launch to end.
+    #[serde(alias = "realised_s")]
+    pub train_s: Option<f64>,
     /// For how much of that training stood still for checkpoints, seconds.
     #[serde(default)]
     pub blocked_s: f64,
-    /// Realised over planned, less one; only where it trained in one attempt as first planned.
+    /// `train_s` over `planned_s`, less one; only where it trained in one attempt as first planned.
     pub estimate_error: Option<f64>,
     /// Training attempts.
     pub attempts: usize,
@@ -231,10 +277,13 @@ pub struct TaskReport {
     /// The values that tell it from other tasks.
     #[serde(default, skip_serializing_if = "Knobs::is_empty")]
     pub parameters: Knobs,
+    /// It is what a script does after the training that another task is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_rest: bool,
     /// What says how well it does; absent: its loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
-    /// Loss by step, thinned.
+    /// Loss by step, thinned; steps whose loss was no finite number are left out.
     pub losses: Vec<LossPoint>,
     /// What its evaluations found; null where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -345,7 +394,7 @@ pub struct AttemptReport {
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// 2.
+    /// 3.
     pub version: u32,
     /// Name of the run.
     pub name: String,

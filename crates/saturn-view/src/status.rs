@@ -5,17 +5,18 @@
 
 use std::collections::BTreeMap;
 
-use saturn_core::{Gang, Strategy};
+use saturn_core::{Gang, Strategy, measure};
 use saturn_engine::{
-    AttemptId, BestEvaluation, DeviceId, DeviceKind, Evaluation, Mode, NodeId, Place, Purpose,
-    State, StopReason, TaskEnd, TaskId, TaskStatus as EngineStatus, devices,
+    AttemptId, BestEvaluation, DeviceId, DeviceKind, Evaluation, Goal, Mode, NodeId, Place,
+    Purpose, State, StopReason, TaskEnd, TaskId, TaskStatus as EngineStatus, devices,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::expect::{Band, Expected};
 use crate::history::History;
-use crate::outcome::{TaskCounts, TrialCounts};
-use crate::report::RunStatus;
+use crate::outcome::{TaskCounts, TrialCounts, train_s};
+use crate::report::{RunStatus, value};
+use crate::words::first_line;
 
 /// The version of [`Status`]. Fields are only ever added within one.
 const VERSION: u32 = 1;
@@ -91,14 +92,15 @@ pub struct RunningTrial {
 pub struct TaskStatus {
     /// Its name.
     pub name: String,
-    /// `unmeasured`, `inspecting`, `measuring`, `waiting`, `running`, `paused`, `held`, `done`, `failed`,
-    /// `cancelled` or `stopped`.
+    /// `unmeasured`, `inspecting`, `measuring`, `waiting`, `running`, `paused`, `held`, `done`,
+    /// `diverged`, `failed`, `cancelled` or `stopped`.
     pub stage: String,
     /// Finished steps.
     pub step: u64,
     /// Steps in all; null until they are known.
     pub steps: Option<u64>,
-    /// Loss of the last step.
+    /// Loss of the last of `step`.
+    #[serde(default, with = "measure::optional")]
     pub loss: Option<f64>,
     /// What its last evaluation found.
     #[serde(default)]
@@ -106,6 +108,12 @@ pub struct TaskStatus {
     /// Its best evaluation, where it says which is that.
     #[serde(default)]
     pub best: Option<BestEvaluation>,
+    /// What says how well it does; null: its loss.
+    #[serde(default)]
+    pub goal: Option<Goal>,
+    /// How well it does by that: in its best evaluation where there is one, else in its last.
+    #[serde(default, with = "measure::optional")]
+    pub value: Option<f64>,
     /// Technique that it trains under, will train under by the plan in force, or trained under last.
     pub technique: Option<String>,
     /// The device count of that.
@@ -132,6 +140,9 @@ pub struct TaskStatus {
     pub expected_end_band_s: Option<(f64, f64)>,
     /// When it ended.
     pub ended_s: Option<f64>,
+    /// Seconds in which it trained so far: the sum over its training attempts, from launch to end.
+    #[serde(default)]
+    pub train_s: Option<f64>,
     /// Higher ends sooner.
     pub priority: i32,
     /// By when it should have ended.
@@ -166,6 +177,9 @@ pub struct Status {
     pub counts: TaskCounts,
     /// Trials by what came of them.
     pub trials: TrialCounts,
+    /// The first of the tasks that wait for space on the disk: its name, and what could not be written.
+    #[serde(default)]
+    pub waits_space: Option<(String, String)>,
     /// Trials that run now.
     pub running_trials: Vec<RunningTrial>,
     /// The pool.
@@ -192,12 +206,13 @@ pub fn status(state: &State, history: &History, now_s: f64) -> Status {
     Status {
         version: VERSION,
         mode: state.config.mode,
-        status: RunStatus::of(state),
+        status: RunStatus::of(state, history),
         now_s,
         is_closed: state.is_closed,
         stopping: state.interrupted,
         counts: TaskCounts::of(state),
         trials: TrialCounts::of(state),
+        waits_space: waits_space(state),
         running_trials: running_trials(state),
         pool: pool(state),
         expected_end_s: expected.end_s(),
@@ -228,6 +243,13 @@ fn task(
         loss: task.loss,
         evaluation: task.evaluation.clone(),
         best: task.best.clone(),
+        goal: task.spec.goal.clone(),
+        value: value(
+            task.spec.goal.as_ref(),
+            task.loss,
+            task.evaluation.as_ref(),
+            task.best.as_ref(),
+        ),
         technique: way.map(|(strategy, _)| strategy.technique.clone()),
         gpus: way.map(|(strategy, _)| strategy.gpus),
         gpu_type: way.map(|(_, gang)| state.gang_type(gang).to_owned()),
@@ -241,6 +263,7 @@ fn task(
         expected_end_s: times.map(|(_, end_s)| end_s),
         expected_end_band_s: times.and_then(|_| expected.end_band(id)),
         ended_s: history.task(id).and_then(|past| past.ended_s),
+        train_s: train_s(history, id, expected.now_s),
         priority: wishes.priority,
         deadline_s: wishes.deadline_s,
         release_s: wishes.release_s,
@@ -286,6 +309,11 @@ pub(crate) fn devices_on(state: &State, gang: &Gang) -> Vec<DevicesOn> {
     gang.iter()
         .map(|part| DevicesOn { node: name(part.node).to_owned(), devices: part.devices.clone() })
         .collect()
+}
+
+fn waits_space(state: &State) -> Option<(String, String)> {
+    let (task, no_space) = state.without_space().next()?;
+    Some((state.name(task).to_owned(), first_line(&no_space.error)))
 }
 
 fn running_trials(state: &State) -> Vec<RunningTrial> {

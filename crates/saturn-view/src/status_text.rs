@@ -6,7 +6,7 @@ use saturn_engine::{Mode, Stage};
 use crate::expect::MIN_ENDED;
 use crate::live::task_words;
 use crate::paint::Paint;
-use crate::report::RunStatus;
+use crate::report::{RunStatus, judged_by};
 use crate::status::{DevicesOn, NodeStatus, PoolStatus, Status, TaskStatus};
 use crate::text::{Align, Table, fit_coloured, wrap};
 use crate::units::{clock, count, duration, number};
@@ -42,6 +42,7 @@ fn head(status: &Status, paint: Paint) -> Vec<String> {
     let how = match (status.status, status.stopping) {
         (RunStatus::Complete, _) => paint.good("complete"),
         (RunStatus::Interrupted, _) => paint.warn("interrupted"),
+        (RunStatus::Died, _) => paint.bad("died"),
         (RunStatus::Unfinished, Some(true)) => paint.warn("stopping at once"),
         (RunStatus::Unfinished, Some(false)) => paint.warn("stopping at checkpoints"),
         (RunStatus::Unfinished, None) => "going on".to_owned(),
@@ -69,6 +70,10 @@ fn head(status: &Status, paint: Paint) -> Vec<String> {
             duration(end_s - status.now_s),
             paint.bold(&clock(end_s)),
         ));
+    }
+    if let Some((task, error)) = &status.waits_space {
+        let waits = paint.warn("waiting for space on the disk:");
+        lines.push(format!("{waits} {}: {error}", escape_terminal(task)));
     }
     let pool = &status.pool;
     let num_devices = u32::try_from(pool.devices).unwrap_or(u32::MAX);
@@ -166,7 +171,7 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
         match (column, task.stage.as_str()) {
             (0, _) => paint.task(index, cell),
             (1, "done") => paint.good(cell),
-            (1, "failed") => paint.bad(cell),
+            (1, "failed" | "diverged") => paint.bad(cell),
             (1, "paused" | "held" | "cancelled" | "stopped") => paint.warn(cell),
             _ => cell.to_owned(),
         }
@@ -177,7 +182,7 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
 
 /// Where a task stands in the order of the lines.
 fn rank(task: &TaskStatus) -> usize {
-    const ORDER: [Stage; 11] = [
+    const ORDER: [Stage; 12] = [
         Stage::Running,
         Stage::Waiting,
         Stage::Measuring,
@@ -188,6 +193,7 @@ fn rank(task: &TaskStatus) -> usize {
         Stage::Failed,
         Stage::Cancelled,
         Stage::Stopped,
+        Stage::Diverged,
         Stage::Done,
     ];
     ORDER.iter().position(|stage| stage.code() == task.stage).unwrap_or(ORDER.len())
@@ -213,10 +219,13 @@ fn steps(task: &TaskStatus) -> String {
     }
 }
 
-/// The metric that counts of the last evaluation.
+/// The metric that the task is judged by; of a task that is judged by its loss, its last evaluation.
 fn evaluation(task: &TaskStatus) -> String {
     let Some(last) = &task.evaluation else { return String::new() };
-    words::chief_metric(last, task.best.as_ref()).unwrap_or_default()
+    match judged_by(task.goal.as_ref()).0 {
+        "loss" => words::metrics(last),
+        metric => words::metric(metric, task.value),
+    }
 }
 
 fn strategy(task: &TaskStatus) -> String {

@@ -4,9 +4,12 @@ use saturn_core::names::escape_terminal;
 use saturn_engine::{Mode, RunEnd, State, TaskEnd, TaskStatus};
 
 use crate::history::History;
-use crate::outcome::{TaskCounts, TrialCounts, realised_makespan_s, reference_plan};
+use crate::outcome::{
+    TaskCounts, TrialCounts, did_all_that_was_planned, practice_total_s, realised_makespan_s,
+    reference_plan, startup_s, total_s,
+};
 use crate::paint::Paint;
-use crate::units::{count, duration, signed_percent};
+use crate::units::{clock, count, duration, signed_percent};
 use crate::words::{first_line, shell_quoted};
 
 /// Tasks that were given up and are named one by one.
@@ -79,6 +82,9 @@ fn training_lines(
 ) -> Vec<String> {
     let counts = TaskCounts::of(state);
     let mut others = Vec::new();
+    if counts.diverged > 0 {
+        others.push(format!(", {}", paint.bad(&format!("{} diverged", counts.diverged))));
+    }
     if counts.failed > 0 {
         others.push(format!(", {}", paint.bad(&format!("{} failed", counts.failed))));
     }
@@ -93,34 +99,44 @@ fn training_lines(
     if is_interrupted {
         return vec![format!("{}{others}", paint.warn(&format!("interrupted: {done}")))];
     }
-    let mut lines = vec![format!("{}{others}", paint.good(&done))];
+    let in_all = total_s(state, history).map(|total_s| {
+        let startup_s = startup_s(state, history);
+        let starting =
+            (startup_s > 0.0).then(|| format!(", {} of it to start", duration(startup_s)));
+        format!(" in {}{}", paint.bold(&duration(total_s)), starting.unwrap_or_default())
+    });
+    let mut lines = vec![format!("{}{}{others}", paint.good(&done), in_all.unwrap_or_default())];
     let Some(realised_s) = realised_makespan_s(history) else { return lines };
     let Some(plan) = reference_plan(history) else { return lines };
+    let label = paint.dim("makespan ");
+    let realised =
+        format!("{label}{} from the plan at {} on", duration(realised_s), clock(plan.at_s));
+    if !did_all_that_was_planned(state, history) {
+        lines.push(format!("{realised}, which knew of no task that would end early"));
+        return lines;
+    }
     let bound = if plan.lower_bound_s > 0.0 {
-        format!(", {} lower bound", duration(plan.lower_bound_s))
+        let are_too_long =
+            if realised_s < plan.lower_bound_s { ", which were too long" } else { "" };
+        format!(", {} lower bound by these estimates{are_too_long}", duration(plan.lower_bound_s))
     } else {
         String::new()
     };
     lines.push(format!(
-        "{}{} realised, {} planned ({}){bound}",
-        paint.dim("makespan "),
-        paint.bold(&duration(realised_s)),
+        "{realised}, {} planned ({}){bound}",
         duration(plan.makespan_s),
         signed_percent(realised_s / plan.makespan_s.max(1e-9) - 1.0),
     ));
-    if history.reference_plan() != Some(0) {
-        // Earlier plans did not know of all tasks.
+    if let Some((practice_s, total_s)) = practice_total_s(history).zip(total_s(state, history)) {
+        let how = if plan.practice_is_estimate {
+            "by an estimate of a strategy that nobody has measured"
+        } else {
+            "from the same profile"
+        };
         lines.push(format!(
-            "         from {} on, when the last task had got its place",
-            crate::units::clock(plan.at_s)
-        ));
-    }
-    if let Some(current_practice_s) = plan.current_practice_s {
-        // Against the plan, not against what was realised: both rest on the same measurements.
-        lines.push(format!(
-            "         {} by current practice, from the same profile: {:.2} × the plan",
-            duration(current_practice_s),
-            current_practice_s / plan.makespan_s.max(1e-9),
+            "         {} by current practice from start to end, {how}: {:.2} × the whole run",
+            duration(practice_s),
+            practice_s / total_s.max(1e-9),
         ));
     }
     lines

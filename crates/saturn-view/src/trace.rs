@@ -91,7 +91,7 @@ pub fn trace(records: &[(Record, f64)], name: &str) -> Option<String> {
 impl Marks {
     fn record(&mut self, record: &Record, now_s: f64) {
         match record {
-            Record::Checkpointed { attempt, step, save_s, blocked_s } => {
+            Record::Checkpointed { attempt, step, save_s, blocked_s, .. } => {
                 let from_s = now_s - save_s;
                 let to_s = from_s + blocked_s.min(*save_s);
                 self.pause(*attempt, Pause { from_s, to_s, what: "save", step: *step });

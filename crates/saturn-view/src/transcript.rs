@@ -42,6 +42,8 @@ pub struct Transcript {
     shown: BTreeSet<(usize, String)>,
     /// Seconds a step that were told of what trains, by group, strategy and type of device.
     told_paces: BTreeMap<(String, String, String), f64>,
+    /// What was told of tasks that wait for space on the disk.
+    told_no_space: BTreeMap<TaskId, String>,
     /// When an evaluation of each task was last told.
     told_evaluations: BTreeMap<TaskId, f64>,
     /// The next plan is to be shown whole.
@@ -62,6 +64,7 @@ impl Transcript {
             width,
             shown: BTreeSet::new(),
             told_paces: BTreeMap::new(),
+            told_no_space: BTreeMap::new(),
             told_evaluations: BTreeMap::new(),
             show_plan: true,
             is_kept_told: false,
@@ -148,7 +151,7 @@ impl Transcript {
                 self.ended(state, history, *attempt, end, *step, now_s)
             }
             Record::Retrying { task, not_before_s, counts } => {
-                vec![self.retrying(state, *task, *not_before_s, *counts, now_s)]
+                self.retrying(state, *task, *not_before_s, *counts, now_s)
             }
             Record::Excluded { task, key, reason } => {
                 vec![self.excluded(state, *task, key, reason, now_s)]
@@ -174,11 +177,13 @@ impl Transcript {
             // after them, and by the live region.
             Record::Began { .. }
             | Record::Resumed { .. }
+            | Record::DriverStarted { .. }
             | Record::NodeJoined { .. }
             | Record::NodeLeft { .. }
             | Record::TaskAdded { .. }
             | Record::Started { .. }
             | Record::Checkpointed { .. }
+            | Record::Clocked { .. }
             | Record::Until { .. }
             | Record::Stopping { .. }
             | Record::RunEnded { .. } => Vec::new(),

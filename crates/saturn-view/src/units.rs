@@ -43,9 +43,12 @@ pub fn step_time(step_s: f64) -> String {
     format!("{} s/step", significant(step_s))
 }
 
-/// A loss or another plain number, to three or four significant digits.
+/// A loss or another plain number, to three or four significant digits; `nan`, `inf`, `-inf`.
 pub fn number(value: f64) -> String {
-    if !value.is_finite() {
+    if value.is_nan() {
+        return "nan".to_owned();
+    }
+    if value.is_infinite() {
         return value.to_string();
     }
     let size = value.abs();
@@ -58,6 +61,31 @@ pub fn number(value: f64) -> String {
     } else {
         significant(value)
     }
+}
+
+/// A value in six significant digits, as the tables of the Python package have it: `0.0123457`,
+/// `1.5e-07`, `nan`.
+pub fn six_digits(value: f64) -> String {
+    if value.is_nan() {
+        return "nan".to_owned();
+    }
+    if value.is_infinite() {
+        return value.to_string();
+    }
+    let scientific = format!("{value:.5e}");
+    let Some((digits, power)) = scientific.split_once('e') else { return scientific };
+    let power: i32 = power.parse().unwrap_or(0);
+    if (-4..6).contains(&power) {
+        let decimals = usize::try_from(5 - power).unwrap_or(0);
+        return trimmed(&format!("{value:.decimals$}")).to_owned();
+    }
+    let sign = if power < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", trimmed(digits), power.abs())
+}
+
+/// Without zeros at the end of its decimals.
+fn trimmed(number: &str) -> &str {
+    if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }
 
 /// Memory in powers of ten: `412 MB`, `1.3 GB`.
@@ -151,6 +179,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn six_digits_are_those_of_python() {
+        // Each as `f"{value:.6g}"` has it.
+        for (value, text) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.0, "1"),
+            (0.681, "0.681"),
+            (-1.234_567_8, "-1.23457"),
+            (18.744_911_2, "18.7449"),
+            (0.000_123_456_78, "0.000123457"),
+            (0.000_012_345_67, "1.23457e-05"),
+            (1.5e-7, "1.5e-07"),
+            (123_456.7, "123457"),
+            (999_999.5, "1e+06"),
+            (1_234_567.0, "1.23457e+06"),
+            (100_000.0, "100000"),
+            (1e120, "1e+120"),
+            (f64::NAN, "nan"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(six_digits(value), text);
+        }
+    }
+
+    #[test]
     fn durations_change_unit_without_a_jump() {
         let cases = [
             (0.0, "0.0 s"),
@@ -185,7 +239,8 @@ mod tests {
         assert_eq!(number(2.306_81), "2.307");
         assert_eq!(number(0.042_31), "0.0423");
         assert_eq!(number(0.000_002), "2.00e-6");
-        assert_eq!(number(f64::NAN), "NaN");
+        assert_eq!(number(f64::NAN), "nan");
+        assert_eq!(number(f64::NEG_INFINITY), "-inf");
         assert_eq!(bytes(412_400_000), "412 MB");
         assert_eq!(bytes(999_900_000), "1.0 GB");
         assert_eq!(percent(0.0131), "1.3 %");

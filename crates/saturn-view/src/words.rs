@@ -4,7 +4,7 @@
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Cluster, Gang, Node, PlanStatus, Strategy, TrialOutcome, WHOLE};
-use saturn_engine::{BestEvaluation, DeviceKind, Evaluation, FailureKind, State};
+use saturn_engine::{DeviceKind, Evaluation, FailureKind, State};
 
 use crate::units::{bytes, number, percent, step_time};
 
@@ -13,26 +13,16 @@ const MAX_METRICS: usize = 4;
 
 /// `accuracy 0.83, eval_loss 0.51`; a metric that is no number is `–`.
 pub fn metrics(evaluation: &Evaluation) -> String {
-    let told = evaluation.metrics.iter().take(MAX_METRICS).map(|(name, value)| {
-        let value = value.map_or_else(|| "–".to_owned(), number);
-        format!("{} {value}", escape_terminal(name))
-    });
+    let told =
+        evaluation.metrics.iter().take(MAX_METRICS).map(|(name, value)| metric(name, *value));
     let more = if evaluation.metrics.len() > MAX_METRICS { ", …" } else { "" };
     told.collect::<Vec<_>>().join(", ") + more
 }
 
-/// The metric that counts of a task's evaluations: the one by which there is a best, else the first.
-pub fn chief_name<'a>(last: &'a Evaluation, best: Option<&'a BestEvaluation>) -> Option<&'a str> {
-    let first = last.metrics.keys().next();
-    best.map(|best| &best.metric).or(first).map(String::as_str)
-}
-
-/// `eval_loss 0.51`, of the metric that counts.
-pub fn chief_metric(last: &Evaluation, best: Option<&BestEvaluation>) -> Option<String> {
-    let name = chief_name(last, best)?;
-    let value = last.metrics.get(name).copied().flatten();
+/// `eval_loss 0.51`; `eval_loss –` of what is not known.
+pub fn metric(name: &str, value: Option<f64>) -> String {
     let value = value.map_or_else(|| "–".to_owned(), number);
-    Some(format!("{} {value}", escape_terminal(name)))
+    format!("{} {value}", escape_terminal(name))
 }
 
 /// `ddp × 2`.
@@ -214,10 +204,10 @@ pub fn outcome(outcome: &TrialOutcome) -> String {
     }
 }
 
-/// What a solver proved.
+/// What a solver proved: of a plan by the times that it was given, which are measured or estimated.
 pub fn plan_status(status: PlanStatus) -> &'static str {
     match status {
-        PlanStatus::Optimal => "proven optimal",
+        PlanStatus::Optimal => "proven optimal by these estimates",
         PlanStatus::Feasible => "not proven optimal",
         PlanStatus::Infeasible => "infeasible",
         PlanStatus::TimedOut => "timed out without a plan",
@@ -236,6 +226,7 @@ pub fn failure_kind(kind: FailureKind) -> &'static str {
         FailureKind::Killed => "killed",
         FailureKind::HostMemory => "out of host memory",
         FailureKind::Machine => "not the task's fault",
+        FailureKind::Saturn => "a process of Saturn's",
         FailureKind::Stalled => "hung",
         FailureKind::NoSpace => "no space on the disk",
         FailureKind::Error => "error",

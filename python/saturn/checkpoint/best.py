@@ -8,10 +8,8 @@ one at a time; it goes when a better one is in place, and not before.
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
-from saturn import durable
 from saturn.checkpoint import manifest
 from saturn.checkpoint.folder import Folder
 from saturn.checkpoint.place import Directory
@@ -32,14 +30,7 @@ def keep(checkpoint: Directory, step: int) -> None:
         _keep_stored(checkpoint, directory / checkpoint.name)
         return
     assert isinstance(checkpoint, Path)
-    durable.make_directory(directory)
-    scratch = directory / f"{manifest.UNFINISHED}{checkpoint.name}"
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
-    for path in checkpoint.iterdir():
-        durable.link(path, scratch / path.name)
-    durable.sync(scratch)
-    manifest.keep_only([manifest.put(scratch, directory, step)], directory)
+    manifest.keep_only([manifest.link(checkpoint, directory, step)], directory)
 
 
 def _keep_stored(checkpoint: Directory, folder: Folder) -> None:

@@ -18,7 +18,6 @@ Which directories count, and how one is committed, is in `manifest`.
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -49,6 +48,7 @@ from saturn.checkpoint.place import Directory
 from saturn.checkpoint.reader import reader_of
 from saturn.checkpoint.writer import CheckpointWriter, Digest, StagingPlanner
 from saturn.data.slices import Position
+from saturn.measures import plain
 from saturn.rank.gang import Gang
 from saturn.rank.memory import available_host_bytes
 from saturn.techniques.interface import ParallelModel
@@ -114,11 +114,13 @@ class Checkpoints:
         loss: float,
         evaluation: Mapping[str, Any] | None = None,
         is_best: bool = False,
+        listener: Mapping[str, Any] | None = None,
         background: bool = False,
     ) -> None:
         """Save after `step` done steps; every rank calls it. What came of it: `take_ended`.
 
-        `evaluation` goes into the manifest. With `is_best`, it is kept as the best too.
+        `evaluation` and rank 0's `listener` go into the manifest. With `is_best`, it is kept as
+        the best too.
 
         Waits for a save in the background. With `background` this one may go there too; without,
         or where it may not, what goes wrong is raised, on every rank.
@@ -133,12 +135,13 @@ class Checkpoints:
             "format": "dcp",
             "step": step,
             **asdict(position),
-            "loss": loss if math.isfinite(loss) else None,
+            "loss": plain(loss),
             "optimizer_groups": self._groups.changed(),
             "lr_scheduler": self._lr_schedule.state(),
             "loss_scale": None if self._loss_scale is None else self._loss_scale.state(),
             **({} if self._draws is None else {"random_state": self._draws.state()}),
             "evaluation": evaluation,
+            **({} if listener is None else {"listener": listener}),
             **self._about,
             **manifest.versions(),
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def trained_model(
     definition: TaskDefinition, checkpoint: Directory, content: Mapping[str, Any]
 ) -> nn.Module:
     """The task's model, whole, on the CPU, with the weights of a verified checkpoint."""
-    module = build_model(definition)
+    # Its first weights are overwritten, and may be gone by now.
+    module = build_model(replace(definition, start_from=None))
     read_into(checkpoint, content, module)
     return module
 

@@ -199,12 +199,7 @@ def commit(
     if isinstance(scratch, Folder):
         return _commit_stored(scratch, manifest)
     assert isinstance(checkpoints_dir, Path)
-    manifest_path = scratch / NAME
-    with manifest_path.open("w") as file:
-        json.dump(manifest, file, indent=1, sort_keys=True)
-        file.flush()
-        os.fsync(file.fileno())
-    durable.sync(scratch)
+    _write(scratch, manifest)
     if "attempt" in manifest:
         _refuse_given_up(checkpoints_dir.parent / "attempts" / str(manifest["attempt"]))
     return put(scratch, checkpoints_dir, int(manifest["step"]))
@@ -232,6 +227,36 @@ def put(scratch: Path, checkpoints_dir: Path, step: int) -> Path:
     scratch.rename(target)
     durable.sync(checkpoints_dir)
     return target
+
+
+def _write(scratch: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest, and make it and the names beside it durable."""
+    with (scratch / NAME).open("w") as file:
+        json.dump(manifest, file, indent=1, sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    durable.sync(scratch)
+
+
+def link(
+    checkpoint: Path, directory: Path, step: int, more: Mapping[str, Any] | None = None
+) -> Path:
+    """Have a committed checkpoint of `step` in `directory` too, durably; returns where.
+
+    Its files are there by hard links (by copies, where the file system has no links), but for the
+    manifest where it gets `more` fields.
+    """
+    durable.make_directory(directory)
+    scratch = directory / f"{UNFINISHED}{checkpoint.name}"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    for path in checkpoint.iterdir():
+        if not (more and path.name == NAME):
+            durable.link(path, scratch / path.name)
+    if more:
+        _write(scratch, {**json.loads((checkpoint / NAME).read_text()), **more})
+    durable.sync(scratch)
+    return put(scratch, directory, step)
 
 
 def _refuse_given_up(attempt_dir: Path) -> None:

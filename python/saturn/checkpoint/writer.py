@@ -115,8 +115,8 @@ class CheckpointWriter(FileSystemWriter):
         if needed > free:
             raise OSError(
                 errno.ENOSPC,
-                f"a checkpoint would write {size_text(needed)}, and its disk has room for "
-                f"{size_text(free)}; nothing was written",
+                f"a checkpoint would write {size_text(needed)}, and the disk of "
+                f"`{self._scratch.parent}` has room for {size_text(free)}; nothing was written",
             )
         return super().prepare_global_plan(plans)
 

@@ -7,7 +7,8 @@
   whose agent is lost.
 
 An agent whose calls fail is lost, and is ended: nobody can say what reached it. So is one that does
-not answer for longer than an agent serves without a driver.
+not answer for longer than an agent serves without a driver. Time in which this program stood still
+counts for no silence.
 
 Where Ray's head is gone, agents answer all the same, and calls about nodes hang; after a minute
 nodes end too. So the run is stopped before, at checkpoints.
@@ -24,11 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import GetTimeoutError, RayError
 
 from saturn import native
 from saturn.cluster import seating
-from saturn.cluster.seating import FreeNode, Seat
+from saturn.cluster.seating import FreeNode, Seat, Unusable
 from saturn.cluster.storage import Proof
 from saturn.cluster.wish import ClusterWish
 from saturn.errors import SaturnError
@@ -36,7 +37,11 @@ from saturn.errors import SaturnError
 #: How long an agent may take to say that it has no news.
 _NEWS_S = 2.0
 #: Silence after which an agent is given up: longer than one serves without a driver (`agent.rs`).
-_SILENCE_S = 30.0
+_SILENCE_S = 180.0
+#: Silence of a node that is asked for its view of the run directory, after which it is not used.
+_PROOF_S = 30.0
+#: A look that comes so much later than the one before it: this program itself stood still.
+_STOOD_STILL_S = 5.0
 #: How often answers, and nodes, are looked at.
 _LOOK_S, _NODES_S = 0.2, 1.0
 #: How long Ray's head may be silent before the run stops at checkpoints, and before at once.
@@ -133,7 +138,12 @@ class Carrier:
 
     def _fetch_news(self) -> None:
         asked: dict[Any, tuple[int, float]] = {}
+        looked = time.monotonic()
         while not self._over.is_set():
+            looked, stood_s = _since(looked)
+            if stood_s > 0:
+                asked = {call: (number, since + stood_s) for call, (number, since) in asked.items()}
+                self._head_heard += stood_s
             self._look_at_head()
             waiting = {number for number, _ in asked.values()}
             for number, seat in list(self.seats.items()):
@@ -152,7 +162,7 @@ class Carrier:
                 if answer is not None:
                     self._deliver(number, *answer)
             for reference, (number, since) in list(asked.items()):
-                if time.monotonic() - since > _SILENCE_S:
+                if looked - since > _SILENCE_S:
                     del asked[reference]
                     self._lose(number, f"it has not answered for {_SILENCE_S:.0f} s")
                 elif number not in self.seats:
@@ -234,18 +244,22 @@ class Carrier:
         found = seating.seat(wanted, self.wish, run=str(self.run_dir))
         with Proof(self.run_dir) as proof:
             for each in found:
+                wrong = proved(proof, each) if isinstance(each, Seat) else each
                 if isinstance(each, Seat):
-                    wrong = proved(proof, each)
                     if wrong is None and not self._over.is_set():
                         self.join(each)
                         continue
                     each.free()
-                    node_id, name = each.node_id, each.name
-                else:
-                    node_id, name, wrong = each[0].id, each[0].name, each[1]
-                if wrong is not None and node_id not in self._troubles:
-                    self.exchange.note(f"node `{name}` can't be used: {wrong}")
-                self._trouble(node_id)
+                if wrong is not None and each.node_id not in self._troubles:
+                    self.exchange.note(str(wrong))
+                self._trouble(each.node_id)
+
+
+def _since(looked: float) -> tuple[float, float]:
+    """The time now, and for how long this program stood still since it looked; mostly 0."""
+    now = time.monotonic()
+    passed = now - looked
+    return now, passed if passed > _STOOD_STILL_S else 0.0
 
 
 def _finished(calls: Mapping[Any, Any], *, at_most: int, within_s: float) -> list[Any]:
@@ -261,12 +275,16 @@ def _check_connected() -> None:
         raise ConnectionError("the program has disconnected from Ray")
 
 
-def proved(proof: Proof, seat: Seat) -> str | None:
+def proved(proof: Proof, seat: Seat) -> Unusable | None:
     """What is wrong with a node's view of the run directory; None where nothing is."""
     try:
-        said = ray.get(
-            seat.actor.answer.remote(str(proof.directory), proof.word), timeout=_SILENCE_S
-        )
+        said = ray.get(seat.actor.answer.remote(str(proof.directory), proof.word), timeout=_PROOF_S)
+    except GetTimeoutError:
+        reason = f"within {_PROOF_S:.0f} s it did not say whether it sees the run directory"
+        return Unusable(node_id=seat.node_id, name=seat.name, reason=reason, is_late=True)
     except RayError as error:
         said = seating.in_words(error)
-    return proof.wrong_with(seat.name, said)
+    wrong = proof.wrong_with(seat.name, said)
+    if wrong is None:
+        return None
+    return Unusable(node_id=seat.node_id, name=seat.name, reason=wrong)

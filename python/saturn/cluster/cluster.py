@@ -1,4 +1,8 @@
-"""A cluster for one run: seated before anything is on disk, served until the run is over."""
+"""A cluster for one run: seated before anything is on disk, served until the run is over.
+
+A node that can't be used is refused before the run begins, with the reason. A node that is only
+slow does not keep the others waiting: the run begins without it, and it joins when it is ready.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from saturn import native
 from saturn.cluster import seating
 from saturn.cluster.carrier import Carrier, proved
 from saturn.cluster.connection import Connection
-from saturn.cluster.seating import Seat
+from saturn.cluster.seating import Seat, Unusable
 from saturn.cluster.storage import Proof
 from saturn.cluster.wish import ClusterWish
 from saturn.errors import InvalidInput
@@ -28,18 +32,18 @@ class Cluster:
         self.address = wish.address
         self._connection = Connection(wish)
         self._seats: list[Seat] = []
+        self._late: list[Unusable] = []
         self._carrier: Carrier | None = None
         try:
             nodes = seating.chosen(wish, seating.free_nodes({}))
             self._resource = nodes[0].resource
-            refused = []
+            refused: list[Unusable] = []
             for found in seating.seat(nodes, wish, run=run):
                 if isinstance(found, Seat):
                     self._seats.append(found)
                 else:
-                    refused.append(f"node `{found[0].name}` can't be used: {found[1]}")
-            if refused:
-                raise InvalidInput("; ".join(refused))
+                    (self._late if found.is_late else refused).append(found)
+            self._refuse(refused)
         except BaseException:
             self.close()
             raise
@@ -51,17 +55,30 @@ class Cluster:
         """
         try:
             with Proof(run_dir) as proof:
-                for seat in self._seats:
-                    if (wrong := proved(proof, seat)) is not None:
-                        raise InvalidInput(wrong)
+                for seat in list(self._seats):
+                    if (wrong := proved(proof, seat)) is None:
+                        continue
+                    if not wrong.is_late:
+                        raise InvalidInput(wrong.reason)
+                    self._seats.remove(seat)
+                    seat.free()
+                    self._late.append(wrong)
         except OSError as error:
             raise InvalidInput(f"this machine can't write to {run_dir}: {error}") from None
+        self._refuse([])
         exchange = native.exchange()
+        for late in self._late:
+            exchange.note(f"{late}; the run begins without it, and it joins when it is ready")
         self._carrier = Carrier(exchange, self._wish, self._resource, run_dir, press)
         while self._seats:
             self._carrier.join(self._seats.pop(0))
         self._carrier.start()
         return exchange
+
+    def _refuse(self, refused: list[Unusable]) -> None:
+        """Raise `InvalidInput` where a node can't be used, or no node is left."""
+        if refused or not self._seats:
+            raise InvalidInput("; ".join(map(str, refused or self._late)))
 
     def close(self) -> None:
         """End all agents, and disconnect."""

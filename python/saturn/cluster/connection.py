@@ -3,15 +3,20 @@
 - A cluster that others can reach must ask for a token (Ray 2.52 or later): whoever reaches one that
   doesn't can run programs on it. One on loopback alone may do without.
 - What the program itself has connected stays connected.
+- Signals are the program's, as on one machine (`saturn.stopping`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
 import os
+import signal
 import socket
+import threading
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from saturn.cluster.wish import ClusterWish, host_and_port
@@ -94,7 +99,7 @@ def _connect(ray: Any, address: str) -> None:
     from ray.exceptions import AuthenticationError
 
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _handler_of_sigterm_kept():
             warnings.simplefilter("ignore")
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         _hush()
@@ -114,6 +119,20 @@ def _connect(ray: Any, address: str) -> None:
             f"this machine is in no Ray cluster ({said}); start one with `ray start --head`, and "
             "`ray start --address=…` on every other node"
         ) from None
+
+
+@contextlib.contextmanager
+def _handler_of_sigterm_kept() -> Iterator[None]:
+    """Put the program's handler back: Ray's would end the program with another exit code."""
+    if threading.current_thread() is not threading.main_thread():  # Ray sets none either
+        yield
+        return
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if handler is not None:  # None: it was not set from Python, and Python can't set it
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _hush() -> None:

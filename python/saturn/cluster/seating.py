@@ -2,6 +2,7 @@
 
 A placement group of one bundle, bound to its node, holds the devices against other users of the
 cluster. Many nodes are seated side by side: each step is begun on all before any is waited for.
+A node that takes too long is told from one that can't be used: it may be tried again.
 """
 
 from __future__ import annotations
@@ -60,6 +61,21 @@ class Seat:
         Without Ray's head nobody holds them for us, and to let go of them would hang.
         """
         end(self.actor, self.group if has_head else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unusable:
+    """Why a node can't be used now."""
+
+    node_id: str
+    name: str
+    reason: str
+    is_late: bool = False  # it did not answer in time, and may do so later
+
+    def __str__(self) -> str:
+        if self.is_late:
+            return f"node `{self.name}` is late: {self.reason}"
+        return f"node `{self.name}` can't be used: {self.reason}"
 
 
 def alive() -> dict[str, Mapping[str, Any]]:
@@ -122,9 +138,7 @@ def chosen(wish: ClusterWish, nodes: Sequence[FreeNode]) -> list[FreeNode]:
     return usable
 
 
-def seat(
-    nodes: Sequence[FreeNode], wish: ClusterWish, *, run: str
-) -> list[Seat | tuple[FreeNode, str]]:
+def seat(nodes: Sequence[FreeNode], wish: ClusterWish, *, run: str) -> list[Seat | Unusable]:
     """An agent on each of the nodes, or why there is none."""
     until = time.monotonic() + _SEAT_S
     begun = []
@@ -151,12 +165,14 @@ def seat(
             ),
         ).remote(post)
         begun.append((node, group, actor, actor.begin.remote()))
-    seated: list[Seat | tuple[FreeNode, str]] = []
+    seated: list[Seat | Unusable] = []
     for node, group, actor, beginning in begun:
+        is_late = False
         try:
             about: About = ray.get(beginning, timeout=max(1.0, until - time.monotonic()))
             wrong = about.error or _unfit(about)
         except GetTimeoutError:
+            is_late = True
             wrong = f"its agent did not start within {_SEAT_S:.0f} s"
         except RayError as error:
             wrong = in_words(error)
@@ -166,7 +182,7 @@ def seat(
             )
         else:
             end(actor, group)
-            seated.append((node, wrong))
+            seated.append(Unusable(node_id=node.id, name=node.name, reason=wrong, is_late=is_late))
     return seated
 
 

@@ -27,6 +27,7 @@ def checked(
     devices: int | None,
     nodes_per_task: int | None = None,
     network_interface: Any = None,
+    wait: bool = False,
 ) -> ClusterWish | None:
     """The wish, None where there is none; raises `TypeError` or `InvalidInput`."""
     check_whole("nodes", nodes, least=1)
@@ -40,7 +41,9 @@ def checked(
         }
         for name, value in only_there.items():
             if value is not None:
-                raise InvalidInput(f'{name} is {value}, but no cluster is given: cluster="auto"')
+                raise InvalidInput(
+                    f'{name} is {value}, but no cluster is given: cluster="auto", or --cluster auto'
+                )
         return None
     if not isinstance(cluster, str):
         kind = type(cluster).__name__
@@ -49,6 +52,11 @@ def checked(
         raise InvalidInput(
             f"devices is {devices}, which counts those of one machine; on a cluster, say "
             "gpus_per_node and nodes"
+        )
+    if wait:
+        raise InvalidInput(
+            "wait is True, which waits for devices of one machine; on a cluster, Ray decides when "
+            "nodes are free"
         )
     if cluster != "auto":
         host_and_port(cluster)

@@ -63,8 +63,7 @@ class Dealing:
             is_last = number == first_batch + len(of_step)
             stands = after if is_last else (epoch, number)
             planned.append(Planned(high - low, len(batch), *stands, ends_step=is_last))
-            first = low if low < high else 0
-            yield FetchKey(epoch, position + first, batch[low:high] or batch[:1])
+            yield FetchKey(epoch, position, batch, *own_part(low, high))
             position += len(batch)
 
     def _of_all(
@@ -96,6 +95,14 @@ class Dealing:
             first = low + start if start < stop else 0
             own = every[low + start : low + stop] or every[:1]
             yield FetchKey(epoch, position + first, own)
+
+
+def own_part(low: int, high: int) -> tuple[int, int]:
+    """What a rank fetches: a rank without samples computes on the first, which counts nothing.
+
+    So it takes part in every collective.
+    """
+    return (low, high) if low < high else (0, 1)
 
 
 def bounds(size: int, data_rank: int, data_size: int) -> tuple[int, int]:

@@ -18,22 +18,35 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from saturn.data import seeds
+from saturn.data import nested, seeds
+from saturn.data.drawing import Drawing
 from saturn.rank.device_memory import lift
 from saturn.rank.orphans import die_with_parent
 
 
 @dataclass(frozen=True)
 class FetchKey:
-    """One slice to fetch: dataset indices, and where they stand in the epoch."""
+    """One slice to fetch: the dataset indices of its whole batch, and which of them it has."""
 
     epoch: int
-    position: int  # of the first index, counted in samples from the start of the epoch
+    position: int  # of the batch's first index, counted in samples from the start of the epoch
     indices: list[Any]
+    low: int = 0
+    high: int | None = None  # None: to the end
+
+    @property
+    def own(self) -> tuple[int, int]:
+        """The slice's part of the batch."""
+        return self.low, len(self.indices) if self.high is None else self.high
 
 
 class SliceDataset(Dataset[Any]):
-    """`[FetchKey]` → the collated slice, every sample fetched under its own seed."""
+    """`[FetchKey]` → the collated slice, every sample fetched under its own seed.
+
+    Where a dataset fetches many samples at once and draws, they are fetched one by one. Where
+    collating draws, the whole batch is fetched and collated, and cut then. So a slice holds the
+    same numbers, however its batch is cut.
+    """
 
     def __init__(
         self, dataset: Any, collate: Callable[[Any], Any], seed: int, *, ready_made: bool
@@ -42,23 +55,84 @@ class SliceDataset(Dataset[Any]):
         self._collate = collate
         self._seed = seed
         self._ready_made = ready_made  # one index fetches a whole batch
-        self._draws_nothing = collate is default_collate and _draws_nothing(dataset)
+        self._epoch: int | None = None
+        self._fetching = None if _draws_nothing(dataset) else Drawing(dataset)
+        self._collating = None if collate is default_collate else Drawing(collate)
+        self._fetches_many = hasattr(dataset, "__getitems__")
+        self.draws_in_collating = False
+        self._has_looked = False
 
     def __getitem__(self, key: FetchKey) -> Any:
+        self._begin_epoch(key.epoch)
         if self._ready_made:
-            seeds.seed_fetch(seeds.sample_seed(self._seed, key.epoch, key.position))
+            (self._fetching or Drawing()).seed(self._sample_seed(key, 0))
             return self._collate(self.dataset[key.indices[0]])
-        if self._draws_nothing:
-            return self._collate([self.dataset[index] for index in key.indices])
-        if hasattr(self.dataset, "__getitems__"):
-            # The dataset fetches slices as a whole: one seed for each.
-            seeds.seed_fetch(seeds.sample_seed(self._seed, key.epoch, key.position))
-            return self._collate(self.dataset.__getitems__(key.indices))
+        whole, own = (0, len(key.indices)), key.own
+        if not self.draws_in_collating:
+            batch = self._collated(key, self._samples(key, *own))
+            # The first call may make a generator, which drew from a seed of its own.
+            is_new = not self._has_looked and self._has_new_generators()
+            if not is_new and (not self.draws_in_collating or own == whole):
+                return batch
+        batch = self._collated(key, self._samples(key, *whole))
+        return batch if own == whole else _part(batch, *own, len(key.indices))
+
+    def _has_new_generators(self) -> bool:
+        self._has_looked = True
+        of_samples = self._fetching is not None and self._fetching.look_again()
+        of_batch = self._collating is not None and self._collating.look_again()
+        self.draws_in_collating |= of_batch
+        return of_samples or of_batch
+
+    def _begin_epoch(self, epoch: int) -> None:
+        if epoch != self._epoch:
+            self._epoch = epoch
+            if callable(set_epoch := getattr(self.dataset, "set_epoch", None)):
+                set_epoch(epoch)
+
+    def _samples(self, key: FetchKey, low: int, high: int) -> list[Any]:
+        indices, dataset, fetching = key.indices[low:high], self.dataset, self._fetching
+        if fetching is None:
+            return [dataset[index] for index in indices]
+        if self._fetches_many:
+            fetching.seed(self._sample_seed(key, low))
+            since = fetching.now()
+            samples = dataset.__getitems__(indices)
+            if len(indices) == 1 or not fetching.has_drawn(since):
+                return list(samples)
+            self._fetches_many = False
+        many = getattr(dataset, "__getitems__", None)
         samples = []
-        for offset, index in enumerate(key.indices):
-            seeds.seed_fetch(seeds.sample_seed(self._seed, key.epoch, key.position + offset))
-            samples.append(self.dataset[index])
-        return self._collate(samples)
+        for offset, index in enumerate(indices, start=low):
+            fetching.seed(self._sample_seed(key, offset))
+            samples.append(dataset[index] if many is None else many([index])[0])
+        return samples
+
+    def _collated(self, key: FetchKey, samples: list[Any]) -> Any:
+        collating = self._collating
+        if collating is None:
+            return self._collate(samples)
+        collating.seed(seeds.collate_seed(self._seed, key.epoch, key.position))
+        if self.draws_in_collating:
+            return self._collate(samples)
+        since = collating.now()
+        batch = self._collate(samples)
+        if collating.has_drawn(since):
+            self.draws_in_collating = True
+        return batch
+
+    def _sample_seed(self, key: FetchKey, offset: int) -> int:
+        return seeds.sample_seed(self._seed, key.epoch, key.position + offset)
+
+
+def _part(batch: Any, low: int, high: int, size: int) -> Any:
+    """Samples `low` to `high` of a collated batch of `size`."""
+    if (found := nested.num_samples(batch)) != size:
+        raise nested.CutError(
+            f"get_dataloader's collate function draws random numbers, so a batch is collated as a "
+            f"whole and cut then; but of {size} samples it makes arrays of {found}"
+        )
+    return nested.take(batch, low, high)
 
 
 class WorkerStart:

@@ -19,6 +19,10 @@ from saturn.rank.exceptions import TaskError
 _WHOLE = (torch.int64, torch.int32)
 
 
+class CutError(TaskError):
+    """A batch can't be cut; the message says why."""
+
+
 def num_samples(batch: Any) -> int | None:
     """Samples in a batch: the first dimension of its first array; None where it holds none."""
     return _first_size(batch)
@@ -56,7 +60,7 @@ def take(batch: Any, start: int, stop: int) -> Any:
     """
     size = num_samples(batch)
     if size is None:
-        raise TaskError(
+        raise CutError(
             f"get_dataloader's batches are {_kind(batch)} without any tensor, so Saturn can't "
             "tell how to cut them over devices"
         )
@@ -116,7 +120,7 @@ def _take(value: Any, start: int, stop: int, size: int) -> Any:
         shape = getattr(leaf, "shape", None)
         if shape is not None and len(shape) > 0:
             if shape[0] != size:
-                raise TaskError(
+                raise CutError(
                     f"get_dataloader's batches hold arrays of {size} and of {shape[0]} samples; "
                     "to cut a batch over devices, every array needs the samples first"
                 )
@@ -125,7 +129,7 @@ def _take(value: Any, start: int, stop: int, size: int) -> Any:
             return leaf[start:stop]
         if shape is not None or leaf is None or isinstance(leaf, bool | int | float | str):
             return leaf
-        raise TaskError(
+        raise CutError(
             f"get_dataloader's batches hold {_kind(leaf)}, which Saturn can't cut over devices; "
             "use tensors, tuples, lists and mappings, or a map-style dataset"
         )

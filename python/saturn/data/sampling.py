@@ -6,7 +6,7 @@ from. So any rank of any layout, at any time, computes the same order; only (see
 
 from __future__ import annotations
 
-import random
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -14,37 +14,79 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from saturn.data import seeds
+from saturn.data import drawing, seeds
+from saturn.data.seeds import RandomState
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
 
 #: Attributes under which samplers hold other samplers.
 _INNER_SAMPLERS = ("sampler", "batch_sampler", "base_sampler")
+#: Batches that are sampled together: generators change hands once for so many.
+_AT_ONCE = 64
+
+
+class EpochBatches(Iterator[list[Any]]):
+    """The dataset indices of each global batch of one epoch; batches may differ in size.
+
+    For loaders with `batch_size=None`, each batch is the one index of a ready-made batch. Sampled
+    as they are asked for: an epoch may be long, or have no end.
+    """
+
+    def __init__(self, loader: DataLoader[Any], seed: int, epoch: int) -> None:
+        """Raises `TaskError` where there is no batch."""
+        parts = list(parts_of(loader.batch_sampler, loader.sampler, loader.generator))
+        self._own = [part for part in parts if drawing.is_generator(part)]
+        self._ahead: deque[list[Any]] = deque()
+        with seeds.forked(), task_function("get_dataloader's sampler"):
+            epoch_seed = seeds.epoch_seed(seed, epoch)
+            seeds.seed_fetch(epoch_seed)
+            for part in parts:
+                _seed_part(part, epoch_seed, epoch)
+            if loader.batch_sampler is not None:
+                self._batches: Iterator[list[Any]] = map(list, iter(loader.batch_sampler))
+            else:
+                self._batches = ([index] for index in iter(loader.sampler))
+            self._keep()
+        if self.is_over:
+            raise TaskError(
+                "get_dataloader returned a loader without batches; the dataset is empty, or "
+                "drop_last drops its only, incomplete batch"
+            )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no batch is left."""
+        if not self._ahead:
+            self._sample()
+        return not self._ahead
+
+    def __next__(self) -> list[Any]:
+        if self.is_over:
+            raise StopIteration
+        return self._ahead.popleft()
+
+    def _sample(self) -> None:
+        # What is drawn between two calls is none of the samplers' business, nor the other way.
+        others = [drawing.state_of(generator) for generator in self._own]
+        with seeds.forked(), task_function("get_dataloader's sampler"):
+            self._state.set()
+            for generator, state in zip(self._own, self._states, strict=True):
+                drawing.set_state(generator, state)
+            self._ahead.extend(islice(self._batches, _AT_ONCE))
+            self._keep()
+        for generator, state in zip(self._own, others, strict=True):
+            drawing.set_state(generator, state)
+
+    def _keep(self) -> None:
+        self._state = RandomState.now(torch.device("cpu"))
+        self._states = [drawing.state_of(generator) for generator in self._own]
 
 
 def epoch_batches(
     loader: DataLoader[Any], seed: int, epoch: int, *, most: int | None = None
 ) -> list[list[Any]]:
-    """The dataset indices of each global batch of one epoch; batches may differ in size.
-
-    For loaders with `batch_size=None`, each batch is the one index of a ready-made batch. With
-    `most`, so many batches at most.
-    """
-    with seeds.forked(), task_function("get_dataloader's sampler"):
-        epoch_seed = seeds.epoch_seed(seed, epoch)
-        seeds.seed_fetch(epoch_seed)
-        for part in _parts(loader):
-            _seed_part(part, epoch_seed, epoch)
-        if loader.batch_sampler is not None:
-            batches = [list(batch) for batch in islice(loader.batch_sampler, most)]
-        else:
-            batches = [[index] for index in islice(loader.sampler, most)]
-    if not batches:
-        raise TaskError(
-            "get_dataloader returned a loader without batches; the dataset is empty, or "
-            "drop_last drops its only, incomplete batch"
-        )
-    return batches
+    """All batches of one epoch; with `most`, so many at most."""
+    return list(islice(EpochBatches(loader, seed, epoch), most))
 
 
 def num_batches(loader: Any) -> int | None:
@@ -55,10 +97,10 @@ def num_batches(loader: Any) -> int | None:
         return None
 
 
-def _parts(loader: DataLoader[Any]) -> Iterator[Any]:
-    """The loader's samplers and whatever samplers and generators they hold, each once."""
+def parts_of(*samplers: Any) -> Iterator[Any]:
+    """Samplers, and whatever samplers and generators they hold, each once."""
     seen: set[int] = set()
-    pending: list[Any] = [loader.batch_sampler, loader.sampler, loader.generator]
+    pending = list(samplers)
     while pending:
         part = pending.pop()
         if part is None or id(part) in seen:
@@ -66,20 +108,13 @@ def _parts(loader: DataLoader[Any]) -> Iterator[Any]:
         seen.add(id(part))
         yield part
         for name, value in getattr(part, "__dict__", {}).items():
-            if (
-                name in _INNER_SAMPLERS
-                or isinstance(value, Sampler | torch.Generator | random.Random)
-                or hasattr(value, "bit_generator")
-            ):
+            is_sampler = name in _INNER_SAMPLERS or isinstance(value, Sampler)
+            if is_sampler or drawing.is_generator(value):
                 pending.append(value)
 
 
 def _seed_part(part: Any, epoch_seed: int, epoch: int) -> None:
-    if isinstance(part, torch.Generator):
-        part.manual_seed(epoch_seed)
-    elif isinstance(part, random.Random):
-        part.seed(epoch_seed)
-    elif hasattr(part, "bit_generator"):  # a numpy Generator
-        part.bit_generator.state = type(part.bit_generator)(epoch_seed).state
+    if drawing.is_generator(part):
+        drawing.seed_generator(part, epoch_seed)
     elif callable(set_epoch := getattr(part, "set_epoch", None)):
         set_epoch(epoch)

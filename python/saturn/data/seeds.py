@@ -5,6 +5,9 @@
   samplers hold seeded alike;
 * the sample at position `p` of epoch `e` is fetched after `seed_fetch(sample_seed(seed, e, p))`,
   so a random augmentation is the same whichever rank fetches it;
+* the batch whose first sample is at position `p` of epoch `e` is collated after
+  `seed_fetch(collate_seed(seed, e, p))`; both are for generators that a dataset or a collate
+  function holds, too (see `drawing`);
 * the forward on batch `b`, counted from the task's first, on data rank `r` runs after
   `seed_batch(batch_seed(seed, b, r))`, so dropout is the same whenever that layout comes there.
 
@@ -41,6 +44,11 @@ def epoch_seed(seed: int, epoch: int) -> int:
 def sample_seed(seed: int, epoch: int, position: int) -> int:
     """What the sample at `position` of an epoch is fetched with."""
     return derive(seed, "sample", epoch, position)
+
+
+def collate_seed(seed: int, epoch: int, position: int) -> int:
+    """What the batch whose first sample is at `position` of an epoch is collated with."""
+    return derive(seed, "collate", epoch, position)
 
 
 def batch_seed(seed: int, number: int, data_rank: int) -> int:

@@ -10,19 +10,21 @@ Not here: moving a slice to a device, and what a slice counts in the loss beyond
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
+from itertools import islice
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
 from saturn.data import nested, seeds
-from saturn.data.dealing import Dealing, Planned, bounds
+from saturn.data.dealing import Dealing, Planned, bounds, own_part
 from saturn.data.fetch import FetchKey, SliceDataset, WorkerStart, fetched
-from saturn.data.sampling import epoch_batches, num_batches
+from saturn.data.sampling import EpochBatches, num_batches
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
 
@@ -75,6 +77,9 @@ class Data:
         self._pin_memory = pin_memory  # whether pinning can help: only where there is a GPU
         self._note = note
         self.loader = self._make_loader()
+        #: Whether collating the task's first samples drew random numbers, once `parts_of_first`
+        #: has looked. Then a batch is collated as a whole before it is cut.
+        self.draws_in_collating = False
 
     @property
     def batches_per_epoch(self) -> int | None:
@@ -126,22 +131,25 @@ class Data:
         """The task's first samples, at most `most`, at once; and behind that in unequal parts.
 
         Cut as slices are: those of map-style datasets are fetched and collated part by part. In
-        this process, whatever workers the loader has. Empty where there is but one sample, or
-        nothing that says how many there are.
+        this process, whatever workers the loader has. One sample is at the beginning alone, and so
+        is a batch of which nothing says how many it has. Raises `CutError` where a batch can't be
+        cut.
         """
         loader = self.loader
         if not self._is_map_style or loader.batch_sampler is None:
             with closing(self.slices(Position())) as slices:
                 batch = next(slices).batch
-            parts = _parts(min(nested.num_samples(batch) or 1, most))
-            return [nested.take(batch, low, high) for low, high in parts]
-        indices = epoch_batches(loader, self._seed, 0)[0]
+            if (size := nested.num_samples(batch)) is None:
+                return [batch]
+            return [nested.take(batch, low, high) for low, high in _parts(min(size, most))]
+        indices = next(EpochBatches(loader, self._seed, 0))[:most]
         dataset = SliceDataset(loader.dataset, loader.collate_fn, self._seed, ready_made=False)
         with task_function("get_dataloader's dataset"):
-            return [
-                dataset[FetchKey(0, low, indices[low:high])]
-                for low, high in _parts(min(len(indices), most))
+            parts = [
+                dataset[FetchKey(0, 0, indices, low, high)] for low, high in _parts(len(indices))
             ]
+        self.draws_in_collating = dataset.draws_in_collating
+        return parts
 
     def _make_loader(self) -> Any:
         seeds.seed_all(self._seed)
@@ -176,7 +184,8 @@ class Data:
     ) -> Generator[Slice, None, None]:
         ready_made = self.loader.batch_sampler is None
         planned: deque[Planned] = deque()
-        keys = self._keys(start, planned, *((0, 1) if ready_made else (data_rank, data_size)))
+        cuts = (0, 1) if ready_made else (data_rank, data_size)
+        keys = self._keys(start, planned, *cuts)
         cut = (data_rank, data_size) if ready_made else None
         with closing(self._fetched(start, keys, planned, cut)) as slices:
             for piece, _ in slices:
@@ -185,12 +194,12 @@ class Data:
     def _fetched(
         self,
         start: Position,
-        keys: Iterator[FetchKey],
+        epochs: Iterator[Iterator[FetchKey]],
         planned: deque[Planned],
         cut: tuple[int, int] | None = None,
     ) -> Generator[tuple[Slice, Planned], None, None]:
-        """Each of `keys` fetched, with what was planned of it; `cut` ready-made batches so."""
-        batches_of = fetched(self.loader, keys, self._seed, pin_memory=self._pin_memory)
+        """Each key fetched, with what was planned of it; `cut` ready-made batches so."""
+        batches_of = self._batches(epochs)
         samples, batches = start.samples, start.batches
         while True:
             with task_function("get_dataloader's loader"):
@@ -206,51 +215,57 @@ class Data:
             after = Position(plan.epoch, plan.batch, samples, batches)
             yield Slice(piece, counted, size, after, plan.step_batches), plan
 
+    def _batches(self, epochs: Iterator[Iterator[FetchKey]]) -> Iterator[Any]:
+        """What the keys name; of all epochs by one loader, which asks ahead of training."""
+        if not getattr(self.loader.batch_sampler, "follows_stream", False):
+            epochs = iter([itertools.chain.from_iterable(epochs)])
+        # Otherwise nobody knows an epoch's order before the epoch begins.
+        for keys in epochs:
+            yield from fetched(self.loader, keys, self._seed, pin_memory=self._pin_memory)
+
     def _keys(
         self,
         start: Position,
         planned: deque[Planned],
         data_rank: int,
         data_size: int,
-    ) -> Iterator[FetchKey]:
-        """What to fetch, in order; what each slice counts goes to `planned`.
+    ) -> Iterator[Iterator[FetchKey]]:
+        """What to fetch, in order, by epochs; what each slice counts goes to `planned`."""
 
-        The loader asks ahead of training, so this runs ahead too.
-        """
-        epoch, first = start.epoch, start.batch
-        while True:
+        def of_epoch(epoch: int, first: int) -> Iterator[FetchKey]:
             position = 0
-            batches = epoch_batches(self.loader, self._seed, epoch)
+            batches = EpochBatches(self.loader, self._seed, epoch)
             for number, indices in enumerate(batches):
                 size = len(indices)
                 if number >= first:
                     low, high = bounds(size, data_rank, data_size)
-                    after = (epoch, number + 1) if number + 1 < len(batches) else (epoch + 1, 0)
+                    after = (epoch + 1, 0) if batches.is_over else (epoch, number + 1)
                     planned.append(Planned(high - low, size, *after))
-                    # A rank without samples computes on one that counts nothing, so that it
-                    # takes part in every collective.
-                    own = indices[low:high] or indices[:1]
-                    yield FetchKey(epoch, position + (low if low < high else 0), own)
+                    yield FetchKey(epoch, position, indices, *own_part(low, high))
                 position += size
-            epoch, first = epoch + 1, 0
+
+        return itertools.starmap(of_epoch, _epochs_from(start))
 
     def _step_keys(
         self, start: Position, planned: deque[Planned], dealing: Dealing
-    ) -> Iterator[FetchKey]:
-        """What to fetch, step by step; what each slice counts goes to `planned`."""
-        epoch, first, done = start.epoch, start.batch, start.batches
-        while True:
-            batches = epoch_batches(self.loader, self._seed, epoch)
-            position = sum(map(len, batches[:first]))
-            while first < len(batches):
+    ) -> Iterator[Iterator[FetchKey]]:
+        """What to fetch, step by step, by epochs; what each slice counts goes to `planned`."""
+        done = start.batches
+
+        def of_epoch(epoch: int, first: int) -> Iterator[FetchKey]:
+            nonlocal done
+            batches = EpochBatches(self.loader, self._seed, epoch)
+            position = sum(map(len, islice(batches, first)))
+            while not batches.is_over:
                 number = dealing.next_step(done)
-                of_step = batches[first : first + number]
+                of_step = list(islice(batches, number))
                 end = first + number
-                after = (epoch, end) if end < len(batches) else (epoch + 1, 0)
+                after = (epoch + 1, 0) if batches.is_over else (epoch, end)
                 yield from dealing.keys(of_step, epoch, first, position, after, planned)
                 first, done = end, done + number
                 position += sum(map(len, of_step))
-            epoch, first = epoch + 1, 0
+
+        return itertools.starmap(of_epoch, _epochs_from(start))
 
     # Streams.
 
@@ -303,6 +318,9 @@ class Data:
                 loader.worker_init_fn = WorkerStart(loader.worker_init_fn)
             if loader.generator is not None:
                 loader.generator.manual_seed(seeds.epoch_seed(self._seed, epoch))
+            if _tell_epoch(loader.dataset, epoch) and loader.persistent_workers:
+                loader._iterator = None  # its workers have copies of the dataset as it was
+        _tell_epoch(loader, epoch)
         seeds.seed_fetch(seeds.epoch_seed(self._seed, epoch))
         with task_function("get_dataloader's loader"):
             return iter(loader)
@@ -317,6 +335,23 @@ class Data:
                 return None, False
 
 
+def _epochs_from(start: Position) -> Iterator[tuple[int, int]]:
+    """Each epoch from `start` on, with the batch of it that comes first."""
+    yield start.epoch, start.batch
+    for epoch in itertools.count(start.epoch + 1):
+        yield epoch, 0
+
+
+def _tell_epoch(part: Any, epoch: int) -> bool:
+    """Tell a dataset or loader which epoch comes, where it asks for that; whether it does."""
+    set_epoch = getattr(part, "set_epoch", None)
+    if not callable(set_epoch):
+        return False
+    with task_function("get_dataloader's set_epoch"):
+        set_epoch(epoch)
+    return True
+
+
 def _cut(batch: Any, data_rank: int, data_size: int) -> tuple[Any, int, int]:
     """(slice, samples that count in it, samples in all) of a ready-made batch."""
     if data_size == 1:
@@ -329,8 +364,11 @@ def _cut(batch: Any, data_rank: int, data_size: int) -> tuple[Any, int, int]:
 
 
 def _parts(size: int) -> list[tuple[int, int]]:
-    """All of `size` samples, and then the parts that they make for the fewest unequal slices."""
+    """All of `size` samples, and then the parts that they make for the fewest unequal slices.
+
+    One sample makes no parts.
+    """
     if size < 2:
-        return []
+        return [(0, size)]
     number = next((n for n in range(2, size) if size % n), 2)
     return [(0, size), *(bounds(size, part, number) for part in range(number))]

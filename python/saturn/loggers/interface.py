@@ -61,9 +61,10 @@ class TrackedRun(ABC):
 
     @abstractmethod
     def ended(self, status: str) -> None:
-        """Nothing more comes: the task is `done`, `failed`, `cancelled` or `stopped`.
+        """Nothing more comes: the task is `done`, `diverged`, `failed`, `cancelled` or `stopped`.
 
-        `stopped` is by its stopper, or with the run, which may be resumed.
+        `diverged` is trained to the end, where the loss was no finite number. `stopped` is by its
+        stopper, or with the run, which may be resumed.
         """
 
 

@@ -10,8 +10,8 @@ from saturn.loggers.interface import Logger, Point, TrackedRun, TrackedTask, req
 
 #: MLflow takes so many at once.
 _MOST_METRICS, _MOST_PARAMETERS = 1000, 100
-#: What a run that has ended is, in MLflow's words.
-_STATUS = {"done": "FINISHED", "failed": "FAILED"}
+#: What a run that has ended is, in MLflow's words; all others are `KILLED`.
+_STATUS = {"done": "FINISHED", "diverged": "FAILED", "failed": "FAILED"}
 
 
 class MLflow(Logger):

@@ -87,7 +87,7 @@ class _Run(TrackedRun):
         self._run.summary["saturn/strategy"] = strategy
 
     def ended(self, status: str) -> None:
-        self._run.finish(exit_code=1 if status == "failed" else 0)
+        self._run.finish(exit_code=1 if status in ("failed", "diverged") else 0)
 
 
 def _has_key() -> bool:

@@ -11,12 +11,16 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from saturn.measures import number
+
 Curve = Sequence[tuple[int, float]]
 
 #: Told apart by colour-blind people, too (Okabe and Ito).
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#777777")
 #: Of very many tasks those are shown that train, then the others as they come.
 _MOST_TASKS = 50
+#: Metrics of one evaluation that are told, as in `saturn status`.
+_MOST_METRICS = 4
 _WIDTH, _HEIGHT, _MARGIN = 640, 200, 44
 _STYLE = (
     "<style>.saturn table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
@@ -57,7 +61,7 @@ def _headline(status: Mapping[str, Any]) -> str:
     tasks = status["tasks"]
     done = sum(task["stage"] == "done" for task in tasks)
     words = [f"{done} of {len(tasks)} task{'s' if len(tasks) != 1 else ''} done"]
-    for stage in ("failed", "cancelled", "running"):
+    for stage in ("diverged", "failed", "cancelled", "stopped", "running"):
         if number := sum(task["stage"] == stage for task in tasks):
             words.append(f"{number} {stage}")
     ends = [task["expected_end_s"] for task in tasks if task["expected_end_s"] is not None]
@@ -98,12 +102,13 @@ def _table(tasks: Sequence[Mapping[str, Any]], now_s: float, colours: Mapping[st
 
 
 def _evaluation(task: Mapping[str, Any]) -> str:
-    """The best evaluation where there is one, else the last."""
-    found = task.get("best") or task.get("evaluation")
-    if not found:
+    """The metric that the task is judged by; of a task judged by its loss, its last evaluation."""
+    if not task["evaluation"]:
         return ""
-    names = [found["metric"]] if found.get("metric") in found["metrics"] else found["metrics"]
-    return ", ".join(f"{name} {_number(found['metrics'][name])}" for name in list(names)[:2])
+    metric = (task["goal"] or {"metric": "loss"})["metric"]
+    found = {metric: task["value"]} if metric != "loss" else task["evaluation"]["metrics"]
+    told = [f"{name} {_number(value)}" for name, value in found.items()]
+    return ", ".join(told[:_MOST_METRICS]) + (", …" if len(told) > _MOST_METRICS else "")
 
 
 def _chart(curves: Mapping[str, Curve], colours: Mapping[str, str]) -> str:
@@ -145,7 +150,8 @@ def _chart(curves: Mapping[str, Curve], colours: Mapping[str, str]) -> str:
     )
 
 
-def _number(value: float | None) -> str:
+def _number(told: float | str | None) -> str:
+    value = number(told)
     return "" if value is None else f"{value:.4g}"
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextvars
 import json
+import math
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from saturn import native
+from saturn.measures import number
 from saturn.notebook.page import Curve, render
 
 #: How often it is made anew, and how long the end of a cell waits for the last one.
@@ -133,12 +135,14 @@ class _Losses:
         for text in whole.splitlines():
             try:
                 line = json.loads(text)
-                step, loss = line["step"], line["loss"]
+                step, loss = line["step"], number(line["loss"])
             except (ValueError, KeyError, TypeError):
                 continue
             while self._points and self._points[-1][0] >= step:
                 self._points.pop()
-            if loss is not None and (step % self._stride == 0 or not self._points):
+            if loss is None or not math.isfinite(loss):
+                continue
+            if step % self._stride == 0 or not self._points:
                 self._points.append((step, loss))
             if len(self._points) > _MOST_POINTS:
                 self._stride *= 2

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from saturn.rank.device_memory import is_limited
-from saturn.rank.exceptions import NotApplicable, PeerLost, TaskError
+from saturn.rank.exceptions import DataError, NotApplicable, PeerLost, TaskError
 
 #: Where the frames lie that tell a user nothing: in Saturn, but for the techniques. Ranks write
 #: whole tracebacks to their logs.
@@ -91,7 +91,8 @@ def task_function(name: str) -> Iterator[None]:
     except (TaskError, NotApplicable):
         raise
     except Exception as error:
-        raise TaskError(f"{name} raised {_one_line(error)}") from error
+        kind = DataError if name.startswith("get_dataloader") else TaskError
+        raise kind(f"{name} raised {_one_line(error)}") from error
 
 
 def describe(error: BaseException) -> Failure:
@@ -124,6 +125,11 @@ def describe(error: BaseException) -> Failure:
             text = "" if link.__cause__ is None else _format(link.__cause__)
             return Failure(kind="task", error=str(link), traceback=text)
     return Failure(kind="error", error=_one_line(error), traceback=_format(error))
+
+
+def is_of_data(error: BaseException) -> bool:
+    """Whether the task's loader or dataset has raised this."""
+    return any(isinstance(link, DataError) for link in _chain(error))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -10,6 +10,7 @@ once a rank has said that it fails, and nobody waits.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -17,6 +18,9 @@ import torch.distributed as dist
 
 #: Between two looks for a failed peer's mark.
 _LOOK_EVERY_S = 0.1
+#: Held while groups are aborted. The watching thread and the rank's own may both want it at once:
+#: torch refuses the second, which then finds nothing open.
+_ABORTING = threading.Lock()
 
 
 class PeerWatch:
@@ -53,12 +57,16 @@ class PeerWatch:
                 return
             if self._mark.exists():
                 self.has_lost_peer = True
-                abort_groups()
-                return
+                # torch refuses while the rank itself launches a batch of collectives, or closes
+                # its groups: at the next look it has done so, or waits in them.
+                with contextlib.suppress(RuntimeError):
+                    abort_groups()
+                    return
 
 
 def abort_groups() -> None:
     """Abort every open process group, from any thread. Peers hear nothing of it."""
-    if dist.is_initialized():
-        # Of all groups together: aborted one after the other, each might wait for the next.
-        dist.distributed_c10d._abort_process_group()
+    with _ABORTING:
+        if dist.is_initialized():
+            # Of all groups together: aborted one after the other, each might wait for the next.
+            dist.distributed_c10d._abort_process_group()

@@ -110,8 +110,10 @@ class ASHA(Stopper):
             value = task.curve(self.goal).at(rungs[rung]) if rung < len(rungs) else None
             if value is not None:
                 found.append((self.badness(value), task.name))
-        order = [name for _, name in sorted(found)]
-        return set(order[: len(order) // self.eta]), order
+        found.sort()
+        # What has no finite value is no good, however few are better.
+        best = {name for badness, name in found[: len(found) // self.eta] if badness < math.inf}
+        return best, [name for _, name in found]
 
 
 def _place(name: str, order: list[str]) -> str:

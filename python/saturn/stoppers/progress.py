@@ -57,7 +57,7 @@ class Progress:
         self.step = 0
         #: `training`, `waiting`, `held` (by the stopper) or `ended`.
         self.stage = WAITING
-        #: How it ended: `done`, `failed`, `cancelled` or `stopped`; None before.
+        #: How it ended: `done`, `diverged`, `failed`, `cancelled` or `stopped`; None before.
         self.end: str | None = None
         self._curves: dict[str, Curve] = {}
 

@@ -70,6 +70,8 @@ class Plateau(Stopper):
     steps: int = field(default=0)
     min_delta: float = 0.0
 
+    ends_what_is_trained: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         """Check it; raises `TypeError` or `ValueError`."""
         super().__post_init__()
@@ -102,6 +104,8 @@ class Target(Stopper):
     value: float = math.nan
     stop_all: bool = False
 
+    ends_what_is_trained: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         """Check it; raises `TypeError` or `ValueError`."""
         super().__post_init__()
@@ -114,10 +118,31 @@ class Target(Stopper):
             return
         yield Ruling(task.name, STOP, f"its {self.metric} is {last:.6g}, as good as wanted")
         if self.stop_all:
-            reason = f"the {self.metric} of `{task.name}` is {last:.6g}, as good as wanted"
-            for other in tasks.values():
-                if other is not task and other.stage != ENDED:
-                    yield Ruling(other.name, STOP, reason)
+            yield from self._others(task, tasks)
+
+    def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
+        """End what has come since a task reached it, if that ends all."""
+        first = self._first(tasks)
+        return () if first is None else self._others(first, tasks)
+
+    def is_enough(self, now_s: float, tasks: Tasks) -> bool:
+        """Whether a task has reached it, and that ends all."""
+        return self._first(tasks) is not None
+
+    def _first(self, tasks: Tasks) -> Progress | None:
+        """The task that ends all; None if none has."""
+        good = self.badness(self.value)
+        for task in tasks.values() if self.stop_all else ():
+            if any(self.badness(value) <= good for value in task.curve(self.goal).values):
+                return task
+        return None
+
+    def _others(self, first: Progress, tasks: Tasks) -> Iterable[Ruling]:
+        value = min(first.curve(self.goal).values, key=self.badness)
+        reason = f"the {self.metric} of `{first.name}` is {value:.6g}, as good as wanted"
+        for other in tasks.values():
+            if other is not first and other.stage != ENDED:
+                yield Ruling(other.name, STOP, reason)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,11 +178,15 @@ class TimeLimit(Stopper):
 
     def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
         """Whether it is time."""
-        if now_s >= self.seconds:
+        if self.is_enough(now_s, tasks):
             for task in tasks.values():
                 if task.stage != ENDED:
                     reason = f"the run's time is over, after {self.seconds:g} s"
                     yield Ruling(task.name, STOP, reason)
+
+    def is_enough(self, now_s: float, tasks: Tasks) -> bool:
+        """Whether it is time."""
+        return now_s >= self.seconds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,6 +48,10 @@ class Stopper:
     #: Whether its rule makes no sense without a metric.
     goes_by_metric: ClassVar[bool] = True
 
+    #: Whether a task that it ends needs no more training, so that its value counts as if it was
+    #: done. Others end tasks that do badly.
+    ends_what_is_trained: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         """Check it; raises `TypeError` or `ValueError`."""
         kind = type(self).__name__
@@ -68,6 +72,10 @@ class Stopper:
         """It is `now_s` on the run's clock; called about once a second."""
         return ()
 
+    def is_enough(self, now_s: float, tasks: Tasks) -> bool:
+        """Whether a search is to suggest no more tasks: it ends those that are left too."""
+        return False
+
     @property
     def goal(self) -> str:
         """The metric, once it is known which."""
@@ -75,8 +83,8 @@ class Stopper:
         return self.metric
 
     def badness(self, value: float) -> float:
-        """The value so that less is better; what is no number is worst."""
-        if math.isnan(value):
+        """The value so that less is better; what is no finite number is worst."""
+        if not math.isfinite(value):
             return math.inf
         return -value if self.mode == MAX else value
 

@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
-from torch.distributed.tensor import DTensor
 
 from saturn.techniques.interface import Objective, ParallelModel
+from saturn.techniques.model import buffers
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -46,12 +45,10 @@ class DataParallelModel(ParallelModel):
         yield self.module
 
     def before_save(self) -> None:
-        # Buffers such as running statistics follow each rank's own slices. A checkpoint takes
-        # those of rank 0 on every rank, never a mixture.
+        # A checkpoint takes the buffers of rank 0 on every rank, never a mixture. That they are
+        # equal to begin with is seen to here too: nothing wrong is ever saved.
         if self.data_size > 1:
-            for buffer in self.module.buffers():
-                if not isinstance(buffer, DTensor):
-                    dist.broadcast(buffer, 0)
+            buffers.make_equal(self.module)
 
 
 class ShardedModel(DataParallelModel):

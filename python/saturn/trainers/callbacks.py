@@ -1,23 +1,37 @@
 """A trainer's callbacks, told on one rank what the trainer would tell them of its training.
 
-They observe: `on_train_begin`, `on_epoch_begin` and `on_epoch_end`, `on_step_begin` and
-`on_step_end`, `on_log` (as often as the trainer's arguments say, and after each evaluation),
-`on_evaluate` and `on_train_end`, with a filled `TrainerState`. What they ask for in return (to
-stop, to save, to evaluate) is not for them to say here; that somebody asked to stop is told once.
-Saturn shows progress itself, so what prints is left out.
+They are called for `HEARD`, with a filled `TrainerState`. What they ask for in return: a stop ends
+the training, as in `train()`; a checkpoint or an evaluation out of turn is not had, which is told
+once; the end of an epoch can't be had, and fails the task. Saturn shows progress itself, so what
+prints is left out.
 
-An attempt is a training of its own to them, which begins at the step where the last one ended.
+An attempt is a training of its own to them, which begins at the step where the last one ended. The
+best metric, and what stateful callbacks say of themselves, goes over to it.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
+from saturn.rank.exceptions import TaskError
+from saturn.trainers.refusals import is_of
+from saturn.training.step_loss import OwnEnd
+
+#: The events that callbacks are told of.
+HEARD = (
+    *("on_init_end", "on_train_begin", "on_epoch_begin", "on_step_begin", "on_step_end"),
+    *("on_log", "on_evaluate", "on_epoch_end", "on_train_end"),
+)
+#: Those of evaluations; after all others a training may end at any step.
+_OF_EVALUATIONS = ("on_init_end", "on_evaluate", "on_train_end")
+#: Packages whose own callbacks only watch; the one that may end a training aside.
+_WATCHING = ("transformers", "trl", "peft", "accelerate")
 #: Learning rates that are kept, where nobody asks for them: on ranks that tell nobody.
 _MOST_RATES = 10_000
 
@@ -29,7 +43,7 @@ class Callbacks:
         self, trainer: Any, *, steps: int, rates: deque[float], note: Callable[[str], None]
     ) -> None:
         """`rates` gets the learning rate of each step before the step is told."""
-        from transformers import PrinterCallback, ProgressCallback
+        from transformers import DefaultFlowCallback, PrinterCallback, ProgressCallback
 
         self._trainer, self._steps = trainer, steps
         self._rates, self._note = rates, note
@@ -40,9 +54,36 @@ class Callbacks:
             if not isinstance(callback, PrinterCallback | ProgressCallback)
         ]
         self._handler.callbacks = kept
-        self._losses: list[float] = []
+        #: What says when the trainer would log; when it would evaluate and save is Saturn's.
+        self._flow = next((one for one in kept if isinstance(one, DefaultFlowCallback)), None)
+        #: Losses and learning rates of the steps that were not logged yet.
+        self._losses: list[tuple[float, float]] = []
+        #: Whether the epoch has ended, and its last step is evaluated before that is told.
+        self._epoch_ends = False
+        #: The step after which that was told last.
+        self._epoch_ended_at = 0
         self._works = True
-        self._has_asked = False
+        self._has_noted: set[str] = set()
+        self._restored: Mapping[str, Any] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a callback has ended the training."""
+        return self._works and bool(self._trainer.control.should_training_stop)
+
+    def state(self) -> dict[str, Any]:
+        """The best metric, and what stateful callbacks say of themselves."""
+        state = self._trainer.state
+        best = state.best_metric
+        return {
+            "best_metric": best if best is not None and math.isfinite(best) else None,
+            "best_global_step": state.best_global_step,
+            "callbacks": {name: self._plain(name, own) for name, own in self._stateful()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` gave: callbacks get it when training begins."""
+        self._restored = state
 
     def began(self, step: int) -> None:
         """Training begins after so many steps."""
@@ -58,13 +99,15 @@ class Callbacks:
 
     def ended(self) -> None:
         """No more steps come in this attempt."""
-        self._call(lambda: self._fire("on_train_end"))
+        self._call(self._end)
 
     def _call(self, tell: Callable[[], None]) -> None:
         if not self._works:
             return
         try:
             tell()
+        except TaskError:
+            raise
         # A service that can't be reached, say: what only watches must not end a training.
         except Exception as error:
             self._works = False
@@ -85,24 +128,47 @@ class Callbacks:
         fill(trainer.args, self._steps)
         state.epoch = step / self._an_epoch
         trainer.state = state
+        if self._restored:
+            state.best_metric = self._restored["best_metric"]
+            state.best_global_step = self._restored["best_global_step"]
+            of_before = self._restored["callbacks"]
+            for name, callback in self._stateful():
+                for attribute, value in (of_before.get(name) or {}).items():
+                    setattr(callback, attribute, value)
         self._fire("on_train_begin")
 
     def _step(self, step: int, loss: float) -> None:
-        trainer, state = self._trainer, self._trainer.state
+        state = self._trainer.state
         rate = self._rates.popleft() if self._rates else math.nan
+        self._end_epoch(state.global_step)
         if (step - 1) % self._an_epoch == 0:
             self._fire("on_epoch_begin")
         self._fire("on_step_begin")
         state.global_step, state.epoch = step, step / self._an_epoch
-        self._losses.append(loss)
-        self._fire("on_step_end")
-        if trainer.control.should_log:
-            logs = {"loss": sum(self._losses) / len(self._losses), "learning_rate": rate}
+        self._losses.append((loss, rate))
+        is_evaluated = self._fire_with_flow("on_step_end")
+        self._log_if_due(step)
+        self._epoch_ends = step % self._an_epoch == 0 or step == self._steps or self.is_over
+        if not is_evaluated:
+            self._end_epoch(step)
+        self._answer(step)
+
+    def _end_epoch(self, step: int) -> None:
+        if self._epoch_ends:
+            self._epoch_ends, self._epoch_ended_at = False, step
+            self._fire_with_flow("on_epoch_end")
+            self._log_if_due(step)
+
+    def _end(self) -> None:
+        self._end_epoch(self._trainer.state.global_step)
+        self._fire("on_train_end")
+
+    def _log_if_due(self, step: int) -> None:
+        if self._trainer.control.should_log and self._losses:
+            losses = [loss for loss, _ in self._losses]
+            rate = self._losses[-1][1]
             self._losses.clear()
-            self._log(step, logs)
-        if step % self._an_epoch == 0:
-            self._fire("on_epoch_end")
-        self._note_who_asks(step)
+            self._log(step, {"loss": sum(losses) / len(losses), "learning_rate": rate})
 
     def _evaluated(self, step: int, metrics: dict[str, float]) -> None:
         trainer, state = self._trainer, self._trainer.state
@@ -111,7 +177,10 @@ class Callbacks:
         # As the trainer does, after its callbacks have compared with the best before.
         judge: Callable[..., Any] = trainer._determine_best_metric
         judge(metrics, trial=None)
-        self._note_who_asks(step)
+        # Where the training ends, the epoch does.
+        self._epoch_ends |= self.is_over and self._epoch_ended_at != step
+        self._end_epoch(step)
+        self._answer(step)
 
     def _log(self, step: int, logs: dict[str, float]) -> None:
         trainer, state = self._trainer, self._trainer.state
@@ -119,17 +188,75 @@ class Callbacks:
         state.log_history.append({**logs, "step": step})
         trainer.control = self._handler.on_log(trainer.args, state, trainer.control, logs)
 
-    def _note_who_asks(self, step: int) -> None:
-        stops = self._trainer.control.should_training_stop
-        if stops and step < self._steps and not self._has_asked:
-            self._has_asked = True
-            self._note("a callback of the trainer asks to stop; the task trains all its steps")
+    def _answer(self, step: int) -> None:
+        """To what callbacks ask for besides a stop."""
+        control = self._trainer.control
+        if control.should_epoch_stop:
+            raise TaskError(
+                f"a callback of the trainer asks for the end of the epoch at step {step} "
+                "(should_epoch_stop); Saturn trains whole epochs: it may end the training "
+                "(should_training_stop), or leave that out"
+            )
+        if control.should_save and "save" not in self._has_noted:
+            self._has_noted.add("save")
+            self._note(
+                f"a callback of the trainer asks for a checkpoint at step {step}; Saturn saves at "
+                "its own times (checkpoint_every)"
+            )
+        if control.should_evaluate and "evaluate" not in self._has_noted:
+            self._has_noted.add("evaluate")
+            self._note(
+                f"a callback of the trainer asks for an evaluation at step {step}; the task is "
+                "evaluated as often as `eval_strategy` says"
+            )
+        control.should_save = control.should_evaluate = False
+
+    def _fire_with_flow(self, event: str) -> bool:
+        """What the default flow says of evaluations, saves and the end is Saturn's own to say.
+
+        Whether it says that the model is evaluated next.
+        """
+        is_evaluated = False
+        trainer, control = self._trainer, self._trainer.control
+        if self._flow is not None:
+            asked = control.should_evaluate, control.should_save, control.should_training_stop
+            control.should_evaluate = False
+            getattr(self._flow, event)(trainer.args, trainer.state, control)
+            is_evaluated = control.should_evaluate
+            control.should_evaluate, control.should_save, control.should_training_stop = asked
+        self._fire(event)
+        return is_evaluated
 
     def _fire(self, event: str) -> None:
-        trainer = self._trainer
-        trainer.control = getattr(self._handler, event)(
-            trainer.args, trainer.state, trainer.control
-        )
+        """Have all callbacks told but the default flow, which has its own place."""
+        trainer, handler = self._trainer, self._handler
+        everyone = handler.callbacks
+        handler.callbacks = [each for each in everyone if each is not self._flow]
+        try:
+            trainer.control = getattr(handler, event)(trainer.args, trainer.state, trainer.control)
+        finally:
+            handler.callbacks = everyone
+
+    def _stateful(self) -> Iterator[tuple[str, Any]]:
+        """Callbacks that say what they must remember, each with a name of its own."""
+        from transformers.trainer_callback import ExportableState
+
+        for number, callback in enumerate(self._handler.callbacks):
+            if isinstance(callback, ExportableState):
+                yield f"{type(callback).__name__} {number}", callback
+
+    def _plain(self, name: str, callback: Any) -> Any:
+        """What a stateful callback must remember; None where that can't be kept."""
+        try:
+            return json.loads(json.dumps(callback.state().get("attributes", {})))
+        except Exception as error:
+            if name not in self._has_noted:
+                self._has_noted.add(name)
+                self._note(
+                    f"the state of the callback {name.split()[0]} can't be kept: "
+                    f"{type(error).__name__}: {error}; it begins anew wherever the task goes on"
+                )
+            return None
 
     @property
     def _an_epoch(self) -> int:
@@ -138,6 +265,56 @@ class Callbacks:
 
     def _epochs(self, steps: int) -> int:
         return math.ceil(steps / self._an_epoch)
+
+
+def own_end_of(trainer: Any) -> OwnEnd | None:
+    """How its callbacks may end the training before its last step; None where none would."""
+    from transformers import EarlyStoppingCallback
+
+    told: set[str] = set()
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, EarlyStoppingCallback) or _is_strange(callback):
+            told.update(_events_of(callback))
+    if not told.intersection(HEARD):
+        return None
+    strategy = getattr(trainer.args.eval_strategy, "value", trainer.args.eval_strategy)
+    return OwnEnd(
+        at_steps=bool(told.intersection(HEARD).difference(_OF_EVALUATIONS)),
+        # An epoch that ends before its last step is evaluated all the same.
+        evaluates=strategy == "epoch",
+    )
+
+
+def notes_on(trainer: Any) -> Iterator[str]:
+    """What a person should know of a trainer's own callbacks."""
+    strange = [each for each in trainer.callback_handler.callbacks if _is_strange(each)]
+    if strange:
+        yield (
+            "its callbacks may watch the training, on one rank, and end it, and change nothing "
+            f"else: {', '.join(type(callback).__name__ for callback in strange)}"
+        )
+    for callback in strange:
+        if unheard := sorted(_events_of(callback).difference(HEARD)):
+            yield f"{type(callback).__name__} is not told of {', '.join(unheard)}"
+
+
+def _is_strange(callback: Any) -> bool:
+    return not any(is_of(type(callback), package) for package in _WATCHING)
+
+
+def _events_of(callback: Any) -> set[str]:
+    """The events that a callback has methods of its own for, `EarlyStoppingCallback`'s aside."""
+    from transformers import TrainerCallback
+
+    events = [name for name in vars(TrainerCallback) if name.startswith("on_")]
+    found = set()
+    for name in events:
+        owner = next(each for each in type(callback).__mro__ if name in vars(each))
+        if not is_of(owner, "transformers") or (
+            name == "on_evaluate" and owner is not TrainerCallback
+        ):
+            found.add(name)
+    return found
 
 
 def follow_rates(optimizer: torch.optim.Optimizer) -> deque[float]:

@@ -41,30 +41,34 @@ class OptimizerReading:
         return cls, sorted(flags.items()), len(self.groups)
 
 
-def read(optimizer: torch.optim.Optimizer, model: nn.Module) -> OptimizerReading:
-    """Read it; raises `InvalidInput` where it can't be made anew."""
+def read(
+    optimizer: torch.optim.Optimizer, model: nn.Module, name: str = "the trainer's optimizer"
+) -> OptimizerReading:
+    """Read it; raises `InvalidInput`, which begins with `name`, where it can't be made anew."""
     cls = type(optimizer)
     names: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
+    for of_parameter, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(of_parameter)
     groups = []
     for group in optimizer.param_groups:
         strangers = [p for p in group["params"] if id(p) not in names]
         if strangers:
             raise InvalidInput(
-                f"the trainer's optimizer ({cls.__name__}) holds {len(strangers)} parameters that "
+                f"{name} ({cls.__name__}) holds {len(strangers)} parameters that "
                 "are not its model's; make it of `model.parameters()`"
             )
-        own = [name for p in group["params"] for name in names[id(p)]]
+        own = [each for p in group["params"] for each in names[id(p)]]
         groups.append({**group, "params": own})
     if groups:
         groups[-1]["params"] = [*groups[-1]["params"], EVERY]
     keywords = {
-        name: value for name, value in optimizer.defaults.items() if _takes(cls, name, value)
+        setting: value
+        for setting, value in optimizer.defaults.items()
+        if _takes(cls, setting, value)
     }
     keywords.pop("lr", None)
     reading = OptimizerReading(functools.partial(cls, **keywords), groups)
-    _see_that_it_is_the_same(optimizer, reading)
+    _see_that_it_is_the_same(optimizer, reading, name)
     return reading
 
 
@@ -72,7 +76,9 @@ def _takes(cls: type[Any], name: str, value: Any) -> bool:
     return name in inspect.signature(cls).parameters
 
 
-def _see_that_it_is_the_same(optimizer: torch.optim.Optimizer, reading: OptimizerReading) -> None:
+def _see_that_it_is_the_same(
+    optimizer: torch.optim.Optimizer, reading: OptimizerReading, name: str
+) -> None:
     """Make one over the same parameters, and compare."""
     cls = type(optimizer)
     groups = [
@@ -83,7 +89,7 @@ def _see_that_it_is_the_same(optimizer: torch.optim.Optimizer, reading: Optimize
         again = reading.optimizer_cls(groups, lr=optimizer.defaults.get("lr", 0.0))
     except Exception as error:
         raise InvalidInput(
-            f"the trainer's optimizer ({cls.__name__}) can't be built again from its settings, as "
+            f"{name} ({cls.__name__}) can't be built again from its settings, as "
             f"every technique must do: {type(error).__name__}: {error}"
         ) from error
     same = type(again) is cls and [_plain(group) for group in again.param_groups] == [
@@ -91,7 +97,7 @@ def _see_that_it_is_the_same(optimizer: torch.optim.Optimizer, reading: Optimize
     ]
     if not same:
         raise InvalidInput(
-            f"the trainer's optimizer ({cls.__name__}) differs when it is built again from its "
+            f"{name} ({cls.__name__}) differs when it is built again from its "
             "settings, as every technique must do"
         )
 
@@ -108,7 +114,11 @@ def scheduler_for(trainer: Any, optimizer: torch.optim.Optimizer, *, steps: int)
             return trainer.create_scheduler(num_training_steps=steps, optimizer=optimizer)
         finally:
             trainer.lr_scheduler = None
-    given = trainer.lr_scheduler
+    return scheduler_over(optimizer, trainer.lr_scheduler)
+
+
+def scheduler_over(optimizer: torch.optim.Optimizer, given: Any) -> Any:
+    """A copy of the scheduler `given`, over `optimizer` in place of its own."""
     # Torch marks an optimizer's `step` when a scheduler is made for it, and asks for the mark.
     settings = [dict(_plain(group)) for group in optimizer.param_groups]
     with warnings.catch_warnings():

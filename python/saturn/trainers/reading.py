@@ -12,23 +12,20 @@ from torch import nn
 from saturn.data import nested
 from saturn.definition import BF16, FLOAT32
 from saturn.errors import InvalidInput
-from saturn.trainers import building, evaluating, optimizer, refusals
+from saturn.trainers import (
+    arguments,
+    building,
+    callbacks,
+    evaluating,
+    optimizer,
+    refusals,
+)
 from saturn.trainers.evaluating import EvaluationReading
 from saturn.trainers.optimizer import OptimizerReading
 from saturn.trainers.source import ready
 
 #: Samples that are looked at for their size.
 _LOOKED_AT = 64
-#: Arguments that no step takes longer or shorter for.
-_RATES = refusals.names(
-    """
-    max_steps num_train_epochs seed data_seed learning_rate lr_scheduler_type
-    lr_scheduler_kwargs warmup_steps warmup_ratio weight_decay adam_beta1 adam_beta2
-    adam_epsilon accelerator_config optim_args max_grad_norm label_smoothing_factor
-    neftune_noise_alpha eval_strategy eval_steps per_device_eval_batch_size prediction_loss_only
-    include_for_metrics metric_for_best_model greater_is_better load_best_model_at_end
-    """
-)
 
 
 @dataclass(frozen=True)
@@ -148,12 +145,11 @@ def _performance(trainer: Any, model: nn.Module, of_model: OptimizerReading, loa
 def _arguments(args: Any) -> dict[str, Any]:
     """Those that decide how long a step takes, as far as they are plain."""
     assert is_dataclass(args)
-    left_out = refusals.IGNORED | _RATES
     named = {field.name: getattr(args, field.name) for field in fields(args)}
     return {
         name: _plain(value)
         for name, value in sorted(named.items())
-        if name not in left_out and not name.startswith("_")
+        if not arguments.is_untimed(name) and not name.startswith("_")
     }
 
 
@@ -179,17 +175,7 @@ def _sizes(sample: Any) -> Any:
 
 
 def _notes(trainer: Any) -> list[str]:
-    notes = []
-    if getattr(trainer.args, "eval_on_start", False):
-        notes.append("nothing is evaluated before the first step (`eval_on_start`)")
-    strangers = [
-        type(callback).__name__
-        for callback in trainer.callback_handler.callbacks
-        if not type(callback).__module__.startswith("transformers.")
-    ]
-    if strangers:
-        notes.append(
-            "its callbacks may watch the training, on one rank, and change nothing: "
-            f"{', '.join(strangers)}"
-        )
+    notes = list(callbacks.notes_on(trainer))
+    if trainer.args.push_to_hub:
+        notes.append("its model is pushed to the hub once, when it is trained (`push_to_hub`)")
     return notes

@@ -21,6 +21,7 @@ from saturn.checkpoint import best, manifest
 from saturn.checkpoint.black_box_state import read_into
 from saturn.checkpoint.place import checkpoints_of
 from saturn.errors import InvalidInput
+from saturn.measures import number
 from saturn.reporting import report
 from saturn.script import LAUNCHER_VARIABLES, RUN_DIR
 from saturn.trainers.script import training_by
@@ -102,8 +103,9 @@ def _losses(task_dir: Path) -> dict[int, float]:
             entry = json.loads(line)
         except ValueError:
             continue  # half a line, of a crash
-        if isinstance(entry.get("loss"), float | int) and "step" in entry:
-            found[int(entry["step"])] = float(entry["loss"])
+        loss = number(entry.get("loss"))
+        if loss is not None and "step" in entry:
+            found[int(entry["step"])] = loss
     return dict(sorted(found.items()))
 
 

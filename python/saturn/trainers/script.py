@@ -86,7 +86,19 @@ def training_by(train: Callable[..., Any]) -> Iterator[None]:
         Trainer.train = before  # type: ignore[method-assign]
 
 
-def _reach(trainer: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> NoReturn:
+def _reach(
+    trainer: Any,
+    resume_from_checkpoint: Any = None,
+    trial: Any = None,
+    ignore_keys_for_eval: Any = None,
+    **kwargs: Any,
+) -> NoReturn:
+    asked = {"trial": trial, "ignore_keys_for_eval": ignore_keys_for_eval, **kwargs}
+    if given := [name for name, value in asked.items() if value is not None]:
+        raise InvalidInput(
+            f"it calls train({given[0]}={asked[given[0]]!r}), which Saturn would not heed: leave "
+            "that out"
+        )
     if resume_from_checkpoint:
         raise InvalidInput(
             f"it calls train(resume_from_checkpoint={resume_from_checkpoint!r}); Saturn keeps the "

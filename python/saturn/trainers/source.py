@@ -18,12 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from saturn.data import seeds
 from saturn.data.seeds import RandomState
 from saturn.rank.exceptions import TaskError
 from saturn.trainers import building, optimizer
-from saturn.trainers.callbacks import Callbacks, follow_rates
-from saturn.trainers.order import TrainerBatches, in_order
-from saturn.training.step_loss import StepItems
+from saturn.trainers.callbacks import Callbacks, follow_rates, own_end_of
+from saturn.trainers.order import TrainerBatches, draw_for_workers, in_order
+from saturn.training.step_loss import OwnEnd, StepItems
 
 
 @dataclass
@@ -34,22 +35,26 @@ class Ready:
     loader: Any
     #: Where the random streams stand then.
     start: RandomState
+    #: With what they were seeded last.
+    seed: int
     #: None once somebody has it.
     model: nn.Module | None
+    #: The loader of its evaluations, once somebody has asked for it.
+    eval_loader: Any = None
 
 
 def ready(trainer: Any) -> Ready:
     """Do to an un-run trainer what its `train` does first, and take the model out of it."""
     with building.alone():
         _prepare(trainer)
-        start = RandomState.now(torch.device("cpu"))
+        start, seed = RandomState.now(torch.device("cpu")), torch.initial_seed()
         with _unprepared(trainer.accelerator):
             loader = trainer.get_train_dataloader()
     model = trainer.model
-    loader = in_order(loader, trainer, start)
+    loader = in_order(loader, trainer, start, seed)
     # Whoever gets the model may replace all of it: nothing here must keep what is left.
     trainer.model = trainer.model_wrapped = trainer.callback_handler.model = None
-    return Ready(trainer, loader, start, model)
+    return Ready(trainer, loader, start, seed, model)
 
 
 class TrainerSource:
@@ -61,15 +66,17 @@ class TrainerSource:
         *,
         steps: int,
         calls_model_once: bool,
+        evaluates: bool = False,
         modules: Sequence[str] = (),
     ) -> None:
         """`steps` is how long it trains; `calls_model_once` of its `compute_loss`.
 
-        `modules` are the names of those that it is made of: what is named in a task's pickle is
-        imported before its ranks are forked.
+        `evaluates`: whether the task's evaluation is the trainer's. `modules` are the names of
+        those that it is made of: what is named in a task's pickle is imported before its ranks
+        are forked.
         """
         self.make_trainer = make_trainer
-        self.calls_model_once = calls_model_once
+        self.calls_model_once, self.evaluates = calls_model_once, evaluates
         self._steps, self._modules = steps, list(modules)
         self._ready: Ready | None = None
         self._device = torch.device("cpu")
@@ -95,9 +102,13 @@ class TrainerSource:
 
     def get_eval_dataloader(self) -> Any:
         """The loader of its evaluation: batches of `per_device_eval_batch_size`."""
-        trainer = self.trainer
-        with building.alone(), _unprepared(trainer.accelerator):
-            return trainer.get_eval_dataloader()
+        made = self._made()
+        if made.eval_loader is None:
+            trainer = made.trainer
+            with building.alone(), _unprepared(trainer.accelerator):
+                loader = trainer.get_eval_dataloader()
+            made.eval_loader = in_order(loader, trainer, made.start, made.seed, evaluates=True)
+        return made.eval_loader
 
     @property
     def trainer(self) -> Any:
@@ -127,13 +138,23 @@ class TrainerSource:
 
     @property
     def seed(self) -> int:
-        return int(self._made().trainer.args.seed)
+        return self._made().seed
 
-    def begin_epoch(self) -> None:
-        loader = self._made().loader
-        batches = getattr(loader, "batch_sampler", None)
-        if isinstance(batches, TrainerBatches):
-            batches.draw()
+    def follow(self, start_of: Callable[[int], RandomState]) -> None:
+        if (batches := _batches_of(self._made().loader)) is not None:
+            batches.follow(start_of)
+
+    def begin_epoch(self, epoch: int) -> None:
+        if (batches := _batches_of(self._made().loader)) is not None:
+            batches.begin(epoch)
+
+    def begin_evaluation(self, number: int) -> None:
+        with seeds.forked():
+            loader = self.get_eval_dataloader()
+        if (batches := _batches_of(loader)) is not None:
+            batches.begin(number)
+        else:
+            draw_for_workers()
 
     def bind(self, model: nn.Module, device: torch.device) -> None:
         trainer = self._made().trainer
@@ -149,6 +170,28 @@ class TrainerSource:
             for value in vars(trainer).values():
                 if isinstance(value, nn.Module) and value is not model:
                     value.to(device)
+
+    @property
+    def own_end(self) -> OwnEnd | None:
+        return own_end_of(self._made().trainer)
+
+    @property
+    def publishes(self) -> bool:
+        return bool(self._made().trainer.args.push_to_hub)
+
+    def publish(self, load: Callable[[nn.Module], None], step: int) -> str:
+        """By `Trainer.push_to_hub`, of another trainer: this one's model may be spread."""
+        # Made first as any: only what follows may write to the hub.
+        made = ready(building.build(self.make_trainer))
+        trainer, model = made.trainer, made.model
+        assert model is not None  # it was made just now
+        load(model)
+        trainer.model = trainer.model_wrapped = model
+        state, now = trainer.state, self._made().trainer.state
+        state.global_step, state.max_steps = step, self._steps
+        state.log_history, state.epoch = now.log_history, now.epoch
+        trainer.init_hf_repo()
+        return str(trainer.push_to_hub())
 
     def listener(self, note: Callable[[str], None]) -> Callbacks:
         return Callbacks(self._made().trainer, steps=self._steps, rates=self._rates, note=note)
@@ -229,6 +272,11 @@ def _prepare(trainer: Any) -> None:
         module.align_special_tokens(model, trainer.processing_class)
     if trainer.neftune_noise_alpha is not None:
         module.activate_neftune(model, trainer.neftune_noise_alpha, trainer.accelerator)
+
+
+def _batches_of(loader: Any) -> TrainerBatches | None:
+    batches = getattr(loader, "batch_sampler", None)
+    return batches if isinstance(batches, TrainerBatches) else None
 
 
 @contextlib.contextmanager

@@ -59,6 +59,7 @@ def pieces_of(make_trainer: Callable[[], Any], *, seed: int = 0, evaluates: bool
         make_trainer,
         steps=reading.steps,
         calls_model_once=reading.calls_model_once,
+        evaluates=reading.evaluation is not None,
         modules=reading.modules,
     )
     hparams = {

@@ -8,7 +8,7 @@ of the loader's batches has statistics of its own, as in one process.
 
 For techniques under which every rank runs every layer, and ranks of one slice run it alike. Those
 that cut a slice once more, or run layers twice, are not applicable to models with batch norm. Not
-here: running statistics of instance norm, which are those of rank 0's slices.
+here: running statistics of instance norm, which keep batches whole (see `model_changes`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """One evaluation of a task's model, as one rank takes part in it.
 
-It runs between two steps, in eval mode and without gradients, and leaves nothing behind: modes and
-random streams are put back, parameters and data are not touched. What it draws is seeded by the
-task's seed and the batch's number.
+It runs between two steps, in eval mode and without gradients, and leaves nothing behind: modes,
+buffers and random streams are put back, parameters and data are not touched. What it draws is
+seeded by the task's seed and the batch's number; a trainer's own evaluation moves the trainer's
+stream instead (`draws`).
 
 Batches are dealt out whole (`data.whole_batches`); each rank's results go to rank 0, which puts
 them into the loader's order and has the metrics computed once (`evaluation_rows`). What the task's
@@ -16,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -33,6 +34,8 @@ from saturn.rank.exceptions import PeerLost, TaskError
 from saturn.rank.failure import task_function
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import ParallelModel
+from saturn.techniques.model.buffers import Buffers
+from saturn.training.draws import Draws
 from saturn.training.evaluation_rows import (
     Row,
     checked_metrics,
@@ -82,9 +85,15 @@ class Evaluator:
         *,
         note: Callable[[str], None],
         alive: Callable[[], None] = lambda: None,
+        draws: Draws | None = None,
     ) -> None:
-        """Make the loader. `note` tells the person something, `alive` gives a sign of life."""
+        """Make the loader. `note` tells the person something, `alive` gives a sign of life.
+
+        `draws` are those of the task's steps, where it has some.
+        """
         assert definition.evaluate is not None
+        step_loss = definition.step_loss
+        self._draws = draws if step_loss is not None and step_loss.evaluates else None
         self._definition, self._parallel, self._gang = definition, parallel, gang
         self._evaluate = definition.evaluate
         self._note, self._alive = note, alive
@@ -92,6 +101,8 @@ class Evaluator:
             definition, precision=Precision(definition.precision, gang.device)
         )
         self._batches: WholeBatches | None = None
+        #: Those with which the evaluation at work began.
+        self._buffers: Buffers | None = None
         if isinstance(self._evaluate, Evaluation):
             with _of_evaluate(), gang.device_memory.host():
                 self._batches = _batches_of(
@@ -104,6 +115,8 @@ class Evaluator:
         began = time.monotonic()
         self._failure = None
         with _of_evaluate(), self._at_rest() as module:
+            if self._draws is not None:
+                self._draws.begin_evaluation()
             if self._batches is None:
                 metrics = self._by_function(module)
             else:
@@ -119,6 +132,10 @@ class Evaluator:
         Raises what the task's functions raise. Metrics that fail on the rows of that part may do
         well on all of them: this is only noted.
         """
+        with nullcontext() if self._draws is None else self._draws.unmoved():
+            return self._time()
+
+    def _time(self) -> float:
         if self._batches is None:
             outcome = self.run()
             outcome.expect()
@@ -183,6 +200,7 @@ class Evaluator:
         """Within the block the model is in eval mode; after it, everything is as before."""
         parallel = self._parallel
         modes = [(part, part.training) for part in parallel.module.modules()]
+        self._buffers = Buffers(parallel.module)
         state = seeds.RandomState.now(self._gang.device)
         with state.again(), torch.no_grad(), parallel.evaluating() as module:
             parallel.module.eval()
@@ -191,6 +209,7 @@ class Evaluator:
             finally:
                 for part, mode in modes:
                     part.training = mode
+                self._buffers.restore()
 
     # A function of the model.
 
@@ -198,7 +217,6 @@ class Evaluator:
         """The metrics; None where the function has failed."""
         device, evaluate = self._gang.device, self._evaluate
         assert not isinstance(evaluate, Evaluation)
-        seeds.seed_batch(self._seed_of(0), device)
 
         def bring(_: Any, args: Any, kwargs: Any) -> Any:
             return nested.to_device(args, device), nested.to_device(kwargs, device)
@@ -206,7 +224,7 @@ class Evaluator:
         hook = module.register_forward_pre_hook(bring, prepend=True, with_kwargs=True)
 
         def metrics() -> dict[str, float]:
-            with task_function("the function"):
+            with self._drawing(0), task_function("the function"):
                 found = evaluate(module)
             return checked_metrics(found, "the function")
 
@@ -226,13 +244,17 @@ class Evaluator:
         self._alive()
         device = self._gang.device
         batch = nested.to_device(dealt.batch, device)
-        seeds.seed_batch(self._seed_of(dealt.number), device)
         if (step_loss := self._definition.step_loss) is not None:
             self._objective.items = StepItems(step_loss.count([dealt.batch]), 1)
-        outputs = self._parallel.forward(batch, self._objective)
-        if outputs is None or not dealt.counts or self._failure is not None:
-            return None
-        return self._keep_failure_of(partial(self._measured, dealt, batch, outputs))
+        # How many batches this rank saw before depends on the number of ranks: a buffer that a
+        # forward changes in eval mode too must not carry it over.
+        assert self._buffers is not None
+        self._buffers.restore()
+        with self._drawing(dealt.number):
+            outputs = self._parallel.forward(batch, self._objective)
+            if outputs is None or not dealt.counts or self._failure is not None:
+                return None
+            return self._keep_failure_of(partial(self._measured, dealt, batch, outputs))
 
     def _measured(self, dealt: Dealt, batch: Any, outputs: Any) -> Row:
         evaluate, weigh = self._evaluate, self._definition.loss_weight
@@ -262,10 +284,24 @@ class Evaluator:
             # A batch that several ranks tell of counts once.
             rows = {row.number: row for _, of_rank in told for row in of_rank}
             in_order = [rows[number] for number in sorted(rows)]
-            return self._keep_failure_of(partial(metrics_of, evaluate, in_order))
+            with nullcontext() if self._stream is None else self._stream.drawing():
+                return self._keep_failure_of(partial(metrics_of, evaluate, in_order))
 
-    def _seed_of(self, number: int) -> int:
-        return seeds.derive(self._definition.seed, "evaluation", number)
+    @property
+    def _stream(self) -> Draws | None:
+        """What a trainer's evaluation draws from; None where each batch is seeded."""
+        return self._draws if self._gang.world_size == 1 else None
+
+    @contextmanager
+    def _drawing(self, number: int) -> Iterator[None]:
+        """Within it the batch of this number is evaluated."""
+        if self._stream is not None:
+            with self._stream.drawing():
+                yield
+            return
+        seed = seeds.derive(self._definition.seed, "evaluation", number)
+        seeds.seed_batch(seed, self._gang.device)
+        yield
 
     def _wait_for_device(self) -> None:
         if self._gang.device.type != "cpu":

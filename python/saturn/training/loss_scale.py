@@ -91,17 +91,3 @@ class LossScale:
         """Go on from what `state` gave."""
         self._factor = float(state["factor"])
         self._steps_taken = int(state["steps_taken"])
-
-
-class Buffers:
-    """What a module's buffers hold, for a forward that is to be forgotten."""
-
-    def __init__(self, module: nn.Module) -> None:
-        """Copy them."""
-        self._copies = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-
-    def restore(self) -> None:
-        """Put back what they held."""
-        with torch.no_grad():
-            for buffer, copy in self._copies:
-                buffer.copy_(copy)

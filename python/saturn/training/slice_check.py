@@ -12,6 +12,9 @@ and inputs are of float64 where the model's code allows it, so what differs diff
 rounding, whatever the task's precision; and the weights are not those that the model was built
 with, which may be special.
 
+What the forward changes of the model, its buffers above all, is compared too: each part begins with
+the same buffers as the whole, and must leave the same in them.
+
 Nothing is said of later batches, but for how many labels they have (see `slicing`).
 """
 
@@ -32,6 +35,8 @@ from saturn.data.slices import Data
 from saturn.definition import TaskDefinition
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import describe
+from saturn.training.label_cases import labels_of, with_ignored_labels
+from saturn.training.model_changes import Changes
 from saturn.training.slicing import GIVEN, IGNORED, LABELS, SAMPLES, SUMS, WHOLE, Slicing
 from saturn.training.steady import WAYS, SteadyModel, TooSlowError
 
@@ -84,18 +89,19 @@ def check(
     with seeds.forked():
         try:
             parts = data.parts_of_first(_MOST_SAMPLES)
+        except nested.CutError as error:
+            return Slicing(WHOLE, reason=f"its batches can't be cut: {error}")
         except TaskError as error:
             return _unchecked(definition, str(error))
-        if not parts:  # of one sample: nothing to be cut
-            return Slicing(GIVEN if definition.loss_weight is not None else SAMPLES)
         reason = ""
         for way in WAYS:
-            found = _found(definition, SteadyModel(definition, build(), device, way, until), parts)
+            found = _found(definition, SteadyModel(definition, build, device, way, until), parts)
             if isinstance(found, Slicing):
-                return found
+                return replace(found, draws_in_collating=data.draws_in_collating)
             reason = reason or found
             gc.collect()  # the model, before another is built
-        return _unchecked(definition, reason)
+        unchecked = _unchecked(definition, reason)
+        return replace(unchecked, draws_in_collating=data.draws_in_collating)
 
 
 def _found(definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any]) -> Slicing | str:
@@ -111,12 +117,51 @@ def _found(definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any])
         return _in_words(error)
     if not math.isfinite(whole):
         return f"the loss of the first samples is {whole}"
-    found = _judged(definition, model, whole, parts)
+    of_whole = model.changed
+    if len(parts) == 1:  # one sample: nothing to be cut
+        return replace(_uncut(definition), changes_buffers=bool(of_whole))
+    if model.is_training and of_whole and (reason := _followed(model, of_whole, parts)):
+        return Slicing(WHOLE, reason=reason, changes_buffers=True)
+    found = replace(_judged(definition, model, whole, parts), changes_buffers=bool(of_whole))
     if found.kind == WHOLE:
         again = model.loss(parts[0], seed=1)
         if not _same(whole, again, model.tolerance * abs(whole)):
-            return f"the loss of the same samples is {whole:.6g}, and {again:.6g} the next time"
+            one, other = _told_apart(whole, again)
+            return f"the loss of the same samples is {one}, and {other} the next time"
     return found
+
+
+def _followed(model: SteadyModel, of_whole: Changes, parts: Sequence[Any]) -> str | None:
+    """Why batches can't be cut, where what a forward changes of the model depends on its batch."""
+    changes = model.changes
+    assert changes is not None, "the whole has been computed"
+    for part in parts[1:]:
+        try:
+            model.loss(part)
+        except TooSlowError:
+            raise
+        except Exception:  # parts have no loss: more is to be said of that
+            return None
+        of_part = model.changed
+        for name in changes.apart(of_whole, of_part):
+            if changes.is_saved(name) or _shows(model, of_whole, of_part, parts[0]):
+                sizes = f"{_num_samples(parts[0]):g} samples and that of {_num_samples(part):g}"
+                return (
+                    f"its batches can't be cut: a forward changes {changes.in_words(name)} by what "
+                    f"is in the batch (that of {sizes} of them leave different values), so each "
+                    "device would have another of its own. It takes one device, or a technique "
+                    "that keeps batches whole, such as `tensor`"
+                )
+    return None
+
+
+def _shows(model: SteadyModel, one: Changes, other: Changes, batch: Any) -> bool:
+    """Whether the next loss depends on which of two changes there were.
+
+    Buffers that aren't saved may be caches, as of positions up to the longest row so far.
+    """
+    first, second = (model.loss(batch, after=after) for after in (one, other))
+    return not _same(first, second, model.tolerance * abs(first))
 
 
 def _in_words(error: Exception) -> str:
@@ -134,9 +179,12 @@ def _compared(
     return _Compared(whole, parts, losses, model.tolerance)
 
 
+def _uncut(definition: TaskDefinition) -> Slicing:
+    return Slicing(SAMPLES if definition.loss_weight is None else GIVEN)
+
+
 def _unchecked(definition: TaskDefinition, reason: str) -> Slicing:
-    kind = SAMPLES if definition.loss_weight is None else GIVEN
-    return Slicing(kind, unchecked=reason)
+    return replace(_uncut(definition), unchecked=reason)
 
 
 def _judged(
@@ -154,7 +202,9 @@ def _judged(
             f"raises {_in_words(error)}",
         )
     cases = [first]
-    for masked in _with_ignored_labels(definition, model, parts):
+    # What a weight of the task's own says of ignored labels, only its own data shows.
+    may_ignore = definition.loss_weight is None and model.takes_odd_labels
+    for masked in with_ignored_labels(parts) if may_ignore else ():
         try:
             whole = model.loss(masked[0], has_odd_labels=True)
             cases.append(_compared(model, whole, masked[1:], has_odd_labels=True))
@@ -168,7 +218,25 @@ def _judged(
         explains = _Compared.adds_up if candidate.adds_up else lambda case: case.is_made_by(weigh)  # noqa: B023
         if all(explains(case) for case in cases):
             return _by_samples_if_equal(candidate, first) or candidate
-    return Slicing(WHOLE, reason=_reason(definition, first, sizes))
+    reason = _reason(definition, cases, sizes)
+    alike = _while_all_labels_count(definition, parts[0], first)
+    if alike is not None:
+        return replace(alike, whole_if_labels_differ=reason)
+    return Slicing(WHOLE, reason=reason)
+
+
+def _while_all_labels_count(
+    definition: TaskDefinition, batch: Any, first: _Compared
+) -> Slicing | None:
+    """The finding where samples count alike until some label of theirs is ignored; else None.
+
+    Such is a mean over labels with a mean over samples beside it, as a penalty is: where labels are
+    ignored the two are means over different things, and no weight serves both.
+    """
+    names = [name for name, _ in labels_of(batch)]
+    if definition.loss_weight is not None or len(names) != 1 or not first.is_made_by(_num_samples):
+        return None
+    return _by_samples_if_equal(Slicing(LABELS, labels=names[0]), first)
 
 
 def _by_samples_if_equal(found: Slicing, case: _Compared) -> Slicing | None:
@@ -187,57 +255,20 @@ def _candidates(definition: TaskDefinition, batch: Any) -> Iterator[Slicing]:
         yield Slicing(GIVEN)
         return
     yield Slicing(SAMPLES)
-    for name, labels in _labels_of(batch):
+    for name, labels in labels_of(batch):
         for first_label in (0, 1) if labels.dim() > 1 else (0,):
             yield Slicing(LABELS, labels=name, first_label=first_label)
     yield Slicing(SUMS)
-
-
-def _labels_of(batch: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Whatever may be labels of which some are ignored: whole numbers, where labels are."""
-    is_pair = isinstance(batch, tuple | list)
-    for name, array in nested.arrays(batch):
-        if not isinstance(array, torch.Tensor) or array.dtype != torch.int64 or array.dim() == 0:
-            continue
-        says_so = name.startswith(".1") if is_pair else "label" in name or "target" in name
-        if says_so or bool((array == IGNORED).any()):
-            yield name, array
-
-
-def _with_ignored_labels(
-    definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any]
-) -> Iterator[list[Any]]:
-    """The same samples, with some labels of the last one ignored."""
-    if definition.loss_weight is not None or not model.takes_odd_labels:
-        return  # what a weight of the task's own says of such, only its own data shows
-    for name, labels in _labels_of(parts[0]):
-        of_last = dict(nested.arrays(parts[-1])).get(name)
-        if not isinstance(of_last, torch.Tensor) or not len(of_last):
-            continue
-        # Parts may be padded to another length than the whole.
-        positions = min(labels.shape[1], of_last.shape[1]) if labels.dim() > 1 else 1
-        whole, last = (
-            nested.replaced(part, name, _ignoring(its, positions))
-            for part, its in ((parts[0], labels), (parts[-1], of_last))
-        )
-        yield [whole, *parts[1:-1], last]
-
-
-def _ignoring(labels: torch.Tensor, positions: int) -> torch.Tensor:
-    """`labels` without the last sample's first, and its later half of so many."""
-    ignoring = labels.clone()
-    last = ignoring[-1] if labels.dim() > 1 else ignoring[-1:]
-    last[0] = IGNORED
-    last[(positions + 1) // 2 :] = IGNORED
-    return ignoring
 
 
 def _num_samples(batch: Any) -> float:
     return float(nested.num_samples(batch) or 0)
 
 
-def _reason(definition: TaskDefinition, case: _Compared, sizes: Sequence[int]) -> str:
+def _reason(definition: TaskDefinition, cases: Sequence[_Compared], sizes: Sequence[int]) -> str:
     weigh = definition.loss_weight or _num_samples
+    case = next((case for case in cases if not case.is_made_by(weigh)), cases[0])
+    where = "" if case is cases[0] else f" where some labels are {IGNORED}"
     total = sum(float(weigh(batch)) for batch in case.batches)
     mean = (
         sum(
@@ -249,6 +280,7 @@ def _reason(definition: TaskDefinition, case: _Compared, sizes: Sequence[int]) -
         if total
         else math.nan
     )
+    together, apart = _told_apart(case.whole, mean)
     by = "`loss_weight`" if definition.loss_weight is not None else "samples"
     advice = (
         "correct `loss_weight`"
@@ -256,12 +288,18 @@ def _reason(definition: TaskDefinition, case: _Compared, sizes: Sequence[int]) -
         else "say `loss_weight=` (what a batch counts, such as the number of its tokens)"
     )
     return (
-        f"its batches can't be cut: the loss of {sum(sizes)} samples together is {case.whole:.6g}, "
-        f"the mean of {_texts(sizes)} by themselves is {mean:.6g} (weighted by {by}). Where the "
-        f"loss is a mean over something else, {advice}; where it compares samples with each other, "
-        "as a contrastive loss or the balance of experts does, it takes one device, or a technique "
-        "that keeps batches whole, such as `tensor`"
+        f"its batches can't be cut{where}: the loss of {sum(sizes)} samples together is "
+        f"{together}, the mean of {_texts(sizes)} by themselves is {apart} (weighted by {by}). "
+        f"Where the loss is a mean over something else, {advice}; where it compares samples with "
+        "each other, as a contrastive loss or the balance of experts does, it takes one device, or "
+        "a technique that keeps batches whole, such as `tensor`"
     )
+
+
+def _told_apart(one: float, other: float) -> tuple[str, str]:
+    """Two numbers in few digits, or in all where few would show them as equal."""
+    texts = f"{one:.6g}", f"{other:.6g}"
+    return texts if texts[0] != texts[1] else (repr(one), repr(other))
 
 
 def _texts(sizes: Sequence[int]) -> str:

@@ -44,8 +44,14 @@ class Slicing:
     #: The position of the first label that counts: 1 for models that predict the next token.
     first_label: int = 0
     #: How many labels count in each sample, where that is why samples do. One that has another
-    #: number makes it `LABELS` from there on (see `expect_labels`).
+    #: number makes it another finding from there on (see `by_labels`).
     labels_each: int | None = None
+    #: Why no batch may be cut from there on; None where samples then count by their labels.
+    whole_if_labels_differ: str | None = None
+    #: Whether a forward changes buffers or parameters of the model, the same on every slice.
+    changes_buffers: bool = False
+    #: Whether collating draws random numbers: then batches are collated as they are, and cut.
+    draws_in_collating: bool = False
     #: Why no batch may be cut, and what to change; None where they may.
     reason: str | None = None
     #: Why it could not be checked, so that samples, or `loss_weight`, are trusted; None where it
@@ -104,14 +110,21 @@ class Slicing:
             return
         expected = self.labels_each * (nested.num_samples(batch) or 0)
         if (counted := self.counted_labels(batch)) != expected:
+            then = (
+                self.whole_if_labels_differ
+                or "slices count by their labels, and not by their samples"
+            )
             raise LabelsDifferError(
                 f"{counted:g} labels count in a slice of the batch, where {expected} did in those "
-                "before it: from here on slices count by their labels, and not by their samples. "
-                "Training goes on from the last checkpoint"
+                f"before it: from here on {then}. Training goes on from the last checkpoint"
             )
 
     def by_labels(self) -> Slicing:
         """What holds once samples have been found to differ: the same for all before them."""
+        if (reason := self.whole_if_labels_differ) is not None:
+            return replace(
+                self, kind=WHOLE, labels_each=None, whole_if_labels_differ=None, reason=reason
+            )
         return replace(self, kind=LABELS, labels_each=None)
 
     def _labels(self, batch: Any) -> torch.Tensor | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from saturn.data import nested, seeds
 from saturn.definition import TaskDefinition
+from saturn.training.model_changes import Changes, ModelChanges
 from saturn.training.objective import TaskObjective
 from saturn.training.step_loss import StepItems
 
@@ -71,22 +73,31 @@ class SteadyModel:
     def __init__(
         self,
         definition: TaskDefinition,
-        module: nn.Module,
+        build: Callable[[], nn.Module],
         device: torch.device,
         way: Way,
         until: float | None,
     ) -> None:
-        """`module` is on the CPU, and used up. `until`: on the monotonic clock."""
+        """`build` makes the model, on the CPU. `until`: on the monotonic clock."""
         self._seed = definition.seed
         self._device, self._way = device, way
         self._objective = TaskObjective(definition)
         self._step_loss = definition.step_loss
         self._has_loss_function = definition.loss_function is not None
         self._calls_model = bool(definition.training_step or definition.step_loss)
-        self._module = module
-        self._is_ready = False
+        self._build = build
+        self._module = build()
+        #: What forwards change of the model; None before the first.
+        self.changes: ModelChanges | None = None
+        #: What the last one has changed.
+        self.changed: Changes = {}
         self._until = until
         self.tolerance = _TOLERANCES[way.dtype]
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the model is in training mode."""
+        return self._way.is_training
 
     @property
     def is_largest(self) -> bool:
@@ -106,19 +117,41 @@ class SteadyModel:
             or _is_of_transformers(self._module)
         )
 
-    def loss(self, batch: Any, *, seed: int = 0, has_odd_labels: bool = False) -> float:
+    def loss(
+        self,
+        batch: Any,
+        *,
+        seed: int = 0,
+        has_odd_labels: bool = False,
+        after: Changes | None = None,
+    ) -> float:
         """The mean loss of `batch`, whatever batches came before; the first is the whole.
 
-        Raises `TooSlowError` where it would take too long.
+        With `after`, as the next after a forward that left buffers so. What this one changes is in
+        `changed`. Raises `TooSlowError` where it would take too long.
         """
-        if not self._is_ready:
-            self._prepare()
+        if self.changes is None:
+            self.changes = self._prepared()
             if self._step_loss is not None:
                 # Its parts count in the items of all of it.
                 self._step_loss.bind(self._module, self._device)
                 self._objective.items = StepItems(self._step_loss.count([batch]), 1)
-        for buffer, value in self._buffers:
-            buffer.copy_(value)
+            loss = self._loss(batch, seed, has_odd_labels=has_odd_labels)
+            if not (parameters := self.changes.changed_parameters()):
+                self.changed = self.changes.now()
+                return loss
+            # Another one, whose parameters are as they were.
+            del self._module
+            self._module = self._build()
+            self.changes = self._prepared(parameters)
+            if self._step_loss is not None:
+                self._step_loss.bind(self._module, self._device)
+        self.changes.restore(after)
+        loss = self._loss(batch, seed, has_odd_labels=has_odd_labels)
+        self.changed = self.changes.now()
+        return loss
+
+    def _loss(self, batch: Any, seed: int, *, has_odd_labels: bool) -> float:
         seeds.seed_batch(seeds.derive(self._seed, "slices", seed), self._device)
         batch = nested.with_floats(batch, self._way.dtype)
         on_device = nested.to_device(batch, self._device)
@@ -135,7 +168,7 @@ class SteadyModel:
         finally:
             watch.remove()
 
-    def _prepare(self) -> None:
+    def _prepared(self, parameters: Collection[str] = ()) -> ModelChanges:
         module, way = self._module, self._way
         module.to(self._device, way.dtype)
         for part in module.modules():
@@ -145,8 +178,7 @@ class SteadyModel:
             module.eval()
         if way.is_shaken:
             _shake(module, seeds.derive(self._seed, "shaken"))
-        self._buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
-        self._is_ready = True
+        return ModelChanges(module, parameters)
 
     def _in_time(self, module: nn.Module, args: Any) -> None:
         if self._until is not None and time.monotonic() > self._until:

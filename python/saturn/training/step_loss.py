@@ -32,8 +32,28 @@ class StepItems:
     num_batches: int
 
 
+@dataclass(frozen=True)
+class OwnEnd:
+    """How a task's own code may end its training before its last step."""
+
+    #: After any step; otherwise after evaluations alone.
+    at_steps: bool
+    #: Whether the model is evaluated once more then.
+    evaluates: bool
+
+
 class Listener(Protocol):
-    """Is told of a training as it goes on."""
+    """Is told of a training as it goes on, and may end it."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the training is to end with what was told last."""
+
+    def state(self) -> Mapping[str, Any]:
+        """What the next attempt's listener must know, as JSON can hold it."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` gave; called before `began`."""
 
     def began(self, step: int) -> None:
         """It begins after so many steps."""
@@ -62,8 +82,21 @@ class StepLoss(Protocol):
     def seed(self) -> int:
         """What the streams of other devices are seeded with then."""
 
-    def begin_epoch(self) -> None:
+    def follow(self, start_of: Callable[[int], RandomState]) -> None:
+        """`start_of` says where the random streams stand when an epoch begins.
+
+        It is asked of the epoch at work, and of the next once all of this one is done.
+        """
+
+    def begin_epoch(self, epoch: int) -> None:
         """Draw what is drawn when an epoch begins, from the streams as they stand."""
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the task's evaluation is its own, and draws from the same streams."""
+
+    def begin_evaluation(self, number: int) -> None:
+        """Draw what is drawn when the `number`th evaluation begins, counted from 0."""
 
     def bind(self, model: nn.Module, device: torch.device) -> None:
         """`model` is spread over the gang by now, and computes on `device`."""
@@ -76,6 +109,17 @@ class StepLoss(Protocol):
 
     def loss(self, model: Any, batch: Any, step: StepItems) -> Tensor:
         """What `batch` adds to the loss of its step: a scalar."""
+
+    @property
+    def own_end(self) -> OwnEnd | None:
+        """How the listener may end the training; None where it never does. On every rank alike."""
+
+    @property
+    def publishes(self) -> bool:
+        """Whether the trained model is to be published. On every rank alike."""
+
+    def publish(self, load: Callable[[nn.Module], None], step: int) -> str:
+        """Publish the model as `load` fills it, after so many steps; returns where it is."""
 
     def listener(self, note: Callable[[str], None]) -> Listener:
         """Who is told of the training, on one rank; `note` tells the person something."""

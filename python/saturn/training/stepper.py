@@ -30,11 +30,12 @@ from saturn.rank.exceptions import NotApplicable, TaskError
 from saturn.rank.failure import describe, task_function
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import Knobs, Technique
+from saturn.techniques.model.buffers import Buffers
 from saturn.training.accumulation import Accumulation
 from saturn.training.agreement import Agreement, StepFacts, agree
 from saturn.training.batch_norm import GlobalBatchNorm
 from saturn.training.draws import Draws
-from saturn.training.loss_scale import Buffers, LossScale, Verdict
+from saturn.training.loss_scale import LossScale, Verdict
 from saturn.training.lr_schedule import LrSchedule
 from saturn.training.objective import TaskObjective
 from saturn.training.optimizer import build_optimizer, step_optimizer
@@ -61,6 +62,8 @@ class Staged:
     pieces: Sequence[_Piece]
     #: Waits for all ranks, and gives what each piece counts.
     shares: Callable[[], Shares]
+    #: Batches that training has seen when the step begins.
+    before: int
     #: Where training stands once the step is done.
     after: Position
     #: In the step's global batches, as far as this rank's slices tell; None where there are none.
@@ -114,8 +117,11 @@ class Stepper:
             data_size=self.parallel.data_size,
             counts_samples=self._weigh is None,
             step_loss=step_loss,
-            # Those of batches that are dealt out anew would be others.
-            keeps_batches=any(isinstance(m, _BatchNorm) for m in self.parallel.module.modules()),
+            # Statistics of batches that are dealt out anew would be others, and a buffer that
+            # counts batches would count fewer. Collating draws for whole batches.
+            keeps_batches=slicing.changes_buffers
+            or slicing.draws_in_collating
+            or any(isinstance(m, _BatchNorm) for m in self.parallel.module.modules()),
         )
         self._batch_norm = GlobalBatchNorm(
             self.parallel.module,
@@ -182,7 +188,9 @@ class Stepper:
             )
             for piece in slices
         ]
-        return Staged(pieces, shares, slices[-1].after, _tokens_in(slices))
+        after = slices[-1].after
+        before = after.batches - (slices[0].step_batches or len(slices))
+        return Staged(pieces, shares, before, after, _tokens_in(slices))
 
     def step(self, staged: Staged, *, stop: bool, save: bool) -> Agreement:
         """Train on the slices of one step; every rank calls it."""
@@ -194,7 +202,7 @@ class Stepper:
         )
         self._norm = None
         self._objective.items = shares.items
-        with self._drawing(pieces):
+        with self._drawing(staged):
             losses, is_taken = self._gradients(pieces, shares.shares)
         if is_taken:
             with self.parallel.optimizer_memory():
@@ -220,10 +228,11 @@ class Stepper:
         """Whether batches draw from where the one before has left the streams."""
         return self.draws is not None and self._gang.world_size == 1
 
-    def _drawing(self, pieces: Sequence[_Piece]) -> AbstractContextManager[None]:
-        if self.draws is None or not self._draws_on:
+    def _drawing(self, staged: Staged) -> AbstractContextManager[None]:
+        if self.draws is None:
             return nullcontext()
-        return self.draws.of_step(pieces[0].batches - 1)
+        self.draws.begin_step(staged.before)
+        return self.draws.drawing() if self._draws_on else nullcontext()
 
     def _forward_backward(self, piece: _Piece, share: float, *, is_last: bool) -> Tensor | None:
         device, parallel = self._gang.device, self.parallel
@@ -306,7 +315,7 @@ class Stepper:
 
 
 def build_model(definition: TaskDefinition) -> nn.Module:
-    """The task's model, with the same weights on every rank and in every attempt."""
+    """The task's model, with the same first weights on every rank and in every attempt."""
     seeds.seed_all(definition.seed)
     with task_function("get_model"):
         module = call_get_model(definition.get_model, definition.kwargs)
@@ -314,6 +323,8 @@ def build_model(definition: TaskDefinition) -> nn.Module:
         raise TaskError(
             f"get_model returned a {type(module).__name__}; it must return a torch.nn.Module"
         )
+    if definition.start_from is not None:
+        definition.start_from.load_into(module)
     if not module.training:  # as pretrained models come; parts set to eval on purpose stay so
         module.train()
     return module
@@ -352,6 +363,6 @@ def build_data(
     if definition.epochs is not None and data.batches_per_epoch is None:
         raise TaskError(
             "get_dataloader's loader has no length, so `epochs` can't be counted in steps; say "
-            "HParams(batch_count=…) instead"
+            "HParams(steps=…) instead"
         )
     return data

@@ -2,7 +2,8 @@
 
 A training loss is noisy: what a tuner sees is the mean over the last `WINDOW` steps, and not every
 step's: each of the first 50, then one whenever training has gone 2% further. A loss that is no
-finite number is seen at once. Of an evaluation every value is seen.
+finite number is seen at once, and a task that has none in `WINDOW` steps has diverged. Of an
+evaluation every value is seen.
 
 A step that was seen is not seen again, also where it is trained again after a crash.
 """
@@ -16,6 +17,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from saturn.measures import number
 from saturn.stoppers.progress import LOSS
 
 #: Steps over which a loss is averaged.
@@ -72,6 +74,12 @@ class TaskReports:
                 self.was_seen(step, values)
                 yield Look(self._task, step, values)
 
+    @property
+    def has_diverged(self) -> bool:
+        """Whether none of the last `WINDOW` losses is a finite number."""
+        is_whole = len(self._losses) == WINDOW
+        return is_whole and not any(math.isfinite(loss) for _, loss in self._losses)
+
     def _values(self, step: int, line: dict[str, object]) -> dict[str, float]:
         evaluation = line.get("evaluation")
         if isinstance(evaluation, dict):
@@ -95,4 +103,5 @@ class TaskReports:
 
 
 def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else math.nan
+    found = number(value)
+    return math.nan if found is None or not math.isfinite(found) else found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,8 @@ class Tuner:
 
     #: Whether it adds tasks to the run.
     suggests = False
+    #: Whether a task that has diverged is ended, whatever its rule says of that.
+    ends_diverged = True
     #: What it wants to see.
     metrics: frozenset[str] = frozenset()
 
@@ -69,6 +70,7 @@ class Stopping(Tuner):
         """Take them, with their metrics."""
         self.stoppers = list(stoppers)
         self.metrics = frozenset(one.goal for one in stoppers if one.goes_by_metric)
+        self.ends_diverged = any(one.goes_by_metric for one in stoppers)
 
     @property
     def goal(self) -> dict[str, Any]:
@@ -96,6 +98,19 @@ class Stopping(Tuner):
         """What any says."""
         return strictest(one for stopper in self.stoppers for one in stopper.at(now_s, tasks))
 
+    def is_enough(self, now_s: float, tasks: Tasks) -> bool:
+        """Whether one says that no more tasks are to be suggested."""
+        return any(one.is_enough(now_s, tasks) for one in self.stoppers)
+
+    def is_trained(self, task: Progress, tasks: Tasks) -> bool:
+        """Whether a task was stopped since it needs no more training, not for doing badly."""
+        return any(
+            ruling.task == task.name and ruling.ruling == STOP
+            for one in self.stoppers
+            if one.ends_what_is_trained and task.values(one.goal)
+            for ruling in one.looked(task, tasks)
+        )
+
 
 def strictest(rulings: Iterable[Ruling]) -> list[Ruling]:
     """One ruling a task: the strictest, of equal ones the first."""
@@ -105,8 +120,3 @@ def strictest(rulings: Iterable[Ruling]) -> list[Ruling]:
         if known is None or _STRICTNESS[one.ruling] > _STRICTNESS[known.ruling]:
             found[one.task] = one
     return list(found.values())
-
-
-def plain(values: dict[str, float]) -> dict[str, float | None]:
-    """Values as JSON can hold them: null for what is no finite number."""
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}

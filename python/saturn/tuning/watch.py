@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from saturn import native, run_directory
 from saturn.errors import InvalidInput
+from saturn.measures import numbers, plain
 from saturn.stoppers.progress import ENDED, HELD, LOSS, TRAINING, WAITING, Progress
 from saturn.stoppers.stopper import GO_ON, STOP, Ruling
-from saturn.tuning.reports import Look, TaskReports
-from saturn.tuning.tuner import Tuner, plain
+from saturn.tuning.reports import WINDOW, Look, TaskReports
+from saturn.tuning.tuner import Tuner
 
 if TYPE_CHECKING:
     from saturn.live import Run
@@ -33,7 +34,7 @@ _LOOK_S = 0.2
 _LOOKS_PER_TIME = 20.0
 
 _STAGES = {"running": TRAINING, "held": HELD}
-_ENDS = ("done", "failed", "cancelled", "stopped")
+_ENDS = ("done", "diverged", "failed", "cancelled", "stopped")
 
 
 class Watch:
@@ -95,10 +96,8 @@ class Watch:
         """What an earlier process has seen."""
         self._look()
         for one in json.loads(native.judged(self._run.run_dir)):
-            values = {
-                name: math.nan if value is None else value
-                for name, value in one.get("values", {}).items()
-            }
+            found = numbers(one.get("values", {})).items()
+            values = {name: math.nan if value is None else value for name, value in found}
             self._tasks[one["task"]].add(one["step"], values)
             self._reports[one["task"]].was_seen(one["step"], values)
 
@@ -141,6 +140,9 @@ class Watch:
                 rulings = {one.task: one for one in self.tuner.looked(task, self._tasks)}
                 judgements.append(self._judgement(rulings.pop(name, None), look))
                 judgements += self._judgements(rulings.values())
+            if reports.has_diverged and self.tuner.ends_diverged and name not in self._stopped:
+                reason = f"it has diverged: its last {WINDOW} losses are no finite numbers"
+                judgements += self._judgements([Ruling(name, STOP, reason)])
             self._point_out(task, reports)
         return judgements
 
@@ -209,7 +211,7 @@ class Watch:
         if reports.evaluated:
             reported = ", ".join(f"`{name}`" for name in sorted(reports.evaluated))
             what = f"it reports {reported}"
-        elif task.end == "done":
+        elif task.end in ("done", "diverged"):
             what = "it was never evaluated"
         else:
             return
@@ -220,7 +222,7 @@ class Watch:
     def _give_up(self, error: Exception) -> None:
         """The tuner has raised, or the run can't be asked: the run goes on without it."""
         if self.tuner.suggests:
-            self.cause, text = error, "the study's next task can't be made, so the run stops"
+            self.cause, text = error, "the search can't go on, so the run stops"
         else:
             text = "the stopper fails: it decides nothing any more, and tasks that it held go on"
         text = f"{text}: {type(error).__name__}: {error}"

@@ -201,7 +201,8 @@ class BlackBoxTask:
         )
         self._saved = (directory, manifest.read(directory) or {})
         save_s = time.monotonic() - began
-        self._report({"type": "checkpoint", "step": step, "save_s": save_s, "blocked_s": save_s})
+        times = {"save_s": save_s, "blocked_s": save_s}
+        self._report({"type": "checkpoint", "step": step, "loss": self.loss, **times})
 
     def _between_steps(self) -> bool:
         """Whether no step's batches have been given in part: half a step can't be saved."""

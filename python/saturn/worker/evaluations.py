@@ -16,6 +16,7 @@ from typing import Any
 
 from saturn.definition import TaskDefinition
 from saturn.evaluation import MIN
+from saturn.measures import numbers, plain
 from saturn.rank.gang import Gang
 from saturn.training.evaluation import Evaluator, Outcome
 from saturn.training.stepper import Stepper
@@ -28,7 +29,12 @@ def evaluator_of(
     """What evaluates the model that `stepper` trains; None where the task has no evaluation."""
     if definition.evaluate is None:
         return None
-    return Evaluator(definition, stepper.parallel, gang, note=reporter.note, alive=reporter.alive)
+    return Evaluator(
+        *(definition, stepper.parallel, gang),
+        note=reporter.note,
+        alive=reporter.alive,
+        draws=stepper.draws,
+    )
 
 
 class Evaluations:
@@ -55,21 +61,30 @@ class Evaluations:
         self._before_best: Mapping[str, Any] | None = None
         self._noted: set[str] = set()
 
-    def is_due(self, step: int) -> bool:
-        """Whether the model is to be evaluated as it is after `step` steps."""
+    def is_due(self, step: int, *, is_last: bool = False) -> bool:
+        """Whether the model is to be evaluated as it is after `step` steps.
+
+        `is_last` where no more are to come, though the task has more.
+        """
         if self._evaluator is None or step <= self._done:
             return False
-        return step == self._steps or (self._every is not None and step % self._every == 0)
+        return (
+            is_last or step == self._steps or (self._every is not None and step % self._every == 0)
+        )
 
-    def evaluate(self, step: int) -> Outcome:
-        """Evaluate after `step` steps; every rank calls it. Whether it failed, the outcome says."""
+    def evaluate(self, step: int, loss: float) -> Outcome:
+        """Evaluate after `step` steps; every rank calls it. Whether it failed, the outcome says.
+
+        `loss` is that of the last step: where it is no finite number, the model is not the best.
+        """
         assert self._evaluator is not None
         outcome = self._evaluator.run()
         if outcome.has_failed:
             return outcome
         self._done = step
         found = {"step": step, "metrics": dict(outcome.metrics)}
-        is_best = self._gang.rank == 0 and self._is_best(outcome.metrics)
+        is_well = self._gang.rank == 0 and math.isfinite(loss)
+        is_best = is_well and self._is_best(outcome.metrics)
         if self._gang.sum([is_best])[0]:
             self._before_best, self._best = self._best, found
         self._last = found
@@ -94,7 +109,7 @@ class Evaluations:
     def restore(self, state: Mapping[str, Any] | None) -> None:
         """Take over what `state` gave."""
         if self._evaluator is not None and state is not None:
-            self._last, self._best = state["last"], state["best"]
+            self._last, self._best = _read(state["last"]), _read(state["best"])
             self._done = 0 if self._last is None else self._last["step"]
 
     def message(self, taken_s: float | None) -> dict[str, Any] | None:
@@ -129,11 +144,14 @@ class Evaluations:
 
 
 def _plain(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """As JSON can hold it: null for a metric that is no finite number."""
+    """As JSON can hold it."""
     if found is None:
         return None
-    metrics = {
-        name: value if value is not None and math.isfinite(value) else None
-        for name, value in found["metrics"].items()
-    }
-    return {"step": found["step"], "metrics": metrics}
+    return {"step": found["step"], "metrics": plain(found["metrics"])}
+
+
+def _read(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What `_plain` gave."""
+    if found is None:
+        return None
+    return {"step": found["step"], "metrics": numbers(found["metrics"])}

@@ -1,5 +1,6 @@
-"""Copy a trained task's last checkpoint to where its user wants it (`Task(save_dir=…)`).
+"""What becomes of a trained task's last checkpoint: copied, and published, as its user wants.
 
+`Task(save_dir=…)` says where a copy goes; a trainer may push its model to a hub.
 Beside it goes what `from_pretrained` reads, where the model is one of transformers. An attempt may
 end twice, where its last words were not heard, so a copy that is there already is left alone.
 Nothing is ever overwritten.
@@ -9,9 +10,11 @@ from __future__ import annotations
 
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 from saturn.checkpoint import best, huggingface, manifest
+from saturn.checkpoint.black_box_state import read_into
 from saturn.checkpoint.folder import Folder
 from saturn.checkpoint.place import Directory
 from saturn.definition import TaskDefinition
@@ -29,11 +32,7 @@ def export(
 
     What goes wrong is told to the person watching, and fails nothing: the task is trained.
     """
-    checkpoint = manifest.of_step(spec.checkpoints_dir, step)
-    if definition.saves_best:
-        kept = manifest.newest_valid(best.directory_of(spec.checkpoints_dir))
-        if kept is not None:
-            checkpoint, step = kept[0], kept[1]["step"]
+    checkpoint, step = _chosen(spec, definition, step)
     name = manifest.step_dir_name(step)
     # The run's name marks a copy that isn't whole yet, so that a later attempt finds and drops it.
     scratch = save_dir / spec.task_dir.name / f".{name}-{spec.run_dir.name}"
@@ -57,6 +56,35 @@ def export(
             f"the trained model can't be written for Hugging Face: {type(error).__name__}: "
             f"{error}; its checkpoint is in {target}"
         )
+
+
+def publish(spec: Spec, definition: TaskDefinition, step: int, reporter: Reporter) -> None:
+    """Have the task publish its model after `step` steps, or its best, where it says so.
+
+    What goes wrong is told to the person watching, and fails nothing: the task is trained.
+    """
+    checkpoint, step = _chosen(spec, definition, step)
+    content = manifest.read(checkpoint)
+    assert content is not None  # it was written, or verified, just now
+    lift()
+    try:
+        where = definition.step_loss.publish(partial(read_into, checkpoint, content), step)
+    except Exception as error:
+        reporter.note(
+            f"the trained model can't be published: {type(error).__name__}: {error}; its "
+            f"checkpoint is {checkpoint}"
+        )
+    else:
+        reporter.note(f"the model after step {step} is published: {where}")
+
+
+def _chosen(spec: Spec, definition: TaskDefinition, step: int) -> tuple[Directory, int]:
+    """The checkpoint that is the task's result, and its step."""
+    if definition.saves_best:
+        kept = manifest.newest_valid(best.directory_of(spec.checkpoints_dir))
+        if kept is not None:
+            return kept[0], kept[1]["step"]
+    return manifest.of_step(spec.checkpoints_dir, step), step
 
 
 def _write_huggingface(definition: TaskDefinition, checkpoint: Path, directory: Path) -> None:

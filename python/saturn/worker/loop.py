@@ -22,19 +22,20 @@ from saturn.checkpoint.background_save import Save
 from saturn.checkpoint.checkpoints import Checkpoints
 from saturn.data.slices import Position, Slice
 from saturn.definition import TaskDefinition
+from saturn.measures import number
 from saturn.rank.gang import Gang
 from saturn.rank.memory import held_bytes
 from saturn.techniques.interface import Technique
 from saturn.training.agreement import Agreement, StepFacts, StepResult
 from saturn.training.evaluation import Evaluator
 from saturn.training.optimizer_groups import OptimizerGroups
-from saturn.training.step_loss import Listener
+from saturn.training.step_loss import Listener, OwnEnd
 from saturn.training.stepper import Staged, Stepper
 from saturn.worker import slicing as slicings
 from saturn.worker.build import Builds
 from saturn.worker.evaluations import Evaluations, evaluator_of
 from saturn.worker.event_file import EventFile
-from saturn.worker.export import export
+from saturn.worker.export import export, publish
 from saturn.worker.intervals import Interval
 from saturn.worker.laps import Laps
 from saturn.worker.metrics import Metrics
@@ -147,7 +148,15 @@ class _Attempt:
         )
         self._evaluations = Evaluations(definition, gang, evaluator, spec.steps, reporter.note)
         self._done, self._loss, self._position = 0, math.nan, Position()
-        self._behind = stepper.steps_behind
+        step_loss = definition.step_loss
+        self._own_end: OwnEnd | None = None if step_loss is None else step_loss.own_end
+        #: Whether the task's own code has ended its training at the step that is done.
+        self._is_over = False
+        is_heard_at_steps = self._own_end is not None and self._own_end.at_steps
+        # A step must be known before it can be the last.
+        self._behind = 0 if is_heard_at_steps else stepper.steps_behind
+        #: The losses of the steps that the last two saves began after.
+        self._saved_losses: dict[int, float] = {}
         #: Of the last steps, those whose results haven't been read.
         self._unread: deque[tuple[int, Agreement]] = deque()
         #: Done steps at which all ranks stop, and save; None where nobody has asked for it.
@@ -160,7 +169,6 @@ class _Attempt:
         self._staged: Staged | None = None
         self._observer = None
         if gang.rank == 0:
-            step_loss = definition.step_loss
             listener = None if step_loss is None else step_loss.listener(reporter.note)
             self._observer = _Observer(spec, reporter, listener)
         self._saved_at = time.monotonic()
@@ -200,6 +208,8 @@ class _Attempt:
             self._evaluate_if_due()
             while self._goes_on:
                 self._step()
+                if self._own_end is not None and self._own_end.at_steps:
+                    self._ask_whether_over()
                 self._evaluate_if_due()
         except Exception:
             self._say_last_words()
@@ -207,13 +217,18 @@ class _Attempt:
         self._read_all()
         if not self._is_saved:
             self._save(background=False)
-        if self._done < self._steps:
+        if self._done < self._steps and not self._is_over:
             self._end({"type": "stopped", "step": self._done})
             return
-        if (save_dir := self._definition.save_dir) is not None:
+        definition, save_dir = self._definition, self._definition.save_dir
+        publishes = definition.step_loss is not None and definition.step_loss.publishes
+        if save_dir is not None or publishes:
             if self._gang.rank == 0:
                 with self._reporter.alive_throughout():
-                    export(self._spec, self._definition, save_dir, self._done, self._reporter)
+                    if save_dir is not None:
+                        export(self._spec, definition, save_dir, self._done, self._reporter)
+                    if publishes:
+                        publish(self._spec, definition, self._done, self._reporter)
             self._gang.sum([0.0])  # the others stay until the model is where it should be
         if self._gang.rank == 0:
             self._builds.remove()
@@ -222,7 +237,7 @@ class _Attempt:
     @property
     def _goes_on(self) -> bool:
         stops = self._stops_at is not None and self._stops_at <= self._done
-        return self._done < self._steps and not stops
+        return self._done < self._steps and not stops and not self._is_over
 
     def _agree_on_stops(self, first: int) -> None:
         """Whether to stop at `first`, or at steps after it that no step is there to ask about."""
@@ -240,13 +255,22 @@ class _Attempt:
             return
         directory, manifest = newest
         self._evaluations.restore(manifest.get("evaluation"))
+        if (listener := manifest.get("listener")) is not None:
+            self._is_over = listener["is_over"]
+            if self._observer is not None:
+                self._observer.restore(listener)
         self._position = self._checkpoints.load(
             directory, manifest, self._stepper.parallel, self._stepper.optimizer
         )
         self._done = manifest["step"]
         if self._gang.rank == 0 and self._evaluations.is_best(self._done):
             best.repair(directory, self._done)
-        self._loss = math.nan if manifest["loss"] is None else manifest["loss"]
+        if (before := manifest.get("continued")) is not None:
+            self._reporter.note(
+                f"it goes on from step {self._done} of `{before['task']}`, of {before['run']}"
+            )
+        loss = number(manifest["loss"])
+        self._loss = math.nan if loss is None else loss
         if manifest["format"] != "dcp":
             self._reporter.note(
                 "the last save came from a black-box technique and holds the model alone: the "
@@ -270,8 +294,9 @@ class _Attempt:
         self._done, self._position, self._is_saved = self._done + 1, staged.after, False
         self._unread.append((self._done, agreement))
         self._staged = None
-        if self._behind and self._goes_on:
-            # Fetched, and copied to the device, while that computes.
+        if self._behind and self._goes_on and not self._evaluations.is_due(self._done):
+            # Fetched, and copied to the device, while that computes. An evaluation comes first:
+            # the order of the next epoch may depend on what it draws.
             self._staged = self._stepper.stage(next(self._pieces))
         if len(self._unread) > self._behind:
             # In the mean, rounds take as long as steps do.
@@ -284,12 +309,14 @@ class _Attempt:
                 self._save(background=True)
 
     def _evaluate_if_due(self) -> None:
-        is_stop = not self._goes_on and self._done < self._steps
-        if is_stop or not self._evaluations.is_due(self._done):
+        is_stop = not self._goes_on and self._done < self._steps and not self._is_over
+        evaluates_at_end = self._own_end is not None and self._own_end.evaluates
+        is_last = self._is_over and evaluates_at_end
+        if is_stop or not self._evaluations.is_due(self._done, is_last=is_last):
             return
         self._read_all()
         with self._reporter.alive_while_computing():
-            outcome = self._evaluations.evaluate(self._done)
+            outcome = self._evaluations.evaluate(self._done, self._loss)
         if outcome.has_failed:
             # What was trained stays.
             self._save(background=False)
@@ -298,8 +325,23 @@ class _Attempt:
             message = self._evaluations.message(outcome.taken_s)
             self._observer.evaluated(message, metrics=outcome.metrics)
         self._is_saved = False
+        if self._own_end is not None:
+            self._ask_whether_over()
         if self._goes_on and self._evaluations.is_best(self._done):
             self._save(background=True)
+
+    def _ask_whether_over(self) -> None:
+        """Whether the task's own code ends its training here; all ranks learn what rank 0 heard."""
+        if self._done >= self._steps or self._is_over:
+            return
+        wants = self._observer is not None and self._observer.is_over
+        self._is_over = self._gang.sum([wants])[0] > 0
+        if self._is_over:
+            self._is_saved = False
+            self._reporter.note(
+                f"a callback of the trainer ended the training after step {self._done} of "
+                f"{self._steps}"
+            )
 
     def _read_all(self) -> None:
         """Wait until all that was given to the device is done."""
@@ -346,8 +388,11 @@ class _Attempt:
                 loss=self._loss,
                 evaluation=self._evaluations.state(),
                 is_best=self._evaluations.is_best(self._done),
+                listener=None if self._observer is None else self._observer.state(self._is_over),
                 background=background,
             )
+        # One may be written in the background while the next is asked for.
+        self._saved_losses = {**dict(list(self._saved_losses.items())[-1:]), self._done: self._loss}
         self._saved_at, self._has_asked_to_save = time.monotonic(), False
         self._is_saved = True
         self._tell_saves()
@@ -358,7 +403,7 @@ class _Attempt:
             if ended.failure is not None:
                 self._evaluations.not_saved(ended.step)
             if self._observer is not None:
-                self._observer.saved(ended)
+                self._observer.saved(ended, self._saved_losses.get(ended.step))
 
     def _end(self, message: dict[str, object]) -> None:
         if self._observer is not None:
@@ -397,6 +442,22 @@ class _Observer:
         for step, loss in enumerate(losses, start=1):
             self.stepped(step, loss, None)
         self._first = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether whoever listens ends the training."""
+        return self._listener is not None and self._listener.is_over
+
+    def state(self, is_over: bool) -> dict[str, Any] | None:
+        """What goes into a manifest of whoever listens; None where nobody does."""
+        if self._listener is None:
+            return None
+        return {"is_over": is_over, **self._listener.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` gave."""
+        if self._listener is not None:
+            self._listener.restore(state)
 
     def stepped(
         self,
@@ -464,7 +525,7 @@ class _Observer:
                 self._listener.evaluated(message["step"], metrics)
         self._reporter.send(message)
 
-    def saved(self, save: Save) -> None:
+    def saved(self, save: Save, loss: float | None) -> None:
         failure = save.failure
         if failure is None:
             self._reporter.send(
@@ -473,6 +534,7 @@ class _Observer:
                     "step": save.step,
                     "save_s": save.save_s,
                     "blocked_s": save.blocked_s,
+                    "loss": loss,
                 }
             )
         elif failure.kind != "peer_lost":  # an echo: whoever went away is the news

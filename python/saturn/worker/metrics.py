@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from saturn.measures import plain
 from saturn.series import values_of
 from saturn.worker.event_file import EventFile
 
@@ -34,17 +35,16 @@ class Metrics:
         self.failure: OSError | None = None
 
     def add(self, step: int, loss: float, more: Mapping[str, float | None] | None = None) -> None:
-        """Add the loss of step `step`, counted from 1; null where it is no finite number.
+        """Add the loss of step `step`, counted from 1.
 
         `more` is what else is known of the step, by name; what isn't known is left out.
         """
         known = {name: value for name, value in (more or {}).items() if _is_known(value)}
-        self._add({"step": step, "loss": _finite(loss), **known})
+        self._add({"step": step, "loss": plain(loss), **known})
 
     def add_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add the metrics of the evaluation after `step` steps."""
-        finite = {name: _finite(value) for name, value in metrics.items()}
-        self._add({"step": step, "evaluation": finite})
+        self._add({"step": step, "evaluation": plain(metrics)})
 
     def _add(self, content: dict[str, Any]) -> None:
         if self._events is not None and (values := values_of(content)):
@@ -77,10 +77,6 @@ class Metrics:
             self.failure = None
         except OSError as error:
             self.failure = error
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _is_known(value: float | None) -> bool:

@@ -21,7 +21,7 @@ import torch
 from saturn import definition as definitions
 from saturn.definition import TaskDefinition
 from saturn.rank import device_memory
-from saturn.rank.exceptions import TaskError
+from saturn.rank.exceptions import BuffersDifferError, TaskError
 from saturn.rank.failure import describe
 from saturn.rank.gang import Gang
 from saturn.rank.process import cores_a_gpu, device_of, renew_threads_after_fork, settle
@@ -98,6 +98,9 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
         work(spec, definition, technique, gang, reporter)
     except LabelsDifferError:
         slicing.keep_by_labels(spec, definition)
+        raise
+    except BuffersDifferError as error:
+        slicing.keep_whole(spec, definition, str(error))
         raise
     gang.close()
 

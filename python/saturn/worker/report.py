@@ -27,6 +27,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from saturn.measures import plain
+
 #: Least seconds between two signs of life that a loop gives.
 _ALIVE_EVERY_S = 3.0
 #: Seconds between two signs of life that a thread gives.
@@ -34,6 +36,8 @@ _BEAT_EVERY_S = 3.0
 #: Processor time between two of them that is no sign of computing: threads that only wait wake up
 #: now and then, and the thread itself takes less than a tenth of this.
 _IDLE_S = 1e-3
+#: Parts of messages that hold what training found, whatever number that is.
+_MEASURES = frozenset({"loss", "metrics", "best"})
 #: Exit code of a rank whose runtime is gone. Nobody waits for it; it only shows in a core dump.
 _RUNTIME_GONE = 70
 
@@ -79,7 +83,7 @@ class Reporter:
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message; ends the process where the runtime is gone."""
-        line = json.dumps(_finite(message), allow_nan=False) + "\n"
+        line = json.dumps(_sendable(message), allow_nan=False) + "\n"
         try:
             with self._lock:
                 self._socket.sendall(line.encode())
@@ -174,8 +178,14 @@ def _processor_time_of_others_s() -> float:
     return time.process_time() - time.thread_time()
 
 
+def _sendable(message: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: plain(value) if key in _MEASURES else _finite(value) for key, value in message.items()
+    }
+
+
 def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: a loss that is neither number is sent as null."""
+    """JSON has no NaN and no infinity: of times and sizes, such a number is not known."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

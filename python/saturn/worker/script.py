@@ -266,7 +266,7 @@ class _Launch:
         self._saved = report.step
         took_s = self._times.beyond_steps_s
         took = {"save_s": took_s, "blocked_s": took_s}
-        self._send({"type": "checkpoint", "step": report.step, **took})
+        self._send({"type": "checkpoint", "step": report.step, "loss": self._loss, **took})
 
     def _send(self, message: dict[str, Any]) -> None:
         self._reporter.send(message)

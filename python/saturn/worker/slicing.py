@@ -21,7 +21,7 @@ from saturn.definition import TaskDefinition
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import Knobs, Setting, Technique
 from saturn.training.slice_check import check
-from saturn.training.slicing import UNKNOWN, Slicing
+from saturn.training.slicing import UNKNOWN, WHOLE, Slicing
 from saturn.worker.build import Builds
 from saturn.worker.report import Reporter
 from saturn.worker.spec import InspectionSpec, Spec
@@ -49,6 +49,11 @@ def keep_by_labels(spec: Spec, definition: TaskDefinition) -> None:
     """Write down that from now on slices count by their labels."""
     if (slicing := known(spec, definition)) is not None:
         keep(spec, definition, slicing.by_labels())
+
+
+def keep_whole(spec: Spec, definition: TaskDefinition, reason: str) -> None:
+    """Write down that from now on no batch is cut, and why."""
+    keep(spec, definition, Slicing(WHOLE, reason=reason, changes_buffers=True))
 
 
 def agreed(

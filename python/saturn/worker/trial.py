@@ -28,7 +28,7 @@ from saturn.data.slices import Position
 from saturn.definition import TaskDefinition
 from saturn.rank.device_memory import lift
 from saturn.rank.exceptions import PeerLost
-from saturn.rank.failure import Earlier, Failure, describe
+from saturn.rank.failure import Earlier, Failure, describe, is_of_data
 from saturn.rank.gang import Gang
 from saturn.rank.memory import PeakMemory
 from saturn.rank.peer_watch import PeerWatch
@@ -243,6 +243,9 @@ class _Measurement:
             if watch is not None and watch.has_lost_peer:
                 # Taken out of its collectives, it may have failed in any way.
                 return {"outcome": "peer_lost", "error": failure.error, "traceback": ""}
+            if failure.kind == "task" and is_of_data(error):
+                # Nor does another technique: no other is tried.
+                raise Earlier(replace(failure, kind="certain")) from error
             if failure.kind in ("task", "no_space"):
                 raise  # no knob helps there
             if watch is not None:
@@ -289,8 +292,12 @@ class _Measurement:
             # The task goes on from these steps only where nothing else is measured.
             self.keeps_steps = self.keeps_steps and self.changes is None
         if (every := definition.evaluate_every) is not None:
-            # Training would have evaluated before it came so far.
-            self.keeps_steps = self.keeps_steps and len(timer.losses) <= every
+            # Training would have evaluated before it came so far, or had staged more.
+            staged = len(timer.losses) + stepper.steps_behind
+            self.keeps_steps = self.keeps_steps and staged <= every
+        step_loss = definition.step_loss
+        if step_loss is not None and step_loss.own_end is not None and step_loss.own_end.at_steps:
+            self.keeps_steps = False  # its own code may end it at any of them, and hears of none
         if not self.keeps_steps:
             pieces.close()
         evaluation_s = self.evaluation_s  # other knobs change little of it

@@ -1,6 +1,8 @@
 //! The command line.
 
+mod cluster;
 mod environment;
+mod estimate;
 mod live;
 mod profile;
 mod script;
@@ -14,7 +16,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use saturn_solver::{Backend, Objective};
 
+pub(crate) use self::cluster::ClusterArgs;
 pub(crate) use self::environment::{CompletionsArgs, DoctorArgs};
+pub(crate) use self::estimate::EstimateArgs;
 use self::live::COMMAND_CODES;
 pub(crate) use self::live::{
     CloseArgs, ExplainArgs, LogsArgs, PriorityArgs, RunsArgs, StatusArgs, StopArgs, TakeBackArgs,
@@ -38,9 +42,11 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Plan a workload: choose a technique, devices and a start for each task.
     Plan(PlanArgs),
+    /// Estimate, before anything is measured, whether a model fits some GPUs and how fast it trains.
+    Estimate(Box<EstimateArgs>),
     /// Train a script, such as one for torchrun, as it is.
     Run(RunArgs),
-    /// Train what a file describes: a script or a function, over grids and lists of values.
+    /// Train what a file describes: a script or a function, over grids, lists of values or a search.
     Sweep(SweepArgs),
     /// Go on with a run that was interrupted or that died.
     Resume(ResumeArgs),
@@ -149,19 +155,11 @@ pub(crate) struct ResumeArgs {
     /// not measured on such devices are measured anew.
     #[arg(long)]
     pub(crate) allow_other_hardware: bool,
-    /// Use the nodes of a Ray cluster: `auto`, or the address of its head.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) cluster: Option<String>,
-    /// How many of the cluster's nodes to use; all that have free devices by default.
-    #[arg(long, value_name = "N", requires = "cluster")]
-    pub(crate) nodes: Option<u32>,
-    /// How many GPUs, or CPU slots, of each node to use; all that are free by default.
-    #[arg(long, value_name = "N", requires = "cluster")]
-    pub(crate) gpus_per_node: Option<u32>,
-    /// The network by which ranks on several nodes talk, such as eth0; by default the one by which
-    /// nodes reach the node of this program.
-    #[arg(long, value_name = "NAME", requires = "cluster")]
-    pub(crate) network_interface: Option<String>,
+    /// Wait for devices that other runs hold.
+    #[arg(long, conflicts_with = "cluster")]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
     /// Print the report as JSON at the end.
     #[arg(long)]
     pub(crate) json: bool,

@@ -25,7 +25,7 @@ pub(crate) struct ProfileArgs {
 pub(crate) enum ProfileCommand {
     /// List what is known: of which tasks, on which hardware and software, since when.
     List(ListArgs),
-    /// Show every trial of a profile.
+    /// Show what a profile knows of each strategy, and whether training or a trial says so.
     Show(ShowArgs),
     /// Write profiles into a file that can be imported elsewhere.
     Export(ExportArgs),

@@ -4,20 +4,25 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::more;
+use super::{ClusterArgs, more};
 
-/// What both of them say of the run.
+/// What both verbs say of the run.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct StartArgs {
     /// Name of the run, unique in its directory; made from the time by default.
     #[arg(long, value_name = "NAME")]
     pub(crate) run_name: Option<String>,
     /// How many GPUs, or CPU slots where there is no GPU; all by default.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "cluster")]
     pub(crate) devices: Option<u32>,
     /// What each device may hold, such as 600MB or 2GiB.
     #[arg(long, value_name = "SIZE")]
     pub(crate) device_memory: Option<String>,
+    /// Wait for devices that other runs hold.
+    #[arg(long, conflicts_with = "cluster")]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
     /// Where the run directory goes; `saturn_runs` by default.
     #[arg(long, value_name = "DIR")]
     pub(crate) runs_dir: Option<PathBuf>,
@@ -32,6 +37,7 @@ pub(crate) struct StartArgs {
     ("saturn run train.py --lr 0.01", "what comes after SCRIPT goes to the script"),
     ("saturn run --gpus 1,2 --steps 500 train.py", "on one device or two"),
     ("saturn run --resume --load train.py", "the script goes on by --load PATH"),
+    ("saturn run --cluster auto train.py", "on a Ray cluster"),
 ], "0 done, 1 the script failed, 2 bad input, 5 the machine failed, 130 stopped"))]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -70,13 +76,14 @@ pub(crate) struct RunArgs {
 #[derive(Debug, clap::Args, Serialize)]
 #[command(after_help = more(&[
     ("saturn sweep sweep.toml", "train it; what it will take: saturn plan sweep.toml"),
-    ("saturn sweep sweep.toml --list", "its tasks"),
+    ("saturn sweep sweep.toml --list", "its tasks, or what its search draws from"),
     ("saturn sweep sweep.toml --devices 2 --json", "with the result as data at the end"),
+    ("saturn sweep sweep.toml --cluster auto", "on the nodes of a Ray cluster"),
 ], "0 all tasks done, 1 a task failed, 2 bad input, 5 the machine failed, 130 stopped"))]
 pub(crate) struct SweepArgs {
     /// The sweep (TOML).
     pub(crate) file: PathBuf,
-    /// Only list the tasks, and train nothing.
+    /// Only list the tasks, or what a search draws from, and train nothing.
     #[arg(long)]
     pub(crate) list: bool,
     #[command(flatten)]

@@ -4,6 +4,7 @@ pub(crate) mod cancel;
 pub(crate) mod close;
 pub(crate) mod completions;
 pub(crate) mod doctor;
+pub(crate) mod estimate;
 pub(crate) mod explain;
 pub(crate) mod logs;
 pub(crate) mod pause;

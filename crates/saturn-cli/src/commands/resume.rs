@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use saturn_core::names::escape_terminal;
 use saturn_engine::RunEnd;
 use saturn_runtime::{DeviceMemory, ResumeOptions, RuntimeError, Watcher};
 use saturn_view::Console;
 
 use super::run_failed;
 use crate::args::ResumeArgs;
-use crate::exit::{Exit, print_data};
+use crate::exit::{Exit, fail, print_data};
 use crate::find;
 use crate::interrupt::Interrupt;
 use crate::python;
@@ -17,11 +18,14 @@ use crate::python;
 const TUNER: &str = "tuner.pkl";
 
 pub(crate) fn run(args: &ResumeArgs) -> Exit {
+    if let Some(option) = args.cluster.without_cluster() {
+        return fail(Exit::BadInput, format!("{option} is for a cluster: add --cluster auto"));
+    }
     let run = match find::run(&args.run) {
         Ok(run) => run,
         Err(exit) => return exit,
     };
-    if args.cluster.is_some() || run.path.join(TUNER).is_file() {
+    if args.cluster.cluster.is_some() || run.path.join(TUNER).is_file() {
         // Stoppers, studies and Ray are Python's.
         return match saturn_runtime::interpreter_of(&run.path) {
             Ok(interpreter) => {
@@ -33,6 +37,7 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
     let options = ResumeOptions {
         device_memory: args.device_memory.map_or(DeviceMemory::AsBefore, |size| size.0),
         allow_other_hardware: args.allow_other_hardware,
+        wait: args.wait,
         ..ResumeOptions::default()
     };
     let interrupt = Interrupt::catch();
@@ -44,6 +49,10 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
     };
     if args.json {
         print_data(&outcome.report.to_json());
+    } else if outcome.end == RunEnd::Complete {
+        for line in outcome.report.ranking() {
+            print_data(&format!("{}\n", escape_terminal(&line)));
+        }
     }
     match outcome.end {
         RunEnd::Interrupted => Exit::Interrupted,
@@ -62,10 +71,8 @@ fn asked(args: &ResumeArgs, run_dir: &Path) -> serde_json::Value {
         "run_dir": run_dir,
         "device_memory_bytes": device_memory_bytes,
         "allow_other_hardware": args.allow_other_hardware,
+        "wait": args.wait,
         "cluster": args.cluster,
-        "nodes": args.nodes,
-        "gpus_per_node": args.gpus_per_node,
-        "network_interface": args.network_interface,
         "json": args.json,
     })
 }
@@ -73,6 +80,10 @@ fn asked(args: &ResumeArgs, run_dir: &Path) -> serde_json::Value {
 /// Says why a run was not resumed, and what to do where that is known.
 fn resume_failed(error: &RuntimeError, run: &str) -> Exit {
     let hint = match error {
+        RuntimeError::WaitEnded => {
+            eprintln!("{error}; to go on with the run: saturn resume {run}");
+            return Exit::Interrupted;
+        }
         RuntimeError::Busy { .. } => format!("where the run stands: saturn status {run}"),
         RuntimeError::OtherHardware { .. } => {
             format!("to go on with other hardware: saturn resume {run} --allow-other-hardware")

@@ -7,6 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use saturn_core::names::escape_terminal;
 use saturn_engine::{RunEnd, Stage, State};
 use saturn_runtime::{control, io_words};
+use saturn_view::report::RunStatus;
 use saturn_view::text;
 use saturn_view::units::duration;
 use saturn_view::words::shell_quoted;
@@ -46,6 +47,7 @@ enum Standing {
 struct Tasks {
     all: usize,
     done: usize,
+    diverged: usize,
     failed: usize,
     cancelled: usize,
     stopped: usize,
@@ -112,7 +114,7 @@ impl Standing {
         match self {
             Self::Running(_) => "running",
             Self::Interrupted => "interrupted",
-            Self::Died => "died",
+            Self::Died => RunStatus::Died.word(),
             Self::Complete => "complete",
             Self::Damaged(_) => "damaged",
         }
@@ -126,6 +128,7 @@ impl Tasks {
         Self {
             all: state.tasks.len(),
             done: number(Stage::Done),
+            diverged: number(Stage::Diverged),
             failed: number(Stage::Failed),
             cancelled: number(Stage::Cancelled),
             stopped: number(Stage::Stopped),
@@ -135,6 +138,7 @@ impl Tasks {
     fn text(&self) -> String {
         let mut text = format!("{} of {} done", self.done, self.all);
         for (number, stage) in [
+            (self.diverged, Stage::Diverged),
             (self.failed, Stage::Failed),
             (self.cancelled, Stage::Cancelled),
             (self.stopped, Stage::Stopped),
@@ -160,8 +164,8 @@ impl Listed {
         json!({
             "name": self.name, "state": self.standing.word(), "pid": pid, "error": error,
             "begun_unix_s": self.begun_unix_s, "tasks": self.tasks.all, "done": self.tasks.done,
-            "failed": self.tasks.failed, "cancelled": self.tasks.cancelled,
-            "stopped": self.tasks.stopped, "next": self.next,
+            "diverged": self.tasks.diverged, "failed": self.tasks.failed,
+            "cancelled": self.tasks.cancelled, "stopped": self.tasks.stopped, "next": self.next,
         })
     }
 }

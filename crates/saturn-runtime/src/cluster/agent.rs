@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use saturn_engine::{AttemptId, Event, Launcher, News, RankReport};
 
-use super::letters::{FromAgent, Inbox, Outbox, ToAgent};
+use super::letters::{FromAgent, Inbox, Outbox, ToAgent, is_sign_of_life};
 use crate::bell::Bell;
 use crate::claims::Claims;
 use crate::clock::{self, pause};
@@ -28,7 +28,9 @@ use crate::request::LaunchSettings;
 use crate::run_dir::workers_lock_of;
 
 /// How long a driver may be silent: less than after which it gives an agent up that does not answer.
-const LEASE: Duration = Duration::from_secs(20);
+/// A driver may stand still for minutes, by a swap storm, a hung disk or a stopped terminal. Where it
+/// has died, Ray ends its agents at once; the lease counts where Ray can't tell.
+const LEASE: Duration = Duration::from_secs(150);
 /// How often the driver's silence is looked at.
 const WATCH: Duration = Duration::from_millis(500);
 /// How often the launcher is looked at where nothing wakes it.
@@ -405,11 +407,6 @@ fn word_of(news: News) -> Option<FromAgent> {
     }
 }
 
-/// Whether a rank says no more than that it goes on.
-fn is_sign_of_life(report: &RankReport) -> bool {
-    matches!(report, RankReport::Progress { .. } | RankReport::Alive)
-}
-
 /// Ends everything where the driver has been silent for too long.
 fn watch(agent: &Weak<Agent>) {
     loop {
@@ -440,7 +437,8 @@ mod tests {
     #[test]
     fn of_signs_of_life_the_last_is_told_and_before_what_came_after_it() {
         let progress = |step| RankReport::Progress { step, loss: None, step_s: None };
-        let checkpoint = RankReport::Checkpoint { step: 5, save_s: 0.1, blocked_s: 0.1 };
+        let checkpoint =
+            RankReport::Checkpoint { step: 5, save_s: 0.1, blocked_s: 0.1, loss: None };
         let mut inner = Inner {
             stage: Stage::Over(String::new()),
             inbox: Inbox::default(),

@@ -1,20 +1,22 @@
 //! Where the driver and those who carry its letters meet.
 //!
 //! The driver puts orders in and takes out what happened. Threads of Python take orders out and put in
-//! letters, agents that came, and agents that are lost. A thread that brings more letters than the driver
-//! can follow waits.
+//! letters, agents that came, and agents that are lost.
+//!
+//! Nobody who brings something ever waits for the driver: one thread of Python brings the news of all
+//! agents, and all of them would end without it. So that a driver that stands still is not drowned, of
+//! each rank only the newest sign of life waits for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::letters::{FromAgent, Inbox};
+use saturn_engine::{AttemptId, RankReport};
+
+use super::letters::{FromAgent, Inbox, is_sign_of_life};
 use crate::bell::Bell;
 use crate::error::RuntimeError;
 use crate::hardware::Hardware;
-
-/// What waits for the driver at most before those who bring more wait too.
-const MAX_WAITING: usize = 4096;
 
 /// Something that the driver is to hear.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) enum Arrival {
     Word { agent: u64, word: FromAgent },
     /// An agent is lost, or its node.
     Lost { agent: u64, reason: String },
+    /// The attempts of an agent that is lost are marked as given up.
+    Marked { agent: u64 },
     /// A word for the person watching.
     Note(String),
 }
@@ -43,9 +47,53 @@ struct Shared {
 struct Rooms {
     orders: Vec<(u64, String)>,
     arrivals: VecDeque<Arrival>,
+    /// How many arrivals the driver has taken.
+    num_taken: u64,
+    /// Of each rank whose last word is a sign of life that waits, its number among all arrivals.
+    alive: BTreeMap<(u64, AttemptId, u32), u64>,
     inboxes: BTreeMap<u64, Inbox>,
     bell: Option<Bell>,
     is_over: bool,
+}
+
+impl Rooms {
+    fn put(&mut self, arrival: Arrival) {
+        self.arrivals.push_back(arrival);
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
+    }
+
+    /// Whether a word needs no place of its own: a sign of life, where the one before it of the same rank
+    /// waits and the rank's attempt has said nothing else since.
+    fn takes_the_place_of_the_last(&mut self, agent: u64, word: &FromAgent) -> bool {
+        let (attempt, rank, report) = match word {
+            FromAgent::Reported { attempt, rank, report } if is_sign_of_life(report) => {
+                (*attempt, *rank, report)
+            }
+            FromAgent::Reported { attempt, .. }
+            | FromAgent::Exited { attempt, .. }
+            | FromAgent::LaunchFailed { attempt, .. } => {
+                self.alive.retain(|(_, of, _), _| of != attempt);
+                return false;
+            }
+            _ => return false,
+        };
+        let next = self.num_taken + self.arrivals.len() as u64;
+        let last = self.alive.entry((agent, attempt, rank)).or_insert(next);
+        let index = last.checked_sub(self.num_taken).and_then(|index| usize::try_from(index).ok());
+        let arrival = index.and_then(|index| self.arrivals.get_mut(index));
+        let Some(Arrival::Word { word: FromAgent::Reported { report: waiting, .. }, .. }) = arrival
+        else {
+            *last = next;
+            return false;
+        };
+        // That it lives says nothing of how far it is.
+        if !matches!(**report, RankReport::Alive) {
+            waiting.clone_from(report);
+        }
+        true
+    }
 }
 
 impl Exchange {
@@ -73,9 +121,11 @@ impl Exchange {
                 words.push(word.map_err(|reason| RuntimeError::Refused { reason })?);
             }
         }
-        self.wait_for_room();
+        let mut rooms = self.rooms();
         for word in words {
-            self.put(Arrival::Word { agent, word });
+            if !rooms.takes_the_place_of_the_last(agent, &word) {
+                rooms.put(Arrival::Word { agent, word });
+            }
         }
         Ok(())
     }
@@ -106,6 +156,8 @@ impl Exchange {
     pub(crate) fn founders(&self) -> BTreeMap<u64, Hardware> {
         let mut rooms = self.rooms();
         let mut founders = BTreeMap::new();
+        // Their numbers change.
+        rooms.alive.clear();
         rooms.arrivals.retain(|arrival| match arrival {
             Arrival::Agent { agent, hardware } => {
                 founders.insert(*agent, hardware.clone());
@@ -123,11 +175,10 @@ impl Exchange {
 
     /// What arrived first of what was not taken yet.
     pub(crate) fn next(&self) -> Option<Arrival> {
-        let next = self.rooms().arrivals.pop_front();
-        if next.is_some() {
-            self.0.changed.notify_all();
-        }
-        next
+        let mut rooms = self.rooms();
+        let next = rooms.arrivals.pop_front()?;
+        rooms.num_taken += 1;
+        Some(next)
     }
 
     /// Has a letter carried.
@@ -142,24 +193,59 @@ impl Exchange {
         self.0.changed.notify_all();
     }
 
-    fn put(&self, arrival: Arrival) {
-        let mut rooms = self.rooms();
-        rooms.arrivals.push_back(arrival);
-        if let Some(bell) = &rooms.bell {
-            bell.ring();
-        }
-    }
-
-    /// Waits until the driver can take more.
-    fn wait_for_room(&self) {
-        let is_full = |rooms: &mut Rooms| {
-            // Before there is a driver no one takes anything.
-            rooms.arrivals.len() >= MAX_WAITING && rooms.bell.is_some() && !rooms.is_over
-        };
-        drop(self.0.changed.wait_while(self.rooms(), is_full));
+    pub(crate) fn put(&self, arrival: Arrival) {
+        self.rooms().put(arrival);
     }
 
     fn rooms(&self) -> MutexGuard<'_, Rooms> {
         self.0.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::letters::Outbox;
+    use super::*;
+
+    const HARDWARE: &str =
+        r#"{"kind": "cpu", "host_memory_bytes": null, "warnings": [], "nodes": []}"#;
+
+    #[test]
+    fn a_driver_that_stands_still_delays_nobody_and_finds_what_matters() {
+        let exchange = Exchange::default();
+        exchange.join(0, HARDWARE).unwrap();
+        exchange.wake(Bell::default());
+        assert!(matches!(exchange.next(), Some(Arrival::Agent { .. })));
+        let mut outbox = Outbox::new("one".to_owned());
+        let mut say = |rank, report| {
+            let (attempt, report) = (AttemptId(1), Box::new(report));
+            let letter = outbox.seal(FromAgent::Reported { attempt, rank, report }).unwrap();
+            exchange.deliver(0, &[letter]).unwrap();
+        };
+        let progress = |step| RankReport::Progress { step, loss: None, step_s: None };
+        let checkpoint =
+            RankReport::Checkpoint { step: 9000, save_s: 0.1, blocked_s: 0.1, loss: None };
+        for step in 1..=9000 {
+            say(0, progress(step));
+            say(1, RankReport::Alive);
+        }
+        say(0, RankReport::Alive);
+        say(0, checkpoint.clone());
+        say(0, progress(9001));
+        say(1, RankReport::Alive);
+        let heard = std::iter::from_fn(|| match exchange.next()? {
+            Arrival::Word { word: FromAgent::Reported { rank, report, .. }, .. } => {
+                Some((rank, *report))
+            }
+            other => panic!("{other:?}"),
+        });
+        let expected = [
+            (0, progress(9000)),
+            (1, RankReport::Alive),
+            (0, checkpoint),
+            (0, progress(9001)),
+            (1, RankReport::Alive),
+        ];
+        assert_eq!(heard.collect::<Vec<_>>(), expected);
     }
 }

@@ -2,38 +2,41 @@
 //!
 //! - What an agent says of an attempt that it does not have is not heard.
 //! - Before the engine hears that a node has gone, the attempts on it are marked as given up, by a file
-//!   [`GIVEN_UP`] in their directories. Ranks look for that before a checkpoint gets its name, so those of
+//!   `given-up` in their directories. Ranks look for that before a checkpoint gets its name, so those of
 //!   a node that was only silent publish nothing after their task was started elsewhere.
-//! - A node is told of as joined once what it launches starts at once.
+//!   A thread writes these files, since a shared disk may hang, and the driver must not.
+//! - A node is told of as joined once what it launches starts at once. A run begins when all of its first
+//!   agents are ready, or some time after the first: those that are late then join as new ones do.
 //! - A gang on several nodes has an agent on each, and its ranks meet at a store that the first of them
 //!   opens when one is first needed. It is stopped and killed on all, and over when the ranks of all have
 //!   ended: of a node that has gone they count as ended.
 
 mod across;
+mod leaving;
+mod marking;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use saturn_core::Node;
 use saturn_engine::{
     AttemptEnd, AttemptId, Event, FailureKind, GangPart, LaunchError, LaunchOrder, Launcher, News,
     RankReport,
 };
 
 use self::across::Store;
+use self::leaving::LATE;
+use self::marking::Marker;
 use super::exchange::{Arrival, Exchange};
 use super::letters::{FromAgent, Outbox, ToAgent};
 use crate::bell::Bell;
 use crate::clock::{deadline, is_past, pause};
 use crate::disk::Disk;
-use crate::error::{RuntimeError, with_causes};
+use crate::error::RuntimeError;
 use crate::hardware::Hardware;
 use crate::launcher::{Share, attempt_dir};
 use crate::request::{LaunchSettings, new_run_id};
 
-/// The file in an attempt's directory that says that it was given up.
-const GIVEN_UP: &str = "given-up";
 /// Deliveries that all agents together make in a second while nothing but steps happens: a call of Ray's
 /// costs the driver some hundred microseconds.
 const DELIVERIES_A_SECOND: f64 = 100.0;
@@ -53,8 +56,12 @@ pub(crate) struct ClusterLauncher {
     epoch: String,
     run_dir: PathBuf,
     settings: LaunchSettings,
-    disk: Disk,
+    marker: Marker,
+    /// Until when agents that are not ready are waited for; `None` before one is.
+    late: Option<Instant>,
     seats: BTreeMap<u64, Seat>,
+    /// Agents that are lost, and why, while their attempts are being marked.
+    leaving: BTreeMap<u64, (Seat, String)>,
     /// Attempts of which processes live, or whose end is not on record.
     attempts: BTreeMap<AttemptId, Live>,
     news: VecDeque<News>,
@@ -96,13 +103,16 @@ impl ClusterLauncher {
         disk: Disk,
     ) -> Result<Self, RuntimeError> {
         exchange.wake(bell);
+        let marker = Marker::start(disk, exchange.clone());
         let mut launcher = Self {
+            late: None,
             exchange,
             epoch: format!("{}/{}", settings.run_id, new_run_id()?),
             run_dir,
             settings,
-            disk,
+            marker,
             seats: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             attempts: BTreeMap::new(),
             news: VecDeque::new(),
             left: Vec::new(),
@@ -131,17 +141,8 @@ impl ClusterLauncher {
     }
 
     /// Marks attempts as given up, by their directories.
-    pub(crate) fn give_up(&mut self, directories: &[PathBuf], reason: &str) {
-        for directory in directories {
-            // Where its node has not come to make it, it finds the mark there.
-            let made = self.disk.make_directory(directory);
-            let marked = self.disk.write(&directory.join(GIVEN_UP), reason.as_bytes());
-            if let Err(error) = marked.and(made) {
-                let error = with_causes(&error);
-                let text = format!("an attempt can't be marked as given up: {error}");
-                self.news.push_back(News::Note(text));
-            }
-        }
+    pub(crate) fn give_up(&self, directories: &[PathBuf], reason: &str) {
+        self.marker.mark_now(directories, reason);
     }
 
     /// Has an agent begin; `num_agents` with it.
@@ -172,7 +173,8 @@ impl ClusterLauncher {
                 self.seat(agent, hardware, false, self.seats.len() + 1);
             }
             Arrival::Word { agent, word } => self.hear(agent, word),
-            Arrival::Lost { agent, reason } => self.lose(agent, &reason),
+            Arrival::Lost { agent, reason } => self.lose(agent, reason),
+            Arrival::Marked { agent } => self.gone(agent),
             Arrival::Note(text) => self.news.push_back(News::Note(text)),
         }
     }
@@ -184,11 +186,8 @@ impl ClusterLauncher {
         match word {
             FromAgent::Ready => {
                 seat.is_ready = true;
-                if !std::mem::replace(&mut seat.is_told, true) {
-                    let nodes = seat.hardware.cluster().nodes;
-                    let joined = nodes.into_iter().map(|spec| Event::NodeJoined { spec });
-                    self.news.extend(joined.map(News::Event));
-                }
+                self.late.get_or_insert_with(|| deadline(LATE));
+                self.tell_who_joined();
             }
             FromAgent::Unfit { error } => self.exchange.lose(agent, error),
             FromAgent::Reported { attempt, rank, report } if has(attempt) => {
@@ -217,45 +216,6 @@ impl ClusterLauncher {
         }
     }
 
-    /// An agent is lost, with all that it had.
-    fn lose(&mut self, agent: u64, reason: &str) {
-        let Some(seat) = self.seats.remove(&agent) else { return };
-        let running = self.attempts.iter().filter(|(_, live)| live.is_on(agent));
-        let lost: Vec<AttemptId> = running.map(|(attempt, _)| *attempt).collect();
-        let directories: Vec<PathBuf> =
-            lost.iter().map(|attempt| self.attempts[attempt].directory.clone()).collect();
-        self.give_up(&directories, reason);
-        if seat.is_told {
-            for Node { name, .. } in seat.hardware.cluster().nodes {
-                self.tell(Event::NodeLeft { name, reason: reason.to_owned() });
-            }
-        }
-        let waits_for_store = |attempt: &AttemptId| match &seat.store {
-            Store::Opening(waiting) => waiting.iter().any(|order| order.attempt == *attempt),
-            Store::Closed | Store::Open(_) => false,
-        };
-        for attempt in lost {
-            // What has no processes yet has none on other nodes either.
-            let is_unstarted = waits_for_store(&attempt) || self.forget_waiting(attempt);
-            let Some(live) = self.attempts.get_mut(&attempt) else { continue };
-            let (gone, others): (Vec<_>, Vec<_>) = std::mem::take(&mut live.shares)
-                .into_iter()
-                .partition(|(on, _)| *on == agent || is_unstarted);
-            live.shares = others;
-            let is_inspection = live.is_inspection;
-            if live.shares.is_empty() {
-                self.attempts.remove(&attempt);
-            }
-            if is_inspection {
-                let error = format!("its node has gone: {reason}");
-                self.tell_failure(attempt, 0, FailureKind::Machine, error);
-            }
-            for rank in gone.into_iter().flat_map(|(_, ranks)| ranks) {
-                self.tell_end(attempt, rank);
-            }
-        }
-    }
-
     /// A rank fails without having been able to say so.
     fn tell_failure(&mut self, attempt: AttemptId, rank: u32, kind: FailureKind, error: String) {
         let report = RankReport::Failed { kind, error, traceback: String::new() };
@@ -275,7 +235,7 @@ impl ClusterLauncher {
 
     /// The agents for a gang, each with its ranks.
     fn shares_of(&self, order: &LaunchOrder) -> Result<Vec<(u64, BTreeSet<u32>)>, LaunchError> {
-        let failed = |error: String| LaunchError { kind: FailureKind::Machine, error };
+        let failed = |error: String| LaunchError { kind: FailureKind::Saturn, error };
         if order.parts.is_empty() {
             // A look holds no device: wherever there are the fewest.
             let num_looks = |agent: &u64| {
@@ -289,7 +249,9 @@ impl ClusterLauncher {
         }
         let mut shares = Vec::new();
         for (part, GangPart { node, .. }) in order.parts.iter().enumerate() {
-            let has = |seat: &Seat| seat.hardware.nodes.iter().any(|one| one.node == *node);
+            let has = |seat: &Seat| {
+                seat.is_told && seat.hardware.nodes.iter().any(|one| one.node == *node)
+            };
             let found = self.seats.iter().find(|(_, seat)| has(seat)).map(|(agent, _)| *agent);
             let agent = found.ok_or_else(|| failed(format!("node `{}` has gone", node.name)))?;
             let is_whole = order.parts.len() == 1;
@@ -325,7 +287,7 @@ impl Live {
 
 impl Launcher for ClusterLauncher {
     fn is_ready(&self) -> bool {
-        self.seats.values().all(|seat| seat.is_ready)
+        self.seats.values().all(|seat| seat.is_ready || !seat.is_told)
     }
 
     fn launch(&mut self, order: LaunchOrder) -> Result<(), LaunchError> {
@@ -383,6 +345,7 @@ impl Launcher for ClusterLauncher {
                 let Some(arrival) = self.exchange.next() else { break };
                 self.take_in(arrival);
             }
+            self.go_on_without_late_ones();
         }
         self.news.pop_front()
     }
@@ -395,96 +358,4 @@ impl Drop for ClusterLauncher {
 }
 
 #[cfg(test)]
-mod tests {
-    use saturn_core::{Knobs, Strategy};
-    use saturn_engine::{
-        Allowed, Level, Purpose, RankFailure, TaskId, TaskSpec, TechniqueRef, Wishes, Work,
-    };
-
-    use super::*;
-
-    const HARDWARE: &str = r#"{"kind": "cpu", "host_memory_bytes": null, "warnings": [], "nodes": [
-        {"node": {"name": "n0", "gpus": 2, "type": "slot"}, "device_memory_bytes": null, "text": ""}]}"#;
-
-    /// A launcher with an agent that nobody serves, and what it hears.
-    fn launcher(run_dir: PathBuf) -> (ClusterLauncher, Exchange, Outbox) {
-        let exchange = Exchange::default();
-        exchange.join(0, HARDWARE).unwrap();
-        let settings = LaunchSettings {
-            python: String::new(),
-            python_path: Vec::new(),
-            cwd: PathBuf::new(),
-            preload: Vec::new(),
-            devices: None,
-            locks_dir: None,
-            run_id: "run".to_owned(),
-            store: None,
-            platform: None,
-        };
-        let (founders, bell) = (exchange.founders(), Bell::default());
-        let disk = Disk::default();
-        let made =
-            ClusterLauncher::start(exchange.clone(), founders, run_dir, settings, bell, disk);
-        (made.unwrap(), exchange, Outbox::new("driver".to_owned()))
-    }
-
-    fn order(attempt: AttemptId) -> LaunchOrder {
-        let name = || "t".to_owned();
-        let technique =
-            TechniqueRef { name: name(), level: Level::Managed, import: None, pickle: None };
-        LaunchOrder {
-            attempt,
-            task: TaskId(0),
-            spec: TaskSpec {
-                name: name(),
-                dir: name(),
-                steps: Some(10),
-                epochs: None,
-                batches_a_step: std::num::NonZeroU64::MIN,
-                can_resume: true,
-                gpu_range: None,
-                allowed: Allowed::default(),
-                profile_key: name(),
-                measured: Vec::new(),
-                wishes: Wishes::default(),
-                evaluation: None,
-                parameters: Knobs::new(),
-                goal: None,
-            },
-            purpose: Purpose::Train,
-            strategy: Strategy { technique: name(), gpus: 2, knobs: Knobs::new() },
-            work: Work::Run(technique),
-            num_ranks: 2,
-            parts: vec![GangPart { node: Node::new("n0", 2, "slot"), devices: vec![0, 1] }],
-            steps: Some(10),
-            until_step: None,
-            device_memory_bytes: None,
-            warmup_steps: 1,
-            timed_steps: 1,
-            max_timed_steps: 1,
-            checkpoint_every_s: None,
-            failure_every_s: 1.0,
-        }
-    }
-
-    #[test]
-    fn what_lives_on_after_its_end_is_on_record_is_heard_until_it_has_ended() {
-        let directory = tempfile::tempdir().unwrap();
-        let (mut launcher, exchange, mut outbox) = launcher(directory.path().to_owned());
-        let attempt = AttemptId(1);
-        launcher.launch(order(attempt)).unwrap();
-        let mut exited = |launcher: &mut ClusterLauncher, rank| {
-            let last_words = String::new();
-            let word = FromAgent::Exited { attempt, rank, code: -9, last_words };
-            exchange.deliver(0, &[outbox.seal(word).unwrap()]).unwrap();
-            matches!(launcher.poll(), Some(News::Event(Event::RankExited { rank: told, .. })) if told == rank)
-        };
-        assert!(exited(&mut launcher, 1));
-        // The other was killed and has not ended: the attempt is given up.
-        let (error, traceback) = ("it died".to_owned(), String::new());
-        let failure = RankFailure { rank: 1, kind: FailureKind::Died, error, traceback };
-        launcher.ended(attempt, &AttemptEnd::Failed { failure });
-        assert!(exited(&mut launcher, 0), "its devices are free from now on");
-        assert!(launcher.attempts.is_empty());
-    }
-}
+mod tests;

@@ -63,6 +63,11 @@ pub(crate) enum FromAgent {
     Over { left: Vec<i32> },
 }
 
+/// Whether a rank says no more than that it goes on.
+pub(crate) fn is_sign_of_life(report: &RankReport) -> bool {
+    matches!(report, RankReport::Progress { .. } | RankReport::Alive)
+}
+
 #[derive(Serialize, Deserialize)]
 struct Letter<T> {
     version: u32,

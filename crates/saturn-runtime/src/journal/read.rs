@@ -10,6 +10,7 @@ use saturn_engine::Record;
 use saturn_engine::migrate::{VERSION, migrate_v1};
 use serde_json::Value;
 
+use super::plans::Rows;
 use crate::error::RuntimeError;
 use crate::journal_seat;
 use crate::request::LaunchSettings;
@@ -123,9 +124,10 @@ impl Contents {
             let rows = rows.collect::<Result<Vec<_>, RuntimeError>>()?;
             migrate_v1(rows).map_err(|error| damaged(error.to_string()))?
         } else {
+            let mut read = Rows::default();
             rows.iter()
                 .enumerate()
-                .map(|(index, (at_s, row))| match serde_json::from_str(row) {
+                .map(|(index, (at_s, row))| match read.read(row) {
                     Ok(record) => Ok((record, *at_s)),
                     Err(error) => Err(damaged(format!("record {}: {error}", index + 1))),
                 })

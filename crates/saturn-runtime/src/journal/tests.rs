@@ -3,6 +3,7 @@
 use saturn_engine::{DeviceKind, Mode, Policy, RunConfig, RunEnd, TaskId};
 use tempfile::TempDir;
 
+use super::plans::tests::{at, planned};
 use super::*;
 
 fn settings() -> LaunchSettings {
@@ -15,6 +16,7 @@ fn settings() -> LaunchSettings {
         locks_dir: None,
         run_id: "a-run".to_owned(),
         store: None,
+        host_memory_bytes: None,
         platform: None,
     }
 }
@@ -64,6 +66,28 @@ fn a_decision_is_kept_whole_or_not_at_all() {
     assert_eq!(Contents::read(&path).unwrap().records.len(), 3);
     journal.append(&decision, 2.0).unwrap();
     assert_eq!(Contents::read(&path).unwrap().records.len(), 5);
+}
+
+#[test]
+fn a_plan_that_was_not_kept_is_referred_to_by_no_later_one() {
+    let (_dir, path, records) = written();
+    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    let plans = [vec![at(0, 1.0)], vec![at(0, 1.0), at(1, 2.0)], vec![at(1, 2.0), at(0, 1.0)]];
+    let plans = plans.map(planned);
+    journal.append(&plans[..1], 2.0).unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    journal.connection.busy_timeout(std::time::Duration::ZERO).unwrap();
+    journal.append(&plans[1..2], 3.0).unwrap_err();
+    drop(other);
+    journal.append(&plans[2..], 4.0).unwrap();
+    // And one that is opened again goes on from the last that was kept.
+    drop(journal);
+    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    journal.append(&plans[1..2], 5.0).unwrap();
+    let read = Contents::read(&path).unwrap().records.into_iter().map(|(record, _)| record);
+    let kept = [&plans[0], &plans[2], &plans[1]].into_iter().cloned();
+    assert_eq!(read.collect::<Vec<_>>(), records.into_iter().chain(kept).collect::<Vec<_>>());
 }
 
 #[test]
@@ -147,7 +171,7 @@ fn a_journal_of_a_later_version_asks_for_that_program() {
     Connection::open(&path).unwrap().pragma_update(None, "user_version", VERSION + 1).unwrap();
     let told = Contents::read(&path).unwrap_err().to_string();
     assert!(
-        told.contains("is of version 3, and this program reads 1 to 2; use the version"),
+        told.contains("is of version 4, and this program reads 1 to 3; use the version"),
         "{told}"
     );
 }

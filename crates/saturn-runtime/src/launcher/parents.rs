@@ -1,6 +1,11 @@
 //! Which parent starts ranks at present, and what waits for one.
+//!
+//! A parent that ends, or can't be started, is followed by another: at once the first time, and then
+//! after waits that double. What is to be launched waits meanwhile; after [`MAX_FAILED`] failures in a
+//! row it fails, so that the engine says for how long to go on.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use saturn_engine::{AttemptId, FailureKind, LaunchError};
 
@@ -8,11 +13,20 @@ use super::Site;
 use super::input::Sending;
 use super::parent::{Kind, Parent};
 use super::protocol::RankLaunch;
+use crate::clock::{deadline, is_past};
 use crate::error::{RuntimeError, with_causes};
 use crate::request::LaunchSettings;
 
-/// Warm parents in a row that may die before they are ready.
+/// Warm parents in a row that may die before they have served.
 const MAX_STILLBORN: u32 = 2;
+/// Failures in a row beyond which nothing waits for the next parent.
+const MAX_FAILED: u32 = 5;
+/// A parent that ends sooner after it was ready has failed as one that never was.
+const SERVED: Duration = Duration::from_secs(10);
+/// How long after the second failure in a row another parent is started; the wait doubles with each.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The longest wait.
+const AGAIN_AT_MOST: Duration = Duration::from_mins(1);
 
 /// The parent that serves, and how to start another.
 #[derive(Debug)]
@@ -23,8 +37,10 @@ pub(crate) struct Parents {
     next_id: u64,
     kind: Kind,
     state: State,
-    /// Warm parents that died before they were ready, since one was.
-    num_stillborn: u32,
+    /// Parents of this kind in a row that could not be started or ended before they had served.
+    num_failed: u32,
+    /// Parents have just failed too often for anything to wait for the next.
+    is_in_vain: bool,
     /// Gangs to start as soon as a parent is ready.
     waiting: BTreeMap<AttemptId, Vec<RankLaunch>>,
 }
@@ -33,10 +49,10 @@ pub(crate) struct Parents {
 enum State {
     /// It imports.
     Starting(Parent),
-    /// It starts ranks.
-    Ready(Parent),
-    /// There is none: the next launch starts one.
-    None,
+    /// It starts ranks. From the given time on it has served.
+    Ready(Parent, Instant),
+    /// There is none: another is started at the given time.
+    Resting(Instant),
 }
 
 impl Parents {
@@ -52,8 +68,9 @@ impl Parents {
             sending,
             next_id: 0,
             kind: Kind::Warm,
-            state: State::None,
-            num_stillborn: 0,
+            state: State::Resting(deadline(Duration::ZERO)),
+            num_failed: 0,
+            is_in_vain: false,
             waiting: BTreeMap::new(),
         };
         parents.start_one()?;
@@ -68,14 +85,15 @@ impl Parents {
     /// The parent that starts ranks now.
     pub(crate) fn serving(&self) -> Option<u64> {
         match &self.state {
-            State::Ready(parent) => Some(parent.id),
-            State::Starting(_) | State::None => None,
+            State::Ready(parent, _) => Some(parent.id),
+            State::Starting(_) | State::Resting(_) => None,
         }
     }
 
     /// A parent is ready. What to tell people comes back.
     pub(crate) fn ready(&mut self, id: u64, cannot_fork: Option<String>) -> Vec<String> {
-        match std::mem::replace(&mut self.state, State::None) {
+        let resting = State::Resting(deadline(Duration::ZERO));
+        match std::mem::replace(&mut self.state, resting) {
             State::Starting(parent) if parent.id == id => {
                 if let Some(why) = cannot_fork {
                     // Ended by being dropped.
@@ -85,8 +103,7 @@ impl Parents {
                          can't fork safely; each rank starts by itself, which takes seconds"
                     ));
                 }
-                self.num_stillborn = 0;
-                self.state = State::Ready(parent);
+                self.state = State::Ready(parent, deadline(SERVED));
             }
             other => self.state = other,
         }
@@ -95,13 +112,15 @@ impl Parents {
 
     /// A parent has ended. What to tell people comes back.
     pub(crate) fn gone(&mut self, id: u64) -> Vec<String> {
-        let was_starting = match &self.state {
-            State::Starting(parent) if parent.id == id => true,
-            State::Ready(parent) if parent.id == id => false,
+        let has_served = match &self.state {
+            State::Starting(parent) if parent.id == id => false,
+            State::Ready(parent, served) if parent.id == id => is_past(*served),
             // Another serves by now.
             _ => return Vec::new(),
         };
-        self.state = State::None;
+        if has_served {
+            self.num_failed = 0;
+        }
         let log = self.site.parent_logs.join(match self.kind {
             Kind::Warm => "warm-parent.log",
             Kind::Cold => "cold-parent.log",
@@ -114,24 +133,62 @@ impl Parents {
             },
             log.display()
         );
-        self.num_stillborn += u32::from(was_starting);
-        if self.kind == Kind::Warm && self.num_stillborn >= MAX_STILLBORN {
+        if self.kind == Kind::Warm && self.num_failed + 1 >= MAX_STILLBORN {
             return self.go_cold(format!("{what}; each rank starts by itself from here on"));
         }
-        match self.start_one() {
-            Ok(()) => vec![format!("{what}; another is started")],
-            Err(error) => vec![format!("{what}; {}", with_causes(&error))],
-        }
+        vec![format!("{what}; {}", self.failed())]
     }
 
     /// Ranks start cold from here on.
     fn go_cold(&mut self, why: String) -> Vec<String> {
         self.kind = Kind::Cold;
+        self.num_failed = 0;
         let mut notes = vec![why];
-        if let Err(error) = self.start_one() {
-            notes.push(with_causes(&error));
-        }
+        notes.extend(self.start_or_rest());
         notes
+    }
+
+    /// A parent has failed: another is started, at once or later. Comes back as words for people.
+    fn failed(&mut self) -> String {
+        self.num_failed += 1;
+        self.is_in_vain = self.num_failed >= MAX_FAILED;
+        let wait = wait_after(self.num_failed);
+        if wait.is_zero() {
+            return self.start_or_rest().unwrap_or_else(|| "another is started".to_owned());
+        }
+        self.state = State::Resting(deadline(wait));
+        format!("another is started in {} s", wait.as_secs())
+    }
+
+    /// Starts a parent. Where that fails, why and when it is tried again.
+    fn start_or_rest(&mut self) -> Option<String> {
+        let error = self.start_one().err()?;
+        // What a machine has no room for now it may have later, but hardly at once.
+        self.num_failed = self.num_failed.max(1) + 1;
+        self.is_in_vain = self.num_failed >= MAX_FAILED;
+        let wait = wait_after(self.num_failed);
+        self.state = State::Resting(deadline(wait));
+        let error = with_causes(&error);
+        Some(format!("no process that starts ranks: {error}; tried again in {} s", wait.as_secs()))
+    }
+
+    /// Starts another parent, if it is time to. What to tell people comes back.
+    pub(crate) fn look(&mut self) -> Option<String> {
+        match &self.state {
+            State::Resting(until) if is_past(*until) => self.start_or_rest(),
+            _ => None,
+        }
+    }
+
+    /// The gangs that have waited for a parent that has just failed, where that happens too often in a row.
+    pub(crate) fn take_hopeless(&mut self) -> Vec<(AttemptId, LaunchError)> {
+        if !std::mem::take(&mut self.is_in_vain) {
+            return Vec::new();
+        }
+        let times = self.num_failed;
+        let error = format!("what starts processes has failed {times} times in a row");
+        let waiting = self.take_waiting().into_keys();
+        waiting.map(|attempt| (attempt, failed(&error))).collect()
     }
 
     fn start_one(&mut self) -> Result<(), RuntimeError> {
@@ -145,7 +202,7 @@ impl Parents {
 
     /// Kills a parent that hangs; that it has gone is heard later.
     pub(crate) fn kill(&mut self, id: u64) {
-        if let State::Starting(parent) | State::Ready(parent) = &mut self.state
+        if let State::Starting(parent) | State::Ready(parent, _) = &mut self.state
             && parent.id == id
         {
             parent.kill();
@@ -169,7 +226,7 @@ impl Parents {
 
     /// Has the parent that serves start the ranks of a gang.
     pub(crate) fn launch(&mut self, launches: &[RankLaunch]) -> Result<(), LaunchError> {
-        let State::Ready(parent) = &mut self.state else {
+        let State::Ready(parent, _) = &mut self.state else {
             return Err(failed("no parent of ranks is ready"));
         };
         for launch in launches {
@@ -179,9 +236,97 @@ impl Parents {
     }
 }
 
+/// How long to wait for the next parent after so many failures in a row.
+fn wait_after(num_failed: u32) -> Duration {
+    match num_failed {
+        0 | 1 => Duration::ZERO,
+        _ => (AGAIN * (1 << (num_failed - 2).min(10))).min(AGAIN_AT_MOST),
+    }
+}
+
 fn failed(error: &str) -> LaunchError {
     LaunchError {
-        kind: FailureKind::Machine,
+        kind: FailureKind::Saturn,
         error: format!("its processes could not be started: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::mpsc::{Receiver, sync_channel};
+
+    use super::super::input::Input;
+    use super::*;
+    use crate::bell::Bell;
+
+    /// Parents that are processes of a program.
+    fn parents(directory: &std::path::Path, program: &str) -> (Parents, Receiver<Input>) {
+        let settings = LaunchSettings {
+            python: program.to_owned(),
+            python_path: Vec::new(),
+            cwd: directory.to_owned(),
+            preload: Vec::new(),
+            devices: None,
+            locks_dir: None,
+            run_id: "run".to_owned(),
+            store: None,
+            host_memory_bytes: None,
+            platform: None,
+        };
+        let site = Site {
+            run_dir: directory.to_owned(),
+            workers_lock: directory.join("lock"),
+            parent_logs: directory.to_owned(),
+        };
+        let (inputs, received) = sync_channel(64);
+        let sending = Sending { inputs, bell: Bell::default() };
+        (Parents::start(site, settings, sending).unwrap(), received)
+    }
+
+    /// Takes in parents' ends and starts others for so long; what was said.
+    fn watch(parents: &mut Parents, inputs: &Receiver<Input>, time: Duration) -> Vec<String> {
+        let (until, mut notes) = (deadline(time), Vec::new());
+        while !is_past(until) {
+            if let Ok(Input::ParentGone { parent }) = inputs.recv_timeout(Duration::from_millis(20))
+            {
+                notes.extend(parents.gone(parent));
+            }
+            notes.extend(parents.look());
+        }
+        notes
+    }
+
+    #[test]
+    fn parents_that_die_at_once_are_started_ever_more_rarely() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut parents, inputs) = parents(directory.path(), "/bin/false");
+        let notes = watch(&mut parents, &inputs, Duration::from_millis(2500));
+        // Two warm ones, two cold ones at once, and one after a second.
+        assert!((3..=5).contains(&notes.len()), "{notes:#?}");
+        assert!(notes.last().unwrap().contains(" s"), "{notes:#?}");
+        // An attempt that waits for a parent is given up once too many starts have failed.
+        parents.wait(AttemptId(1), Vec::new());
+        assert!(parents.take_hopeless().is_empty(), "another may do better");
+        parents.num_failed = MAX_FAILED;
+        parents.failed();
+        let failed = parents.take_hopeless();
+        assert_eq!(failed.len(), 1);
+        assert_eq!(failed[0].1.kind, FailureKind::Saturn);
+        parents.wait(AttemptId(2), Vec::new());
+        assert!(parents.take_hopeless().is_empty(), "the next parent may do better");
+    }
+
+    #[test]
+    fn a_parent_that_cannot_be_started_is_tried_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut parents, inputs) = parents(directory.path(), "/bin/false");
+        parents.settings.python = PathBuf::from("/nowhere/python").display().to_string();
+        let notes = watch(&mut parents, &inputs, Duration::from_millis(300));
+        assert!(notes.iter().any(|note| note.contains("tried again in 1 s")), "{notes:#?}");
+        assert!(!parents.is_starting());
+        parents.settings.python = "/bin/sleep".to_owned();
+        watch(&mut parents, &inputs, Duration::from_millis(1200));
+        assert!(parents.next_id > 2, "another was started");
     }
 }

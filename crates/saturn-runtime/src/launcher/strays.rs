@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill, killpg};
@@ -21,8 +21,10 @@ use saturn_engine::AttemptId;
 use super::input::{Input, Sending};
 use crate::clock::{deadline, is_past, pause};
 
-/// Time between two looks at what was killed.
+/// Time between two looks at what was killed, at first and at most: the kernel may never end a process
+/// that waits for a device or a file server, and each look reads all of `/proc`.
 const AGAIN: Duration = Duration::from_millis(50);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(10);
 
 /// The variable that holds the mark.
 pub(crate) const VARIABLE: &str = "SATURN_ATTEMPT_ID";
@@ -67,14 +69,16 @@ impl Sweeper {
 fn work(run_id: &str, chores: &Receiver<Chore>, inputs: &Sending) {
     // Attempts of which something may be left, by mark.
     let mut open: BTreeMap<String, (AttemptId, Vec<i32>)> = BTreeMap::new();
+    let mut again = AGAIN;
     loop {
         let next = if open.is_empty() {
-            chores.recv().map_err(|_| TryRecvError::Disconnected)
+            chores.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
-            chores.try_recv()
+            chores.recv_timeout(again)
         };
         match next {
             Ok(Chore::Sweep { attempt, ranks }) => {
+                again = AGAIN;
                 open.insert(mark(run_id, attempt), (attempt, ranks));
             }
             Ok(Chore::Remove(directory)) => {
@@ -82,8 +86,8 @@ fn work(run_id: &str, chores: &Receiver<Chore>, inputs: &Sending) {
                 let _ = std::fs::remove_dir_all(directory);
                 continue;
             }
-            Err(TryRecvError::Disconnected) => return,
-            Err(TryRecvError::Empty) => pause(AGAIN),
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => again = longer(again),
         }
         let found = kill_marked(&|mark| open.contains_key(mark));
         let swept: Vec<String> = open
@@ -101,6 +105,11 @@ fn work(run_id: &str, chores: &Receiver<Chore>, inputs: &Sending) {
             }
         }
     }
+}
+
+/// How long to wait before the next look, where one after `waited` has found something that lives.
+fn longer(waited: Duration) -> Duration {
+    (2 * waited).min(AGAIN_AT_MOST)
 }
 
 /// Ends all processes of a run's attempts; those that still live after so long come back.
@@ -159,4 +168,21 @@ pub(crate) fn leads_a_group(pid: i32) -> bool {
     let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
     let is_zombie = fields.next() == Some("Z");
     !is_zombie && fields.nth(1).and_then(|group| group.parse().ok()) == Some(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_cannot_be_ended_is_looked_for_ever_more_rarely() {
+        let (mut waited, mut again, mut num_looks) = (Duration::ZERO, AGAIN, 0);
+        while waited < Duration::from_hours(1) {
+            waited += again;
+            again = longer(again);
+            num_looks += 1;
+        }
+        assert!(num_looks < 400, "{num_looks} looks in an hour");
+        assert_eq!(again, AGAIN_AT_MOST);
+    }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use saturn_core::{Origin, Strategy, Trial, TrialOutcome};
+use saturn_core::{Origin, Strategy, Trained, Trial, TrialOutcome};
 use saturn_engine::{DeviceKind, Group, NewTask, Record, RunConfig, State};
 use serde::{Deserialize, Serialize};
 
@@ -78,14 +78,19 @@ impl Shelf {
                 });
                 for trial in here {
                     let is_known = spec.measured.iter().any(|own| {
-                        own.strategy.key() == trial.strategy.key()
+                        let is_guess = spec.is_rest && own.trained.is_none();
+                        !is_guess
+                            && (own.outcome.is_some() || trial.outcome.is_none())
+                            && own.strategy.key() == trial.strategy.key()
                             && own.origin.node_gpus == trial.origin.node_gpus
                             && own.gpu_type.as_deref().is_none_or(|there| there == gpu_type)
                     });
                     if is_known || !spec.allows(&trial.strategy) {
                         continue;
                     }
-                    recalled.insert((key.clone(), gpu_type, trial.strategy.key()));
+                    if !spec.is_rest {
+                        recalled.insert((key.clone(), gpu_type, trial.strategy.key()));
+                    }
                     let (task, gpu_type) = (spec.name.clone(), Some(gpu_type.to_owned()));
                     spec.measured.push(Trial { task, gpu_type, ..trial.clone() });
                 }
@@ -102,7 +107,8 @@ impl Shelf {
         lines
     }
 
-    /// Keeps what a run had found when it was killed, where that is not kept yet.
+    /// Keeps what a run's trials had found when it was killed, where that is not kept yet. What its
+    /// training found is not looked for: the intervals to come tell it again.
     pub(crate) fn catch_up(&self, state: &State) -> Vec<String> {
         let mut lines = Vec::new();
         let mut missing = Vec::new();
@@ -128,11 +134,24 @@ impl Shelf {
 
     /// What a record tells that is worth keeping; nothing of most.
     pub(super) fn kept_of(&self, state: &State, record: &Record) -> Option<Trial> {
-        let Record::Tried { group, gpu_type, strategy, outcome } = record else { return None };
-        let group = state.groups.iter().find(|one| one.key == *group)?;
-        let mut trial = self.worth_keeping(state, group, gpu_type, strategy, outcome)?;
-        trial.origin.measured_unix_s = Some(clock::unix_s());
-        Some(trial)
+        let now_unix_s = Some(clock::unix_s());
+        match record {
+            Record::Tried { group, gpu_type, strategy, outcome } => {
+                let group = state.groups.iter().find(|one| one.key == *group)?;
+                let mut trial = self.worth_keeping(state, group, gpu_type, strategy, outcome)?;
+                trial.origin.measured_unix_s = now_unix_s;
+                Some(trial)
+            }
+            Record::Clocked { attempt, trained } => {
+                let attempt = state.attempts.get(attempt)?;
+                let (group, gpu_type) =
+                    (state.group_of(attempt.task), state.gang_type(&attempt.gang));
+                let trained = Trained { measured_unix_s: now_unix_s, ..*trained };
+                let trial = self.unknown(state, group, gpu_type, &attempt.strategy)?;
+                Some(Trial { trained: Some(trained), ..trial })
+            }
+            _ => None,
+        }
     }
 
     fn worth_keeping(
@@ -153,14 +172,27 @@ impl Shelf {
             }
             TrialOutcome::Measured { .. } | TrialOutcome::NotApplicable { .. } => true,
         };
-        let origin = self.platform.origin(gpu_type, &strategy.technique).filter(|_| is_kept)?;
+        let trial = self.unknown(state, group, gpu_type, strategy).filter(|_| is_kept)?;
+        Some(Trial { outcome: Some(outcome.clone()), ..trial })
+    }
+
+    /// A strategy of a group on this platform, of which nothing is told yet.
+    fn unknown(
+        &self,
+        state: &State,
+        group: &Group,
+        gpu_type: &str,
+        strategy: &Strategy,
+    ) -> Option<Trial> {
+        let origin = self.platform.origin(gpu_type, &strategy.technique)?;
         Some(Trial {
             task: state.name(*group.tasks.first()?).to_owned(),
             profile_key: Some(group.key.clone()),
             gpu_type: Some(gpu_type.to_owned()),
-            device_memory_bytes: limit,
+            device_memory_bytes: state.config.device_memory_bytes,
             strategy: strategy.clone(),
-            outcome: outcome.clone(),
+            outcome: None,
+            trained: None,
             origin: Origin { node_gpus: state.exceeded_width(gpu_type, strategy.gpus), ..origin },
         })
     }

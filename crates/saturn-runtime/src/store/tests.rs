@@ -1,4 +1,5 @@
-use saturn_core::{Knobs, Origin, Strategy};
+use saturn_core::{Knobs, Origin, Strategy, Trained};
+use saturn_engine::{DeviceKind, Level, Mode, NewTask, Policy, RunConfig, TaskSpec, TechniqueRef};
 use tempfile::TempDir;
 
 use super::*;
@@ -16,7 +17,7 @@ fn trial(digit: char, gpus: u32, step_s: f64) -> Trial {
         gpu_type: Some("cpu".to_owned()),
         device_memory_bytes: None,
         strategy: Strategy { technique: "ddp".to_owned(), gpus, knobs: Knobs::new() },
-        outcome: TrialOutcome::Measured {
+        outcome: Some(TrialOutcome::Measured {
             step_s,
             setup_s: 1.0,
             checkpoint_s: None,
@@ -27,7 +28,8 @@ fn trial(digit: char, gpus: u32, step_s: f64) -> Trial {
             variation: None,
             batches_per_epoch: None,
             evaluation_s: None,
-        },
+        }),
+        trained: None,
         origin: Origin { hardware: Some("a processor".to_owned()), ..Origin::default() },
     }
 }
@@ -71,7 +73,8 @@ fn newer_trials_replace_those_of_the_same_place_alone() {
 fn what_failed_or_has_no_key_of_the_store_stays_out() {
     let dir = TempDir::new().unwrap();
     let store = Store::at(dir.path());
-    let outcome = TrialOutcome::Failed { error: "e".to_owned(), traceback: String::new() };
+    let failed = TrialOutcome::Failed { error: "e".to_owned(), traceback: String::new() };
+    let outcome = Some(failed);
     let failed = Trial { outcome, ..trial('a', 1, 1.0) };
     let nameless = Trial { profile_key: None, ..trial('a', 1, 1.0) };
     let escaping = Trial { profile_key: Some("../../x".to_owned()), ..trial('a', 1, 1.0) };
@@ -168,4 +171,93 @@ fn what_is_forgotten_is_gone_and_the_rest_stays() {
     assert_eq!(read(&store, 'a'), [trial('a', 1, 1.0)]);
     assert_eq!(store.retain(&key('a'), |_| false, silent).unwrap(), 1);
     assert_eq!(store.keys().unwrap(), [key('b')]);
+}
+
+/// The same strategy, of which training alone tells.
+fn trained(of: &Trial, step_s: f64, unix_s: u64) -> Trial {
+    let trained =
+        Trained { step_s, steps: 100, relative_error: 0.02, measured_unix_s: Some(unix_s) };
+    let origin = Origin { measured_unix_s: None, ..of.origin.clone() };
+    Trial { outcome: None, trained: Some(trained), origin, ..of.clone() }
+}
+
+#[test]
+fn what_training_finds_is_added_to_what_trials_found() {
+    let dir = TempDir::new().unwrap();
+    let store = Store::at(dir.path());
+    let tried = trial('a', 1, 1.0);
+    add(&store, vec![tried.clone(), trained(&tried, 2.0, 7)]);
+    let of = |store: &Store| {
+        let [known] = &read(store, 'a')[..] else { panic!("one strategy") };
+        assert_eq!(known.outcome, tried.outcome, "its memory and its launch are the trial's");
+        let trained = known.trained.unwrap();
+        (trained.step_s, trained.steps, trained.measured_unix_s)
+    };
+    assert_eq!(of(&store), (2.0, 100, Some(7)));
+    // Measurements that agree are weighed; one that is imported again counts once.
+    add(&store, vec![trained(&tried, 2.02, 8)]);
+    let weighed = of(&store);
+    assert!((2.009..2.011).contains(&weighed.0) && weighed.1 == 200, "{weighed:?}");
+    let all = read(&store, 'a');
+    let again = Trial { outcome: None, ..all[0].clone() };
+    add(&store, vec![again]);
+    assert_eq!(read(&store, 'a'), all);
+    // What contradicts it outvotes it; a trial of three steps doesn't.
+    add(&store, vec![trained(&tried, 3.0, 9), trial('a', 1, 1.0)]);
+    assert_eq!(of(&store), (3.0, 100, Some(9)));
+}
+
+#[test]
+fn what_trained_without_a_trial_is_known_by_that_until_there_is_one() {
+    let dir = TempDir::new().unwrap();
+    let store = Store::at(dir.path());
+    let tried = trial('a', 1, 1.0);
+    add(&store, vec![trained(&tried, 2.0, 7)]);
+    assert_eq!(read(&store, 'a'), [trained(&tried, 2.0, 7)]);
+    let mut other = tried.clone();
+    other.strategy.knobs.insert("micro".to_owned(), 2.into());
+    add(&store, vec![other.clone()]);
+    assert_eq!(read(&store, 'a'), [other.clone()], "it trained under other knobs");
+    add(&store, vec![trained(&tried, 2.0, 8)]);
+    assert_eq!(read(&store, 'a'), [other]);
+}
+
+#[test]
+fn what_rests_took_in_earlier_runs_is_told_beside_the_guess_that_a_rest_brings() {
+    let dir = TempDir::new().unwrap();
+    let store = Store::at(dir.path());
+    let guess = trial('a', 1, 5.0);
+    add(&store, vec![trained(&guess, 40.0, 7)]);
+    let settings = serde_json::json!({"home": dir.path(), "reuse": true});
+    let platform = serde_json::json!({
+        "hardware": {"cpu": "a processor"}, "software": {}, "techniques": {},
+    });
+    let shelf = Shelf::open(
+        &serde_json::from_value(settings).unwrap(),
+        serde_json::from_value(platform).unwrap(),
+    );
+    let technique =
+        TechniqueRef { name: "ddp".to_owned(), level: Level::Managed, import: None, pickle: None };
+    let config = RunConfig {
+        mode: Mode::Orchestrate,
+        device_kind: DeviceKind::Cpu,
+        device_memory_bytes: None,
+        techniques: vec![technique],
+        policy: Policy::default(),
+    };
+    let recalled = |is_rest: bool| {
+        let spec = serde_json::json!({
+            "name": "a-rest", "dir": "d", "steps": 1, "epochs": null, "gpu_range": [1],
+            "profile_key": key('a'), "is_rest": is_rest,
+        });
+        let mut spec: TaskSpec = serde_json::from_value(spec).unwrap();
+        spec.measured = vec![guess.clone()];
+        let mut tasks = [NewTask { spec, after: Vec::new() }];
+        let lines = shelf.as_ref().unwrap().recall(&mut tasks, &config);
+        assert_eq!(lines, Vec::<String>::new());
+        let measured = tasks[0].spec.measured.iter();
+        measured.filter_map(|one| one.trained.map(|trained| trained.step_s)).collect::<Vec<_>>()
+    };
+    assert_eq!(recalled(true), [40.0]);
+    assert!(recalled(false).is_empty());
 }

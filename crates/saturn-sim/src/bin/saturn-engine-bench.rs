@@ -21,15 +21,29 @@ fn peak_mb() -> f64 {
     kb.unwrap_or(0.0) / 1e3
 }
 
+/// Tasks of the pools with a queue, for each device.
+const QUEUED: usize = 40;
+
 fn main() {
     let most: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(10_000);
-    println!(
-        "| tasks and GPUs | ended after | events | whole run | but for the stub solver | engine, events | an event | engine, around solves | a solve | longest half | stub solver | simulated world | peak memory so far |"
+    println!("As many tasks as GPUs:\n");
+    table(
+        [100, 316, 1000, 3162, 10_000].into_iter().filter(|num| *num <= most).map(|num| (num, num)),
     );
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    println!("\n{QUEUED} tasks a GPU, so that the pool is full and most tasks wait:\n");
+    let queued = [1000, 3162, 10_000].into_iter().filter(|num| *num <= most);
+    table(queued.map(|num| (num, num / QUEUED)));
+}
+
+/// A line for each pool, given as its tasks and devices.
+fn table(pools: impl Iterator<Item = (usize, usize)>) {
+    println!(
+        "| tasks | GPUs | ended after | events | whole run | but for the stub solver | engine, events | an event | engine, around solves | a solve | longest half | stub solver | simulated world | peak memory so far |"
+    );
+    println!("|{}", " --- |".repeat(14));
     let mut points = Vec::new();
-    for num_tasks in [100, 316, 1000, 3162, 10_000].into_iter().filter(|num| *num <= most) {
-        let mut simulation = week(num_tasks, 1);
+    for (num_tasks, num_devices) in pools {
+        let mut simulation = week(num_tasks, num_devices, 1);
         simulation.measure(clock);
         let began_s = clock();
         let end = simulation.run(20.0 * WEEK_S);
@@ -40,7 +54,7 @@ fn main() {
         let solve_s = 2.0 * cost.planning_s / cost.num_plannings.max(1) as f64;
         points.push(((num_tasks as f64).ln(), event_s.ln()));
         println!(
-            "| {num_tasks} | {} | {} | {took_s:.2} s | {:.2} s | {:.2} s | {:.2} µs | {:.2} s | {:.2} ms | {:.1} ms | {:.2} s | {world_s:.2} s | {:.0} MB |",
+            "| {num_tasks} | {num_devices} | {} | {} | {took_s:.2} s | {:.2} s | {:.2} s | {:.2} µs | {:.2} s | {:.2} ms | {:.1} ms | {:.2} s | {world_s:.2} s | {:.0} MB |",
             end.map_or("never".to_owned(), |_| format!(
                 "{:.1} days",
                 simulation.world.now_s() / 86_400.0

@@ -98,7 +98,7 @@ impl Books {
                 self.ended = Some(*end);
             }
             Record::Closed => self.is_closed = true,
-            Record::Resumed { device_memory_bytes } => self.resumed(*device_memory_bytes),
+            Record::Resumed { device_memory_bytes, .. } => self.resumed(*device_memory_bytes),
             Record::Planned { plan } => {
                 for place in &plan.places {
                     // What trains goes on, also where nodes have become wider since.

@@ -8,6 +8,9 @@ use saturn_engine::{Command, DeviceId, Purpose, RankReport, Record, Ruling, Task
 use super::books::{Books, TaskBook};
 use super::duties::Duty;
 
+/// Failures of Saturn's own that a task is forgiven in a row.
+const FORGIVEN: usize = 10;
+
 impl Books {
     pub(super) fn stored_of_task(&mut self, record: &Record) {
         match record {
@@ -25,8 +28,15 @@ impl Books {
                 if !self.is_asked_to_judge(&name, judgement) {
                     self.wrong("judgements are the stopper's", format!("{name}: {judgement:?}"));
                 }
-                if let Some(ruling) = judgement.ruling {
-                    self.tasks[task.0].judged(ruling);
+                // What trains and would begin anew is not held.
+                let trains = self.attempts.values().any(|one| {
+                    one.task == *task && one.purpose == Purpose::Train && one.end.is_none()
+                });
+                let one = &mut self.tasks[task.0];
+                if let Some(ruling) = judgement.ruling
+                    && !(ruling == Ruling::Hold && trains && !one.can_resume)
+                {
+                    one.judged(ruling);
                 }
             }
             Record::Paused { task } => self.set_paused(*task, true),
@@ -140,7 +150,7 @@ impl Books {
         }
         self.duties.retain(|duty| !matches!(duty, Duty::Add(names) if names.is_empty()));
         for trial in &spec.measured {
-            if matches!(trial.outcome, TrialOutcome::Measured { .. }) {
+            if matches!(trial.outcome, Some(TrialOutcome::Measured { .. })) {
                 let gpu_type = trial.gpu_type.clone().unwrap_or_default();
                 let of_group = self.measured.entry(spec.profile_key.clone()).or_default();
                 of_group.insert((trial.strategy.key(), gpu_type));
@@ -159,8 +169,8 @@ impl Books {
             after: spec.wishes.after.clone(),
             not_before_s: 0.0,
             excluded: BTreeSet::new(),
-            checkpoint: 0,
-            on_disk: 0,
+            checkpoint: spec.start_step,
+            on_disk: spec.start_step,
             failures: 0,
         });
     }
@@ -211,7 +221,16 @@ impl Books {
                 || one.purpose == Purpose::Inspection && self.tasks[one.task.0].group == task.group;
             is_of && is_task_error
         });
-        if has_choice && !has_raised && task.failures < self.config.policy.max_failures {
+        // Saturn's own failures are forgiven that often.
+        let num_forgiven = self.attempts.values().filter(|one| {
+            matches!(
+                &one.end,
+                Some(saturn_engine::AttemptEnd::Failed { failure })
+                    if one.task == id && failure.kind == saturn_engine::FailureKind::Saturn
+            )
+        });
+        let has_cause = has_raised || num_forgiven.count() >= FORGIVEN;
+        if has_choice && !has_cause && task.failures < self.config.policy.max_failures {
             return Err(format!("{} was given up after {} failures", task.name, task.failures));
         }
         Ok(())

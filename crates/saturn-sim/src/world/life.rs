@@ -137,7 +137,11 @@ impl World {
         let loses = gang.fate.loses_checkpoints;
         self.save(attempt, task, step);
         if !loses {
-            self.say(attempt, RankReport::Checkpoint { step, save_s, blocked_s: save_s });
+            let told = Some(1.0 / (1.0 + step as f64));
+            self.say(
+                attempt,
+                RankReport::Checkpoint { step, save_s, blocked_s: save_s, loss: told },
+            );
         }
         let Some(gang) = self.gangs.get(&attempt) else { return };
         if ends {
@@ -229,8 +233,12 @@ impl World {
         self.tell(self.now_s, Event::Reported { attempt, rank, report });
     }
 
-    /// A gang fails, as its fate has it.
+    /// A gang fails, as its fate has it. Not once the trouble is over: a device that is set aside then would
+    /// stay so.
     pub(super) fn fail(&mut self, attempt: AttemptId, failure: &Failure) {
+        if self.odds.is_empty() {
+            return;
+        }
         let rng = &mut self.rng;
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         if matches!(gang.phase, Phase::Closing | Phase::Still) {

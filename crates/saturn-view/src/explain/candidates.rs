@@ -4,7 +4,7 @@
 //! each candidate is compared by the time that it takes and by the devices' time that it takes.
 
 use saturn_core::{Finding, StrategyKey, TrialOutcome};
-use saturn_engine::{State, TaskId, TrialKey, TrialState};
+use saturn_engine::{State, TaskId, TaskState, TrialKey, TrialState};
 use serde::{Deserialize, Serialize};
 
 use super::Code;
@@ -77,11 +77,13 @@ pub(crate) fn of(state: &State, history: &History, task: TaskId, now_s: f64) -> 
     candidates
 }
 
-/// Seconds that a strategy takes for what is left of a task; of one that has ended, for all of it.
+/// Seconds that a strategy takes for what is left of a task; of one that has ended, for all that it
+/// was to train.
 fn time_s(state: &State, task: TaskId, key: &TrialKey, now_s: f64) -> Option<f64> {
     let strategy = &state.group_of(task).trials.get(key)?.strategy;
-    let all = state.task(task).steps?;
+    let TaskState { spec, steps, .. } = state.task(task);
     if state.has_ended(task) {
+        let all = steps.as_ref()?.saturating_sub(spec.start_step);
         return state.training_s(task, strategy, &key.gpu_type, all);
     }
     let Some((_, attempt)) = state.attempt_of(task) else {

@@ -8,7 +8,7 @@ use super::{Code, Reason};
 use crate::expect::Expected;
 use crate::history::{History, PoolEvent};
 use crate::live::task_words;
-use crate::outcome::{TaskCounts, TrialCounts};
+use crate::outcome::{TaskCounts, TrialCounts, did_all_that_was_planned};
 use crate::units::{clock, count, duration, percent};
 use crate::words::{self, first_line};
 
@@ -18,7 +18,7 @@ pub(super) fn reasons(
     expected: &Expected,
     now_s: f64,
 ) -> Vec<Reason> {
-    let mut reasons = vec![stands(state, expected)];
+    let mut reasons = vec![stands(state, history, expected)];
     if state.config.mode == Mode::Orchestrate {
         reasons.extend(plan(state, history));
         reasons.extend(replans(state, history, now_s));
@@ -27,12 +27,23 @@ pub(super) fn reasons(
     reasons
 }
 
-fn stands(state: &State, expected: &Expected) -> Reason {
+fn stands(state: &State, history: &History, expected: &Expected) -> Reason {
     let counts = TaskCounts::of(state);
     let tasks = task_words(&counts);
     match state.ended {
         Some(RunEnd::Complete) => {
             return Reason::new(Code::RunComplete, format!("The run has ended: {tasks}."));
+        }
+        Some(RunEnd::Interrupted) if history.has_died => {
+            let text = format!("The run died: its driver is gone. It can be resumed: {tasks}.");
+            return Reason::new(Code::RunDied, text);
+        }
+        Some(RunEnd::Interrupted) if state.interrupted.is_none() => {
+            let text = format!(
+                "The run has ended, for what is left needs more devices than there were. It can be \
+                 resumed where they are: {tasks}."
+            );
+            return Reason::new(Code::RunInterrupted, text);
         }
         Some(RunEnd::Interrupted) => {
             let text = format!("The run was stopped and can be resumed: {tasks}.");
@@ -103,7 +114,8 @@ fn plan(state: &State, history: &History) -> Option<Reason> {
     let at = clock(plan.at_s);
     Some(match &plan.source {
         PlanSource::Solver => {
-            let text = format!("The plan made at {at} is the solver's: {}.", proven(plan));
+            let text =
+                format!("The plan made at {at} is the solver's: {}.", proven(state, history, plan));
             Reason::new(Code::PlanSolved, text)
         }
         PlanSource::Extended { reason } => {
@@ -113,7 +125,7 @@ fn plan(state: &State, history: &History) -> Option<Reason> {
             let text = format!(
                 "The plan made at {at} is an earlier plan with new tasks put behind it, one by \
                  one: {}.{}",
-                proven(plan),
+                proven(state, history, plan),
                 reason.unwrap_or_default()
             );
             Reason::new(Code::PlanExtended, text)
@@ -121,11 +133,22 @@ fn plan(state: &State, history: &History) -> Option<Reason> {
     })
 }
 
-fn proven(plan: &RunPlan) -> String {
+fn proven(state: &State, history: &History, plan: &RunPlan) -> String {
     let promised = format!("it promised {} for {}", duration(plan.makespan_s), tasks(plan));
     if plan.lower_bound_s > 0.0 {
         let bound = duration(plan.lower_bound_s);
-        format!("{promised}, within {} of the proven lower bound of {bound}", percent(plan.gap()))
+        let above = percent(plan.gap());
+        let is_over =
+            state.ended == Some(RunEnd::Complete) && did_all_that_was_planned(state, history);
+        let took_s = last_end_s(history).filter(|_| is_over).map(|end_s| end_s - plan.at_s);
+        let too_long = took_s
+            .filter(|took_s| *took_s < plan.lower_bound_s)
+            .map(|took_s| format!("; it took {}: the estimates were too long", duration(took_s)));
+        format!(
+            "{promised}, {above} above the lower bound of {bound} that is proven by these \
+             estimates{}",
+            too_long.unwrap_or_default()
+        )
     } else {
         format!("{promised}, without a proven lower bound")
     }

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_engine::{
-    Attempt, AttemptEnd, FailureKind, Mode, Place, Purpose, Stage, State, StopReason, TaskEnd,
-    TaskId, TaskStatus, devices,
+    Attempt, AttemptEnd, FailureKind, Mode, NoSpace, Place, Purpose, Stage, State, StopReason,
+    TaskEnd, TaskId, TaskStatus, devices,
 };
 
 use super::{Code, Reason, names, until};
 use crate::expect::Expected;
 use crate::history::{History, PastAttempt};
-use crate::outcome::training_s;
+use crate::outcome::train_s;
 use crate::status::next_places;
 use crate::units::{clock, count, duration, number};
 use crate::words::{self, first_line};
@@ -39,8 +39,21 @@ fn ended(state: &State, history: &History, task: TaskId, end: &TaskEnd) -> Reaso
     match end {
         TaskEnd::Done { loss } => {
             let loss = loss.map(|loss| format!(", loss {}", number(loss))).unwrap_or_default();
-            let steps = steps(state.task(task).step);
-            let took = duration(training_s(state, history, task));
+            let done = state.task(task).step;
+            let steps = match state.task(task).steps {
+                Some(all) if done < all => {
+                    format!("its own code ended it after {done} of {}", steps(all))
+                }
+                _ => steps(done),
+            };
+            let took = duration(train_s(history, task, state.now_s).unwrap_or(0.0));
+            if state.task(task).has_diverged() {
+                let why = "its last loss is no finite number";
+                let text = format!(
+                    "{name} diverged: {why}. It ended at {at}: {steps} in {took} of training{loss}."
+                );
+                return Reason::new(Code::Diverged, text);
+            }
             Reason::new(
                 Code::Done,
                 format!("{name} was done at {at}: {steps} in {took} of training{loss}."),
@@ -167,7 +180,9 @@ fn waiting(
     }
     if state.ended.is_some() || state.interrupted.is_some() {
         let at = at_step(task_state.step);
-        let what = if state.ended.is_some() {
+        let what = if history.has_died {
+            "the run died; the task goes on when the run is resumed"
+        } else if state.ended.is_some() {
             "the run was stopped; the task goes on when the run is resumed"
         } else {
             "the run is being stopped"
@@ -182,7 +197,12 @@ fn waiting(
         let text = format!("{name} is not to train before {at}.");
         reasons.push(Reason::new(Code::WaitsRelease, text).until(Some(wishes.release_s)));
     }
-    if task_state.not_before_s > now_s {
+    if let Some(no_space) = state.no_space(task) {
+        reasons.push(space(state, no_space, task));
+        if !state.is_measured(task) {
+            return reasons;
+        }
+    } else if task_state.not_before_s > now_s {
         reasons.push(retry(state, history, task));
     }
     if state.config.mode == Mode::Search && state.is_measured(task) {
@@ -220,36 +240,43 @@ fn predecessors(state: &State, expected: &Expected, task: TaskId) -> Option<Reas
     Some(Reason::new(Code::WaitsPredecessor, text).about(before).until(until_s))
 }
 
+/// The disk was full.
+fn space(state: &State, no_space: &NoSpace, task: TaskId) -> Reason {
+    let (name, error) = (state.name(task), first_line(&no_space.error));
+    let other = Some(no_space.task).filter(|other| *other != task);
+    let other = other.map(|other| state.name(other).to_owned());
+    let whose = match &other {
+        Some(other) => format!("the trial of {other}, which performs alike, met a full disk"),
+        None if state.is_measured(task) => "the disk was full".to_owned(),
+        None => "its trial met a full disk".to_owned(),
+    };
+    let again = clock(no_space.until_s());
+    let text = format!(
+        "{name} waits for space on the disk: {whose}: {error}. It is tried again when there is more \
+         room, and at {again} at the latest."
+    );
+    Reason::new(Code::WaitsSpace, text)
+        .about(other.into_iter().collect())
+        .until(Some(no_space.until_s()))
+}
+
 /// It failed and waits for its next try.
 fn retry(state: &State, history: &History, task: TaskId) -> Reason {
     let task_state = state.task(task);
     let name = state.name(task);
     let last = last_attempt(history, task);
     let at = clock(task_state.not_before_s);
-    let (code, text) = match last.and_then(failure_of) {
-        Some(FailureKind::NoSpace) => (
-            Code::WaitsSpace,
-            format!(
-                "{name} met a full disk: it is tried again from {at} on, and goes on when there is space."
-            ),
-        ),
-        kind => {
-            let why = kind.map(|kind| format!(" ({})", words::failure_kind(kind)));
-            let counted = match task_state.failures {
-                0 => String::new(),
-                number => {
-                    let most = state.config.policy.max_failures;
-                    format!(", failure {number} of at most {most} in a row")
-                }
-            };
-            let why = why.unwrap_or_default();
-            (
-                Code::WaitsRetry,
-                format!("{name} failed{why} and is tried again from {at} on{counted}."),
-            )
+    let why = last.and_then(failure_of).map(|kind| format!(" ({})", words::failure_kind(kind)));
+    let counted = match task_state.failures {
+        0 => String::new(),
+        number => {
+            let most = state.config.policy.max_failures;
+            format!(", failure {number} of at most {most} in a row")
         }
     };
-    Reason::new(code, text).until(Some(task_state.not_before_s))
+    let why = why.unwrap_or_default();
+    let text = format!("{name} failed{why} and is tried again from {at} on{counted}.");
+    Reason::new(Code::WaitsRetry, text).until(Some(task_state.not_before_s))
 }
 
 /// It has no place in the plan in force.
@@ -409,13 +436,16 @@ fn last_attempt(history: &History, task: TaskId) -> Option<&PastAttempt> {
     history.training(task).next_back().map(|(_, last)| last)
 }
 
-/// Whether the functions of a task, or of one like it, raised when its model was looked at.
+/// Whether the functions of a task, or of one like it, raised when its model was looked at or tried.
 fn has_raised(state: &State, history: &History, task: TaskId) -> bool {
     let group = state.task(task).group;
     history.attempts.values().any(|one| {
-        one.purpose == Purpose::Inspection
-            && state.task(one.task).group == group
-            && failure_of(one) == Some(FailureKind::Task)
+        let own = match one.purpose {
+            Purpose::Inspection => Some(FailureKind::Task),
+            Purpose::Trial => Some(FailureKind::Certain),
+            Purpose::Train => None,
+        };
+        own.is_some() && state.task(one.task).group == group && failure_of(one) == own
     })
 }
 

@@ -7,12 +7,13 @@
 use maud::{Markup, html};
 
 use super::curves::{Chart, Curve, SMALL};
-use super::page::{Page, badge, section, status_word};
+use super::overview::is_below_bound;
+use super::page::{Page, badge, section};
 use super::{colours, evaluations, long_table, not_shown, schedule, task_class};
 use crate::comparison::{ComparedRun, ComparedTask, Comparison, TaskInRun, places, task_names};
 use crate::report::{Report, RunStatus, TaskReport};
 use crate::units::{count, duration, number, percent};
-use crate::words::{chief_name, pool, technique_on};
+use crate::words::{pool, technique_on};
 
 /// Rows of the table of tasks.
 const MAX_TASKS: usize = 1000;
@@ -47,15 +48,19 @@ fn runs(comparison: &Comparison) -> Markup {
     let longest_s = |of: fn(&ComparedRun) -> Option<f64>| {
         comparison.runs.iter().filter_map(of).fold(1e-9, f64::max)
     };
-    let longest_s = longest_s(|run| run.totals.makespan_s);
+    let longest_s = longest_s(|run| run.totals.total_s);
     html! {
         div.scroll {
             table {
                 thead {
                     tr {
                         th { "run" } th { "status" } th { "devices" }
+                        th.n title="from the first task's arrival to the end of the last training attempt, trials included" { "start to end" }
+                        th {}
+                        th.n title="all devices for one task at a time, its best technique, from start to end" { "current practice" }
                         th.n title="from the plan with a place for every task to the end of the last training attempt" { "makespan" }
-                        th {} th.n { "planned" } th.n { "lower bound" }
+                        th.n title="makespan of that plan" { "planned" }
+                        th.n title="of that makespan: by the run's estimates no plan is shorter" { "lower bound" }
                         th.n title="devices times seconds that training held" { "training" }
                         th.n title="devices times seconds that trials held" { "trials" }
                         th.n title="share of the devices' time within the makespan that training held" { "in use" }
@@ -74,6 +79,7 @@ fn run_row(index: usize, run: &ComparedRun, longest_s: f64) -> Markup {
     let totals = &run.totals;
     let dash = || "–".to_owned();
     let taken = |seconds: Option<f64>| seconds.map_or_else(dash, duration);
+    let compared = |seconds: Option<f64>| seconds.filter(|_| totals.is_compared(run.status));
     let device_time = |seconds: f64| if seconds > 0.0 { duration(seconds) } else { dash() };
     let (class, status) = badge(run.status, totals.failed);
     let num_devices = u32::try_from(run.devices).unwrap_or(u32::MAX);
@@ -82,14 +88,19 @@ fn run_row(index: usize, run: &ComparedRun, longest_s: f64) -> Markup {
             td.task { (colours::key(&task_class(index))) " " b { (run.name) } }
             td.(class) { (status) }
             td { (pool(run.device_kind, num_devices, run.device_memory_bytes)) }
-            td.n { b { (taken(totals.makespan_s)) } }
+            td.n { b { (taken(totals.total_s)) } }
             td {
-                @if let Some(makespan_s) = totals.makespan_s {
-                    div.share.wide { i.main style=(format!("width:{:.1}%", makespan_s / longest_s * 100.0)) {} }
+                @if let Some(total_s) = totals.total_s {
+                    div.share.wide { i.main style=(format!("width:{:.1}%", total_s / longest_s * 100.0)) {} }
                 }
             }
-            td.n { (taken(totals.planned_makespan_s)) }
-            td.n { (taken(totals.lower_bound_s)) }
+            td.n { (taken(compared(totals.current_practice_total_s))) }
+            td.n { (taken(totals.makespan_s)) }
+            td.n { (taken(compared(totals.planned_makespan_s))) }
+            td.n {
+                (taken(compared(totals.lower_bound_s)))
+                @if is_below_bound(totals, run.status) { " (estimates too long)" }
+            }
             td.n { (device_time(run.training_device_s)) }
             td.n { (device_time(run.trials_device_s)) }
             td.n { (totals.device_use.map_or_else(dash, percent)) }
@@ -128,9 +139,9 @@ fn schedules(reports: &[Report], names: &[&str]) -> Markup {
             h3 {
                 (report.name)
                 span.note {
-                    @match report.totals.makespan_s {
-                        Some(makespan_s) if report.status == RunStatus::Complete => (duration(makespan_s)),
-                        _ => (status_word(report.status)),
+                    @match report.totals.total_s {
+                        Some(total_s) if report.status == RunStatus::Complete => (duration(total_s)),
+                        _ => (report.status.word()),
                     }
                 }
             }
@@ -190,8 +201,7 @@ fn evaluation_chart(
     tasks: &[(usize, &TaskReport)],
 ) -> Option<(String, Markup)> {
     let metric = tasks.iter().find_map(|(_, task)| {
-        let evaluation = task.evaluation.as_ref()?;
-        chief_name(evaluation.last.as_ref()?, evaluation.best.as_ref())
+        evaluations::chief_name(task, task.evaluation.as_ref()?.last.as_ref()?)
     })?;
     let points = |task: &TaskReport| {
         let points = evaluations::points(task, metric);
@@ -237,7 +247,7 @@ fn tasks(comparison: &Comparison) -> Markup {
 }
 
 fn task_row(index: usize, task: &ComparedTask) -> Markup {
-    let times = task.runs.iter().flatten().filter_map(|one| one.realised_s);
+    let times = task.runs.iter().flatten().filter_map(|one| one.train_s);
     let shortest_s = times.fold(f64::INFINITY, f64::min);
     html! {
         tr data-task=(index) {
@@ -255,11 +265,11 @@ fn task_row(index: usize, task: &ComparedTask) -> Markup {
 fn cell(one: &TaskInRun, shortest_s: f64) -> Markup {
     let (class, status) = super::tables::status_words(one.status);
     let strategy = one.technique.as_ref().zip(one.gpus);
-    let is_shortest = one.realised_s.is_some_and(|time_s| time_s <= shortest_s);
+    let is_shortest = one.train_s.is_some_and(|time_s| time_s <= shortest_s);
     html! {
         td {
             @if let Some((technique, gpus)) = strategy { (technique_on(technique, gpus)) " · " }
-            @if let Some(time_s) = one.realised_s {
+            @if let Some(time_s) = one.train_s {
                 @if is_shortest { b { (duration(time_s)) } } @else { (duration(time_s)) }
             }
             div.note {

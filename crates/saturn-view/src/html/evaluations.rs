@@ -10,7 +10,7 @@ use super::losses::MAX_CURVES;
 use super::{long_table, not_shown, task_class};
 use crate::report::{EvaluationReport, LossPoint, Report, TaskReport};
 use crate::units::{duration, number};
-use crate::words::{chief_name, metrics};
+use crate::words::metrics;
 
 /// Rows of the table.
 const MAX_TASKS: usize = 1000;
@@ -26,7 +26,7 @@ pub(super) fn charts(report: &Report) -> Markup {
     for (index, task) in report.tasks.iter().enumerate() {
         let Some(evaluation) = &task.evaluation else { continue };
         let Some(last) = &evaluation.last else { continue };
-        let chief = chief_name(last, evaluation.best.as_ref());
+        let chief = chief_name(task, last);
         for name in last.metrics.keys() {
             let (tasks, num_judged) = metrics.entry(name).or_default();
             tasks.push((index, task));
@@ -67,6 +67,12 @@ pub(super) fn charts(report: &Report) -> Markup {
             (not_shown(num_left_out, "metric"))
         }
     }
+}
+
+/// The metric whose curve counts: the one that the task is judged by, else the first of its evaluations.
+pub(super) fn chief_name<'a>(task: &'a TaskReport, last: &'a Evaluation) -> Option<&'a str> {
+    let first = || last.metrics.keys().next().map(String::as_str);
+    last.metrics.contains_key(task.metric()).then(|| task.metric()).or_else(first)
 }
 
 /// A metric of a task's evaluations, by step; where it was no number, there is no point.
@@ -113,7 +119,7 @@ fn row(
     last: &Evaluation,
 ) -> Markup {
     let best = evaluation.best.as_ref();
-    let chief = chief_name(last, best);
+    let chief = chief_name(task, last);
     let points = chief.map(|name| points(task, name)).unwrap_or_default();
     html! {
         tr data-task=(index) {

@@ -3,31 +3,32 @@
 use maud::{Markup, html};
 
 use super::page::tile;
-use crate::report::{Report, RunStatus};
+use crate::report::{Report, RunStatus, Totals};
 use crate::units::{count, duration, percent, signed_percent};
 use crate::words::plan_status;
 
 pub(super) fn tiles(report: &Report) -> Markup {
     let totals = &report.totals;
+    let is_complete = report.status == RunStatus::Complete;
+    let is_compared = totals.is_compared(report.status);
     let compared = [
-        totals.makespan_s,
+        totals.total_s,
         totals.planned_makespan_s,
-        totals.lower_bound_s,
-        totals.current_practice_s,
+        totals.lower_bound_s.filter(|_| is_compared),
+        totals.current_practice_total_s.filter(|_| is_compared),
     ];
     let longest_s = compared.into_iter().flatten().fold(1e-9, f64::max);
     let share = |class, seconds: f64| Some((class, seconds / longest_s));
-    let is_complete = report.status == RunStatus::Complete;
-    let realised = totals.makespan_s.map(|makespan_s| {
-        let against = totals.planned_makespan_s.filter(|_| is_complete).map(|planned_s| {
-            format!("{} against the plan", signed_percent(makespan_s / planned_s.max(1e-9) - 1.0))
-        });
+    let realised = totals.total_s.map(|total_s| {
         tile(
-            if is_complete { "Realised makespan" } else { "Trained so far" },
-            &duration(makespan_s),
-            &against.unwrap_or_default(),
-            share("main", makespan_s),
-            "from the plan with a place for every task to the end of the last training attempt",
+            if is_complete { "Start to end" } else { "Trained so far" },
+            &duration(total_s),
+            &totals.makespan_s.map_or_else(String::new, |makespan_s| {
+                format!("{} from the plan on", duration(makespan_s))
+            }),
+            share("main", total_s),
+            "from the run's start to the end of the last training attempt: the import of torch and \
+             trials are included",
         )
     });
     let plan = report.reference_plan();
@@ -37,34 +38,52 @@ pub(super) fn tiles(report: &Report) -> Markup {
         } else {
             "nothing proven".to_owned()
         };
+        let against = totals.makespan_s.filter(|_| is_complete && is_compared);
+        let against = against.map(|makespan_s| {
+            let over = signed_percent(makespan_s / plan.makespan_s.max(1e-9) - 1.0);
+            format!("; realised {over}")
+        });
+        let against = against.unwrap_or_else(|| {
+            if is_compared { String::new() } else { "; knew of no early ends".to_owned() }
+        });
         tile(
             "Planned",
             &duration(plan.makespan_s),
-            &proven,
+            &format!("{proven}{against}"),
             share("plan", plan.makespan_s),
             "makespan of the plan with a place for every task, by the profile",
         )
     });
-    let bound = totals.lower_bound_s.zip(plan).map(|(bound_s, plan)| {
+    let bound = totals.lower_bound_s.filter(|_| is_compared).zip(plan).map(|(bound_s, plan)| {
         tile(
             "Lower bound",
             &duration(bound_s),
-            &format!("gap {}", percent(plan.gap)),
+            &if is_below_bound(totals, report.status) {
+                "the run was shorter: the estimates were too long".to_owned()
+            } else {
+                format!("by these estimates, gap {}", percent(plan.gap))
+            },
             share("bound", bound_s),
-            "proven: by this profile no plan is shorter",
+            "proven: by these estimates no plan is shorter",
         )
     });
-    let current_practice = totals.current_practice_s.map(|seconds| {
-        // Both rest on the same measurements; what was realised does not.
-        let ratio = totals.planned_makespan_s.map(|planned_s| {
-            format!("{:.2} × the plan, by the same profile", seconds / planned_s.max(1e-9))
-        });
+    let practice_s = totals.current_practice_total_s.filter(|_| is_compared);
+    let current_practice = practice_s.map(|seconds| {
+        let how = if totals.current_practice_is_estimate {
+            "by an estimate, not measured"
+        } else {
+            "by the same profile"
+        };
+        let ratio = totals
+            .total_s
+            .filter(|_| is_complete)
+            .map(|total_s| format!("{:.2} × start to end, {how}", seconds / total_s.max(1e-9)));
         tile(
             "Current practice",
             &duration(seconds),
-            &ratio.unwrap_or_default(),
+            &ratio.unwrap_or_else(|| how.to_owned()),
             share("other", seconds),
-            "all devices for one task at a time, its best technique, by the same profile",
+            "all devices for one task at a time, its best technique, from start to end",
         )
     });
     html! {
@@ -84,14 +103,28 @@ pub(super) fn tiles(report: &Report) -> Markup {
     }
 }
 
+/// Whether a run that did all that was planned took less than is possible by the estimates of its plan:
+/// these were too long.
+pub(super) fn is_below_bound(totals: &Totals, status: RunStatus) -> bool {
+    let is_over = status == RunStatus::Complete && totals.did_all_that_was_planned;
+    let below = |(took_s, bound_s): (f64, f64)| took_s < bound_s;
+    is_over && totals.makespan_s.zip(totals.lower_bound_s).is_some_and(below)
+}
+
 fn tasks(report: &Report) -> Markup {
     let totals = &report.totals;
     let mut notes = Vec::new();
+    if totals.diverged > 0 {
+        notes.push(format!("{} diverged", totals.diverged));
+    }
     if totals.failed > 0 {
         notes.push(format!("{} failed", totals.failed));
     }
     if totals.cancelled > 0 {
         notes.push(format!("{} cancelled", totals.cancelled));
+    }
+    if totals.stopped > 0 {
+        notes.push(format!("{} stopped", totals.stopped));
     }
     if let Some(share) = totals.device_use {
         notes.push(format!("devices {} in use", percent(share)));

@@ -121,21 +121,12 @@ pub(super) fn section(title: &str, body: &Markup) -> Markup {
     }
 }
 
-/// How a run stands.
-pub(super) fn status_word(status: RunStatus) -> &'static str {
-    match status {
-        RunStatus::Complete => "complete",
-        RunStatus::Interrupted => "interrupted",
-        RunStatus::Unfinished => "unfinished",
-    }
-}
-
 /// Class and text of the mark that says how a run stands, of which so many tasks failed.
 pub(super) fn badge(status: RunStatus, num_failed: usize) -> (&'static str, &'static str) {
     match status {
         RunStatus::Complete if num_failed > 0 => ("bad", "complete, with failures"),
-        RunStatus::Complete => ("good", status_word(status)),
-        RunStatus::Interrupted | RunStatus::Unfinished => ("warn", status_word(status)),
+        RunStatus::Complete => ("good", status.word()),
+        RunStatus::Interrupted | RunStatus::Died | RunStatus::Unfinished => ("warn", status.word()),
     }
 }
 

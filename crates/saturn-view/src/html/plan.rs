@@ -60,7 +60,7 @@ fn tiles(plan: &Plan, current_practice_s: Option<f64>) -> Markup {
             &duration(seconds),
             &format!("{:.2} × as long", seconds / plan.makespan_s.max(1e-9)),
             Some(("other", seconds / longest_s)),
-            &current_practice_claim(seconds, plan.makespan_s),
+            &current_practice_claim(seconds, plan.makespan_s, false),
         )
     });
     let makespan = tile(
@@ -77,7 +77,7 @@ fn tiles(plan: &Plan, current_practice_s: Option<f64>) -> Markup {
     let bound = tile(
         "Lower bound",
         &duration(plan.lower_bound_s),
-        "no plan is shorter",
+        "by these estimates no plan is shorter",
         Some(("bound", plan.lower_bound_s / longest_s)),
         "proven",
     );
@@ -99,7 +99,7 @@ fn objective_tile(plan: &Plan) -> Markup {
     tile(
         if is_cost { "Cost" } else { "Weighted completion" },
         &amount(plan.objective, plan.value()),
-        &format!("lower bound {bound}, gap {gap}"),
+        &format!("lower bound {bound} by these estimates, gap {gap}"),
         None,
         if is_cost {
             "price of every node while it holds anything"
@@ -161,7 +161,7 @@ fn gantt(problem: &Problem, plan: &Plan) -> Gantt {
         marks: vec![Mark {
             at_s: plan.lower_bound_s,
             label: "lower bound".to_owned(),
-            tip: format!("lower bound {}", duration(plan.lower_bound_s)),
+            tip: format!("lower bound {} by these estimates", duration(plan.lower_bound_s)),
             class: "bound",
         }],
         from_s: 0.0,

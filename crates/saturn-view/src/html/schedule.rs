@@ -99,7 +99,7 @@ fn planned(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Ga
         at_s: plan.at_s + plan.lower_bound_s,
         label: "lower bound".to_owned(),
         tip: format!(
-            "lower bound {}: by this profile no plan is shorter",
+            "lower bound {}: by these estimates no plan is shorter",
             duration(plan.lower_bound_s)
         ),
         class: "bound",

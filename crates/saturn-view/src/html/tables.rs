@@ -23,10 +23,12 @@ pub(super) fn tasks(report: &Report) -> Markup {
         tr {
             th { "task" } th { "status" } th { "loss" } th.n { "final" }
             th.n { "steps" } th { "strategy" } th.n { "start" } th.n { "end" }
-            th.n { "planned" } th.n { "realised" }
-            th.n title="for how much of the realised time training stood still for checkpoints; \
+            th.n { "planned" }
+            th.n title="the sum over its training attempts, from launch to end; waiting between them \
+                        doesn't count" { "training" }
+            th.n title="for how much of that training stood still for checkpoints; \
                         what is written while training goes on doesn't count" { "saving" }
-            th.n title="realised over planned time, less one; only for tasks that trained in one \
+            th.n title="training over planned time, less one; only for tasks that trained in one \
                         attempt as first planned" { "estimate error" }
             th.n { "attempts" }
         }
@@ -43,6 +45,7 @@ pub(super) fn tasks(report: &Report) -> Markup {
 pub(super) fn status_words(status: TaskReportStatus) -> (&'static str, &'static str) {
     match status {
         TaskReportStatus::Done => ("good", "done"),
+        TaskReportStatus::Diverged => ("bad", "diverged"),
         TaskReportStatus::Failed => ("bad", "failed"),
         TaskReportStatus::Cancelled => ("dim", "cancelled"),
         TaskReportStatus::Stopped => ("dim", "stopped"),
@@ -81,8 +84,8 @@ fn task_row(index: usize, task: &TaskReport) -> Markup {
             td.n { (at(task.start_s)) }
             td.n { (at(task.end_s)) }
             td.n { (taken(task.planned_s)) }
-            td.n { (taken(task.realised_s)) }
-            td.n { (taken(task.realised_s.map(|_| task.blocked_s))) }
+            td.n { (taken(task.train_s)) }
+            td.n { (taken(task.train_s.map(|_| task.blocked_s))) }
             td.n.warn[is_notable] { (error) }
             td.n { (task.attempts) }
         }
@@ -98,9 +101,15 @@ pub(super) fn plans(report: &Report) -> Markup {
         @if let Some(seconds) = reference.current_practice_s {
             p {
                 "Current practice, all devices for one task at a time and its best technique, would \
-                 take " b { (duration(seconds)) } " by the same profile: "
+                 take " b { (duration(seconds)) }
+                @if report.totals.current_practice_is_estimate {
+                    " by an estimate of a strategy that nobody has measured: "
+                } @else {
+                    " by the same profile: "
+                }
                 (format!("{:.2}", seconds / reference.makespan_s.max(1e-9))) " × the plan"
-                @if let Some(makespan_s) = report.totals.makespan_s {
+                @let realised_s = report.totals.makespan_s;
+                @if let Some(makespan_s) = realised_s.filter(|_| report.totals.did_all_that_was_planned) {
                     ", " (format!("{:.2}", seconds / makespan_s.max(1e-9))) " × what was realised"
                 }
                 "."
@@ -117,7 +126,9 @@ pub(super) fn plans(report: &Report) -> Markup {
                         th.n title="by what was in force before, where that had a place for every task" {
                             "instead of"
                         }
-                        th.n { "end" } th.n { "lower bound" } th.n { "gap" } th { "status" }
+                        th.n { "end" }
+                        th.n title="by the estimates at that time no plan is shorter" { "lower bound" }
+                        th.n { "gap" } th { "status" }
                         th { "by" } th.n { "solved in" }
                     }
                 }

@@ -12,7 +12,8 @@ use super::{
 };
 use crate::history::{History, PastAttempt};
 use crate::outcome::{
-    TaskCounts, TrialCounts, estimate_error, realised_makespan_s, reference_plan, training_s,
+    TaskCounts, TrialCounts, did_all_that_was_planned, estimate_error, practice_total_s,
+    realised_makespan_s, reference_plan, startup_s, total_s, train_s,
 };
 
 impl Report {
@@ -30,7 +31,7 @@ impl Report {
             version: VERSION,
             name: name.to_owned(),
             mode: config.mode,
-            status: RunStatus::of(state),
+            status: RunStatus::of(state, history),
             device_kind: config.device_kind,
             device_memory_bytes: config.device_memory_bytes,
             devices: devices(state, history),
@@ -53,8 +54,9 @@ impl Report {
 
 impl RunStatus {
     /// How a run stands.
-    pub fn of(state: &State) -> Self {
+    pub fn of(state: &State, history: &History) -> Self {
         match state.ended {
+            _ if history.has_died => Self::Died,
             Some(RunEnd::Complete) => Self::Complete,
             Some(RunEnd::Interrupted) => Self::Interrupted,
             None => Self::Unfinished,
@@ -104,10 +106,16 @@ fn totals(state: &State, history: &History) -> Totals {
     Totals {
         tasks: counts.all,
         done: counts.done,
+        diverged: counts.diverged,
         failed: counts.failed,
         cancelled: counts.cancelled,
         stopped: counts.stopped,
         reference_plan: history.reference_plan(),
+        total_s: total_s(state, history),
+        startup_s: startup_s(state, history),
+        current_practice_total_s: practice_total_s(history),
+        current_practice_is_estimate: reference.is_some_and(|plan| plan.practice_is_estimate),
+        did_all_that_was_planned: did_all_that_was_planned(state, history),
         makespan_s,
         planned_makespan_s: reference.map(|plan| plan.makespan_s),
         lower_bound_s: reference.map(|plan| plan.lower_bound_s).filter(|bound_s| *bound_s > 0.0),
@@ -148,7 +156,7 @@ fn plan(plan: &RunPlan) -> PlanReport {
 }
 
 fn task(state: &State, history: &History, id: TaskId, metrics: TaskMetrics) -> TaskReport {
-    let TaskMetrics { losses, evaluations } = metrics;
+    let TaskMetrics { losses, last_loss, evaluations } = metrics;
     let task = state.task(id);
     let attempts: Vec<&PastAttempt> = history.training(id).map(|(_, one)| one).collect();
     let last = attempts.last();
@@ -162,12 +170,14 @@ fn task(state: &State, history: &History, id: TaskId, metrics: TaskMetrics) -> T
         }
         _ => (None, String::new()),
     };
+    // A black box doesn't say what the loss was when it saved. What was lost since counts for nothing.
+    let written = || last_loss.filter(|last| last.0 <= task.step).map(|last| last.1);
     TaskReport {
         name: state.name(id).to_owned(),
         status: status(state.stage(id)),
         added_s: task.added_s,
         wishes: task.spec.wishes.clone(),
-        final_loss: task.loss.or_else(|| losses.last().map(|point| point.1)),
+        final_loss: task.loss.or_else(written),
         step: task.step,
         steps: task.steps,
         technique: last.map(|attempt| attempt.strategy.technique.clone()),
@@ -176,7 +186,7 @@ fn task(state: &State, history: &History, id: TaskId, metrics: TaskMetrics) -> T
         start_s: attempts.first().map(|attempt| attempt.launched_s),
         end_s: last.and_then(|attempt| attempt.ended.as_ref()).map(|ended| ended.at_s),
         planned_s: place.map(|place| place.end_s - place.start_s),
-        realised_s: last.map(|_| training_s(state, history, id)),
+        train_s: train_s(history, id, state.now_s),
         blocked_s: task.blocked_s,
         estimate_error: estimate_error(state, history, id),
         attempts: attempts.len(),
@@ -185,6 +195,7 @@ fn task(state: &State, history: &History, id: TaskId, metrics: TaskMetrics) -> T
         dir: task.spec.dir.clone(),
         parameters: task.spec.parameters.clone(),
         goal: task.spec.goal.clone(),
+        is_rest: task.spec.is_rest,
         losses,
         evaluation: task.spec.evaluation.map(|_| EvaluationReport {
             last: task.evaluation.clone(),
@@ -204,6 +215,7 @@ fn status(stage: Stage) -> TaskReportStatus {
         Stage::Running => TaskReportStatus::Running,
         Stage::Paused => TaskReportStatus::Paused,
         Stage::Done => TaskReportStatus::Done,
+        Stage::Diverged => TaskReportStatus::Diverged,
         Stage::Failed => TaskReportStatus::Failed,
         Stage::Cancelled => TaskReportStatus::Cancelled,
         Stage::Held => TaskReportStatus::Held,

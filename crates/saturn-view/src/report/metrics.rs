@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead};
 
+use saturn_core::measure;
 use saturn_engine::{Evaluation, Metrics};
 use serde::Deserialize;
 
@@ -14,24 +15,33 @@ pub const MAX_POINTS: usize = 400;
 /// What a task's workers wrote.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TaskMetrics {
-    /// Loss by step.
+    /// Loss by step, where it is a finite number.
     pub losses: Vec<LossPoint>,
+    /// The last loss, whether it is a finite number or not.
+    pub last_loss: Option<LossPoint>,
     /// What evaluations found, by step.
     pub evaluations: Vec<Evaluation>,
 }
 
 impl From<Vec<LossPoint>> for TaskMetrics {
     fn from(losses: Vec<LossPoint>) -> Self {
-        Self { losses, evaluations: Vec::new() }
+        Self { last_loss: losses.last().copied(), losses, evaluations: Vec::new() }
     }
 }
 
 #[derive(Deserialize)]
 struct Line {
     step: u64,
+    #[serde(default, with = "measure::optional")]
     loss: Option<f64>,
-    evaluation: Option<Metrics>,
+    #[serde(default)]
+    evaluation: Option<Found>,
 }
+
+/// Metrics of an evaluation, whose numbers may be none.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Found(#[serde(with = "measure::by_name")] Metrics);
 
 /// Reads a `metrics.jsonl`: one `{"step": …, "loss": …}` or `{"step": …, "evaluation": {…}}` a line.
 /// At most [`MAX_POINTS`] losses are kept, however long it is: the first, the last, and between them
@@ -39,20 +49,21 @@ struct Line {
 /// evaluations, of more every other.
 ///
 /// Where a step was trained again after a failure, what was written of it and of later steps before
-/// counts no more. Lines that say nothing are passed over: a torn last line of a killed worker, a
-/// loss that is not a number.
+/// counts no more. A loss that is no finite number is no point of the curve. Lines that say nothing
+/// are passed over: a torn last line of a killed worker.
 pub fn read_metrics(mut from: impl BufRead) -> io::Result<TaskMetrics> {
     let mut curve = Curve::default();
     let mut evaluations: Vec<Evaluation> = Vec::new();
     let mut last_step = 0;
+    let mut last_loss = None;
     let mut line = Vec::new();
     loop {
         line.clear();
         if from.read_until(b'\n', &mut line)? == 0 {
-            return Ok(TaskMetrics { losses: curve.points(), evaluations });
+            return Ok(TaskMetrics { losses: curve.points(), last_loss, evaluations });
         }
         let Ok(Line { step, loss, evaluation }) = serde_json::from_slice(&line) else { continue };
-        if let Some(metrics) = evaluation {
+        if let Some(Found(metrics)) = evaluation {
             evaluations.retain(|one| one.step < step);
             if evaluations.len() == MAX_POINTS {
                 let mut index = 0;
@@ -68,8 +79,12 @@ pub fn read_metrics(mut from: impl BufRead) -> io::Result<TaskMetrics> {
             evaluations.retain(|one| one.step < step);
         }
         last_step = step;
-        if let Some(loss) = loss.filter(|loss| loss.is_finite()) {
+        let Some(loss) = loss else { continue };
+        last_loss = Some((step, loss));
+        if loss.is_finite() {
             curve.push((step, loss));
+        } else {
+            curve.go_back_to(step);
         }
     }
 }
@@ -127,6 +142,7 @@ impl Curve {
     /// Forgets this step and all later ones.
     fn go_back_to(&mut self, step: u64) {
         self.first = self.first.filter(|first| first.0 < step);
+        self.last = self.last.filter(|last| last.0 < step);
         self.stretches.retain_mut(|stretch| {
             let kept = [stretch.low, stretch.high].into_iter().filter(|point| point.0 < step);
             let kept: Vec<LossPoint> = kept.collect();
@@ -172,8 +188,23 @@ mod tests {
     fn lines_that_say_nothing_are_passed_over() {
         let text = b"{\"step\":1,\"loss\":3.0,\"t\":1.5}\n\xff\xfe\n{\"step\":3,\"loss\":NaN}\n\n\
                      {\"step\":4,\"loss\":2.5}\n{\"step\":5,\"lo";
-        assert_eq!(read_metrics(&text[..]).unwrap().losses, [(1, 3.0), (4, 2.5)]);
+        let found = read_metrics(&text[..]).unwrap();
+        assert_eq!((found.losses, found.last_loss), (vec![(1, 3.0), (4, 2.5)], Some((4, 2.5))));
         assert_eq!(read_metrics(&b""[..]).unwrap(), TaskMetrics::default());
+    }
+
+    #[test]
+    fn the_last_loss_is_told_where_it_is_no_finite_number() {
+        let text = b"{\"step\":1,\"loss\":3.0}\n{\"step\":2,\"loss\":\"inf\"}\n\
+                     {\"step\":3,\"loss\":\"nan\"}\n{\"step\":3,\"evaluation\":{\"a\":\"nan\"}}\n";
+        let found = read_metrics(&text[..]).unwrap();
+        assert_eq!(found.losses, [(1, 3.0)]);
+        assert!(found.last_loss.is_some_and(|(step, loss)| step == 3 && loss.is_nan()));
+        assert!(found.evaluations[0].metrics["a"].unwrap().is_nan());
+        // After a failure step 2 was trained again, and is well.
+        let again = [&text[..], b"{\"step\":2,\"loss\":2.0}\n"].concat();
+        let found = read_metrics(&again[..]).unwrap();
+        assert_eq!((found.losses, found.last_loss), (vec![(1, 3.0), (2, 2.0)], Some((2, 2.0))));
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! How well tasks did, by what says so: their goal, or else their loss.
 
-use saturn_engine::GoalMode;
+use saturn_engine::{BestEvaluation, Evaluation, Goal, GoalMode};
 
-use super::{Report, TaskReport};
+use super::{Report, TaskReport, TaskReportStatus};
+use crate::units::six_digits;
+
+/// The metric of tasks without a goal.
+const LOSS: &str = "loss";
 
 /// A task that has a value.
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +19,26 @@ pub(crate) struct Ranked<'a> {
     pub(crate) value: f64,
 }
 
+/// The metric that says how well a task did, and whether less of it is better: its goal, or its loss.
+pub(crate) fn judged_by(goal: Option<&Goal>) -> (&str, GoalMode) {
+    goal.map_or((LOSS, GoalMode::Min), |goal| (goal.metric.as_str(), goal.mode))
+}
+
+/// How well a task did by that metric: in its best evaluation, or in the last where none is the best.
+/// Every table shows this value and no other.
+pub(crate) fn value(
+    goal: Option<&Goal>,
+    loss: Option<f64>,
+    last: Option<&Evaluation>,
+    best: Option<&BestEvaluation>,
+) -> Option<f64> {
+    let (metric, _) = judged_by(goal);
+    if metric == LOSS {
+        return loss;
+    }
+    best.map(|best| &best.evaluation).or(last)?.metrics.get(metric).copied().flatten()
+}
+
 impl TaskReport {
     /// The metric that says how well it did.
     pub(crate) fn metric(&self) -> &str {
@@ -23,35 +47,86 @@ impl TaskReport {
 
     /// That metric, and whether less of it is better.
     pub(crate) fn judged(&self) -> (&str, GoalMode) {
-        self.goal.as_ref().map_or(("loss", GoalMode::Min), |goal| (goal.metric.as_str(), goal.mode))
+        judged_by(self.goal.as_ref())
     }
 
-    /// How well it did: of evaluations the best, or the last where none is.
+    /// Whether its last loss is no finite number, however it ended.
+    pub(crate) fn has_diverged(&self) -> bool {
+        self.final_loss.is_some_and(|loss| !loss.is_finite())
+    }
+
+    /// How well it did.
     pub(crate) fn value(&self) -> Option<f64> {
-        let metric = self.metric();
-        if metric == "loss" {
-            return self.final_loss;
-        }
-        let evaluation = self.evaluation.as_ref()?;
-        let best = evaluation.best.as_ref().map(|best| &best.evaluation);
-        best.or(evaluation.last.as_ref())?.metrics.get(metric).copied().flatten()
+        let evaluation = self.evaluation.as_ref();
+        let last = evaluation.and_then(|one| one.last.as_ref());
+        let best = evaluation.and_then(|one| one.best.as_ref());
+        value(self.goal.as_ref(), self.final_loss, last, best)
+    }
+}
+
+impl Ranked<'_> {
+    /// Whether it has all the training that it was to have: what others are compared with.
+    fn ended_well(&self) -> bool {
+        matches!(self.task.status, TaskReportStatus::Done | TaskReportStatus::Stopped)
     }
 }
 
 impl Report {
-    /// The tasks that have a value, the best first. All by the metric of the first of them.
+    /// The tasks that have a value and have not diverged, the best first: done and stopped ones before
+    /// all others, each by their values, then by name. All by the metric of the first that was added.
+    /// `docs/tables.md` has this order, and `RunResult.rows()` of Python the same.
     pub(crate) fn ranked(&self) -> Vec<Ranked<'_>> {
         let mut ranked: Vec<Ranked> = Vec::new();
         for (index, task) in self.tasks.iter().enumerate() {
             let is_like = ranked.first().is_none_or(|first| first.task.judged() == task.judged());
-            if let Some(value) = task.value().filter(|value| value.is_finite() && is_like) {
+            let is_well = !task.has_diverged();
+            if let Some(value) =
+                task.value().filter(|value| value.is_finite() && is_like && is_well)
+            {
                 ranked.push(Ranked { index, task, value });
             }
         }
-        ranked.sort_by(|one, other| match one.task.judged().1 {
-            GoalMode::Min => one.value.total_cmp(&other.value),
-            GoalMode::Max => other.value.total_cmp(&one.value),
+        ranked.sort_by(|one, other| {
+            let ended_well = other.ended_well().cmp(&one.ended_well());
+            let value = match one.task.judged().1 {
+                GoalMode::Min => one.value.total_cmp(&other.value),
+                GoalMode::Max => other.value.total_cmp(&one.value),
+            };
+            ended_well.then(value).then_with(|| one.task.name.cmp(&other.task.name))
         });
         ranked
+    }
+
+    /// A line for each task that has a value: the value and the task's name, the best first; those
+    /// that diverged come last. Nothing of one task alone, which has no others to stand before.
+    ///
+    /// Verbs of the Python package print the same of their runs (`saturn.verbs`).
+    pub fn ranking(&self) -> Vec<String> {
+        if self.tasks.len() == 1 {
+            return Vec::new();
+        }
+        let ranked = self.ranked();
+        let is_ranked = |index: usize| ranked.iter().any(|one| one.index == index);
+        let mut others: Vec<(&str, f64)> = self
+            .tasks
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !is_ranked(*index))
+            .filter_map(|(_, task)| Some((task.name.as_str(), task.value()?)))
+            .collect();
+        others.sort_by_key(|(name, _)| *name);
+        ranked
+            .iter()
+            .map(|one| (one.task.name.as_str(), one.value))
+            .chain(others)
+            .map(|(name, value)| format!("{:<12}{name}", six_digits(value)))
+            .collect()
+    }
+
+    /// The task that did best; none where all that have a value failed or were cancelled.
+    pub(crate) fn best(&self) -> Option<Ranked<'_>> {
+        let is_out =
+            |status| matches!(status, TaskReportStatus::Failed | TaskReportStatus::Cancelled);
+        self.ranked().into_iter().find(|ranked| !is_out(ranked.task.status))
     }
 }

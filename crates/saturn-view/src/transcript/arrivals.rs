@@ -285,7 +285,7 @@ fn to_measure(state: &State, num_to_run: usize) -> Option<String> {
         open.fold((0, 0), |(groups, tasks), group| (groups + 1, tasks + group.num_open));
     let measured = (num_groups < num_tasks).then(|| {
         format!(
-            "{} {} measured for all {num_tasks}: the others perform alike by construction",
+            "{} {} measured for all {num_tasks}: the others have the same model and data",
             count(num_groups, "task"),
             if num_groups == 1 { "is" } else { "are" },
         )

@@ -37,7 +37,9 @@ impl Transcript {
         let mut lines = vec![self.line(now_s, &self.paint.bold("plan"), &self.paint.bold(&claim))];
         lines.extend(why_extended(plan).map(|why| more(&why)));
         if let Some(current_practice_s) = plan.current_practice_s {
-            lines.push(more(&current_practice_claim(current_practice_s, plan.makespan_s)));
+            let is_estimate = plan.practice_is_estimate;
+            let claim = current_practice_claim(current_practice_s, plan.makespan_s, is_estimate);
+            lines.push(more(&claim));
         }
         lines.push(String::new());
         let width = self.width.saturating_sub(INDENT);

@@ -3,12 +3,13 @@
 use saturn_core::StrategyKey;
 use saturn_core::names::escape_terminal;
 use saturn_engine::{
-    AttemptEnd, AttemptId, BestEvaluation, Evaluation, Purpose, State, StopReason, TaskEnd, TaskId,
+    AttemptEnd, AttemptId, BestEvaluation, Evaluation, FailureKind, Purpose, State, StopReason,
+    TaskEnd, TaskId,
 };
 
 use super::{Transcript, more};
 use crate::history::{History, PastAttempt};
-use crate::outcome::{planned_s, training_s};
+use crate::outcome::{planned_s, train_s};
 use crate::text::pad;
 use crate::units::{count, duration, number, signed_percent};
 use crate::words::{self, first_line};
@@ -84,6 +85,12 @@ impl Transcript {
         if let (Purpose::Inspection, AttemptEnd::Failed { failure }) = (ended.purpose, end) {
             return self.inspection_failed(state, ended.task, failure, now_s);
         }
+        if let AttemptEnd::Failed { failure } = end
+            && failure.kind == FailureKind::NoSpace
+        {
+            return self.no_space(state, ended.task, &failure.error, now_s);
+        }
+        self.told_no_space.remove(&ended.task);
         if ended.purpose != Purpose::Train && *end != AttemptEnd::Abandoned {
             return Vec::new();
         }
@@ -133,6 +140,20 @@ impl Transcript {
         }
     }
 
+    /// A full disk is told of once, until an attempt ends otherwise.
+    fn no_space(&mut self, state: &State, task: TaskId, error: &str, now_s: f64) -> Vec<String> {
+        let error = first_line(error);
+        if self.told_no_space.get(&task) == Some(&error) {
+            return Vec::new();
+        }
+        let text = format!(
+            "{}  waits for space on the disk: {error}; it goes on when there is more room",
+            self.name(state, task),
+        );
+        self.told_no_space.insert(task, error);
+        vec![self.line(now_s, &self.paint.warn("space"), &text)]
+    }
+
     pub(super) fn retrying(
         &self,
         state: &State,
@@ -140,7 +161,10 @@ impl Transcript {
         not_before_s: f64,
         counts: bool,
         now_s: f64,
-    ) -> String {
+    ) -> Vec<String> {
+        if state.task(task).no_space.is_some() {
+            return Vec::new(); // it was told what it waits for
+        }
         let wait_s = not_before_s - now_s;
         let when = if wait_s > 0.0 { format!("in {}", duration(wait_s)) } else { "now".to_owned() };
         let counted = if counts {
@@ -154,7 +178,7 @@ impl Transcript {
             self.name(state, task),
             state.task(task).checkpoint_step,
         );
-        self.line(now_s, &self.paint.warn("retry"), &text)
+        vec![self.line(now_s, &self.paint.warn("retry"), &text)]
     }
 
     pub(super) fn excluded(
@@ -210,7 +234,7 @@ impl Transcript {
         let name = self.name(state, task);
         match end {
             TaskEnd::Done { loss } => {
-                let took_s = training_s(state, history, task);
+                let took_s = train_s(history, task, now_s).unwrap_or(0.0);
                 let planned = planned_s(history, task)
                     .map(|planned_s| {
                         format!(
@@ -229,11 +253,16 @@ impl Transcript {
                 let loss = loss.map(|loss| format!(", loss {}", number(loss))).unwrap_or_default();
                 let text = format!(
                     "{name}  {} in {}{planned}{saving}{loss}{}",
-                    count_steps(state.task(task).step),
+                    trained_steps(state, task),
                     duration(took_s),
                     found(state, task),
                 );
-                vec![self.line(now_s, &self.paint.good("done"), &text)]
+                let how = if state.task(task).has_diverged() {
+                    self.paint.bad("diverge")
+                } else {
+                    self.paint.good("done")
+                };
+                vec![self.line(now_s, &how, &text)]
             }
             TaskEnd::Failed { error, traceback } => {
                 let text = format!("{name}  {}", first_line(error));
@@ -264,6 +293,15 @@ fn why_stopped(ended: &PastAttempt) -> &'static str {
         Some((StopReason::Trial, _)) => ", to leave its devices to a trial",
         Some((StopReason::SetAside, _)) => ", to go on on other devices",
         Some((StopReason::Switch, _)) | None => ", to be switched as planned",
+    }
+}
+
+/// `120 steps`; `120 of 500 steps` where the task's own code ended it before its last.
+fn trained_steps(state: &State, task: TaskId) -> String {
+    let task = state.task(task);
+    match task.steps {
+        Some(steps) if task.step < steps => format!("{} of {}", task.step, count_steps(steps)),
+        _ => count_steps(task.step),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Strategy, TrialOutcome};
-use saturn_engine::{ChosenTrial, State};
+use saturn_engine::{ChosenTrial, State, TaskId, TaskStatus};
 
 use super::{Transcript, listed};
 use crate::outcome::TrialCounts;
@@ -82,7 +82,6 @@ impl Transcript {
         self.line(now_s, "measure", &text)
     }
 
-    /// What training has shown of a strategy, in place of what is counted on.
     /// What training says of a strategy, where that is new: the figure moves a little all the time.
     pub(super) fn observed(
         &mut self,
@@ -93,9 +92,11 @@ impl Transcript {
         now_s: f64,
     ) -> Vec<String> {
         let group = state.groups.iter().find(|one| one.key == group);
-        let Some(task) = group.and_then(|group| group.tasks.first().copied()) else {
-            return Vec::new();
-        };
+        let mut of_group = group.iter().flat_map(|group| group.tasks.iter().copied());
+        let is_rest = of_group.clone().any(|task| state.task(task).spec.is_rest);
+        // What a rest took is news for those alone that wait.
+        let is_told = |task: &TaskId| !is_rest || state.task(*task).status == TaskStatus::Waiting;
+        let Some(task) = of_group.find(is_told) else { return Vec::new() };
         let shown = words::strategy(strategy);
         let of =
             (group.map_or_else(String::new, |one| one.key.clone()), shown, gpu_type.to_owned());
@@ -103,12 +104,16 @@ impl Transcript {
             return Vec::new();
         }
         self.told_paces.insert(of, step_s);
+        let found = if is_rest {
+            format!("{}, as those that ended", duration(step_s))
+        } else {
+            format!("{}, by its own steps", step_time(step_s))
+        };
         let text = format!(
-            "{}  {}{}  {}, by its own steps",
+            "{}  {}{}  {found}",
             self.name(state, task),
             pad(&words::strategy(strategy), Self::strategy_width(state)),
             words::on_type(state, gpu_type),
-            step_time(step_s),
         );
         vec![self.line(now_s, "measure", &text)]
     }

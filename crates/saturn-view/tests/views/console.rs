@@ -2,11 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use saturn_engine::{Observer, PlanSource, Record, State};
+use saturn_core::Node;
+use saturn_engine::{
+    AttemptEnd, FailureKind, Observer, PlanSource, Purpose, RankFailure, Record, State, TaskSpec,
+};
 use saturn_view::{Console, History, Paint, Results, Transcript};
 
 use crate::open_world::{self, GPT, LATE, VIT, on, place, plan};
-use crate::scripted::{self, Script};
+use crate::scripted::{self, Script, strategy};
 
 fn results() -> Results {
     Results {
@@ -41,6 +44,26 @@ fn a_whole_run() {
     script.first_training();
     script.rest();
     insta::assert_snapshot!(printed(&script, Paint::PLAIN));
+}
+
+#[test]
+fn what_a_rest_took_is_told_of_the_others_that_wait() {
+    let rest = |name: &str| TaskSpec { is_rest: true, ..scripted::task(name, 1, "rest") };
+    let tasks = [rest("a-rest"), rest("b-rest")];
+    let mut script = Script::of(scripted::config(), &[Node::new("n0", 2, "cpu")], &tasks);
+    script.launch(1.0, 0, Purpose::Train, strategy("ddp", 1), &[0]);
+    let told = |script: &mut Script| {
+        let (group, gpu_type) = ("rest".to_owned(), "cpu".to_owned());
+        let strategy = strategy("ddp", 1);
+        script.tell(41.0, Record::Observed { group, gpu_type, strategy, step_s: 40.0 });
+        let mut transcript = Transcript::new(Paint::PLAIN, 400);
+        let record = &script.told.last().unwrap().0;
+        transcript.record(&script.state, &script.history, record, 41.0).join("\n")
+    };
+    let line = told(&mut script);
+    assert!(line.contains("b-rest") && line.contains("40 s, as those that ended"), "{line}");
+    script.launch(41.0, 1, Purpose::Train, strategy("ddp", 1), &[1]);
+    assert_eq!(told(&mut script), "", "nothing waits that is planned by it");
 }
 
 #[test]
@@ -138,4 +161,22 @@ fn a_later_plan_tells_only_what_it_changes() {
             "late  new: ddp × 1 on old: 0",
         ]
     );
+}
+
+#[test]
+fn a_full_disk_is_told_of_once_also_where_it_keeps_from_measuring() {
+    let mut script = Script::new();
+    script.trials();
+    for at_s in [30.0, 40.0] {
+        let (purpose, gang) = (Purpose::Trial, on(0, &[0]));
+        let attempt = script.launch_on(at_s, 0, purpose, scripted::strategy("ddp", 1), gang);
+        let (kind, error) = (FailureKind::NoSpace, "would write 5 MB".to_owned());
+        let failure = RankFailure { rank: 0, kind, error, traceback: String::new() };
+        let end = AttemptEnd::Failed { failure };
+        script.tell(at_s + 1.0, Record::Ended { attempt, end, step: 0, step_s: None });
+    }
+    let text = printed(&script, Paint::PLAIN);
+    let told: Vec<&str> = text.lines().filter(|line| line.contains("  space ")).collect();
+    assert_eq!(told.len(), 1, "{text}");
+    assert!(told[0].contains("waits for space on the disk: would write 5 MB"), "{}", told[0]);
 }

@@ -2,8 +2,8 @@
 
 use saturn_core::Node;
 use saturn_engine::{
-    AttemptEnd, BestEvaluation, Evaluation, EvaluationSpec, Purpose, Record, State, TaskEnd,
-    TaskId, TaskSpec,
+    AttemptEnd, BestEvaluation, Evaluation, EvaluationSpec, Goal, GoalMode, Purpose, Record, State,
+    TaskEnd, TaskId, TaskSpec,
 };
 use saturn_view::{
     History, Paint, Report, TaskMetrics, Transcript, render_html, status, status_text,
@@ -21,7 +21,8 @@ fn found(step: u64, loss: Option<f64>) -> Evaluation {
 /// One task that is evaluated three times: at first best, at last no number, soon after one another.
 fn evaluated() -> Script {
     let evaluation = Some(EvaluationSpec { every_steps: None });
-    let spec = TaskSpec { evaluation, ..scripted::task("gpt", 300, "gpt") };
+    let goal = Some(Goal { metric: "eval_loss".to_owned(), mode: GoalMode::Min });
+    let spec = TaskSpec { evaluation, goal, ..scripted::task("gpt", 300, "gpt") };
     let mut script = Script::of(scripted::config(), &[Node::new("n0", 2, "cpu")], &[spec]);
     let attempt = script.launch(1.0, 0, Purpose::Train, strategy("ddp", 1), &[0]);
     script.tell(2.0, Record::Started { attempt, step: 0, setup_s: 1.0 });
@@ -66,9 +67,9 @@ fn status_and_report_have_the_last_and_the_best() {
     let task = &status.tasks[0];
     assert_eq!(task.evaluation, Some(found(300, None)));
     assert_eq!(task.best.as_ref().and_then(BestEvaluation::value), Some(0.25));
-    assert!(status_text(&status, 120, Paint::PLAIN).contains("eval_loss –"));
+    assert!(status_text(&status, 120, Paint::PLAIN).contains("eval_loss 0.25"));
     let evaluations = vec![found(100, Some(0.25)), found(200, Some(0.5)), found(300, None)];
-    let metrics = TaskMetrics { losses: Vec::new(), evaluations };
+    let metrics = TaskMetrics { evaluations, ..TaskMetrics::default() };
     let report = Report::build(&script.state, &script.history, "run", vec![metrics]);
     let evaluation = report.tasks[0].evaluation.as_ref().unwrap();
     assert_eq!((evaluation.all.len(), evaluation.taken_s), (3, 4.5));

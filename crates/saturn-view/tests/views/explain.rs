@@ -7,7 +7,7 @@ use saturn_engine::{
     AttemptEnd, FailureKind, Judgement, Metrics, Mode, NodeId, PlanSource, Purpose, RankFailure,
     Record, Ruling, RunEnd, StopReason, TaskEnd, TaskId, TaskSpec, Wishes, no_strategy,
 };
-use saturn_view::{Code, Explanation, Paint, explain};
+use saturn_view::{Code, Explanation, Paint, explain, without_driver};
 
 use crate::open_world::{GPT, LATE, VIT, died, ended, live, on, place, plan, training};
 use crate::scripted::{self, Script, strategy};
@@ -171,8 +171,13 @@ fn stages() -> Vec<(Code, Explanation)> {
     script.tell(20.0, Record::Ended { attempt: look, end, step: 0, step_s: None });
     script.inspections();
     add(Code::WaitsTrialDevices, &script, LATE, 20.0);
-    script.launch_on(20.0, 2, Purpose::Trial, strategy("ddp", 1), on(0, &[1]));
+    let trial = script.launch_on(20.0, 2, Purpose::Trial, strategy("ddp", 1), on(0, &[1]));
     add(Code::WaitsTrials, &script, LATE, 20.5);
+    let end = failed(FailureKind::NoSpace);
+    script.tell(20.5, Record::Ended { attempt: trial, end, step: 0, step_s: None });
+    add(Code::WaitsSpace, &script, LATE, 20.5);
+    add(Code::WaitsSpace, &script, TaskId(3), 20.5);
+    script.launch_on(20.5, 2, Purpose::Trial, strategy("ddp", 1), on(0, &[1]));
     add(Code::WaitsTrials, &script, TaskId(3), 20.5);
 
     let mut script = late(Wishes::default(), Some(vec![2]));
@@ -204,6 +209,10 @@ fn stages() -> Vec<(Code, Explanation)> {
     add(Code::OnlyMeasured, &script, TaskId(0), 6.0);
 
     add(Code::Done, &five(true), TaskId(1), 51.4);
+    let mut script = five(false);
+    let attempt = script.state.attempt_of(TaskId(0)).unwrap().0;
+    script.end(attempt, 400, f64::NAN, 38.1);
+    add(Code::Diverged, &script, TaskId(0), 51.4);
     add(Code::FailedNoStrategy, &five(true), TaskId(4), 51.4);
     add(Code::FailedNoStrategy, &given_up(FailureKind::OutOfMemory), VIT, 21.0);
     add(Code::FailedOwnCode, &given_up(FailureKind::Task), VIT, 21.0);
@@ -240,6 +249,9 @@ fn runs() -> Vec<(Code, Explanation)> {
     let mut script = five(false);
     script.interrupt();
     add(Code::RunInterrupted, &script, 30.4);
+    let mut script = five(false);
+    (script.state, script.history) = without_driver(script.state, script.history);
+    add(Code::RunDied, &script, 30.4);
     add(Code::RunComplete, &five(true), 51.4);
     cases
 }
@@ -343,6 +355,15 @@ fn moves_say_why_and_what_they_promised() {
         told.push(format!("{}: {}", code.word(), one.sentence));
     }
     insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn a_task_that_its_own_code_has_ended_says_after_which_step() {
+    let mut script = training();
+    ended(&mut script, VIT, AttemptEnd::Finished, 320, 20.5);
+    script.tell(20.5, Record::TaskEnded { task: VIT, end: TaskEnd::Done { loss: Some(0.5) } });
+    let text = &at(&script, VIT, 24.0).reasons[0].sentence;
+    assert!(text.contains("its own code ended it after 320 of"), "{text}");
 }
 
 #[test]

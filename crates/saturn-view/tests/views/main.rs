@@ -1,6 +1,8 @@
 //! The views of scripted runs and plans, by snapshot.
 
 #[cfg(test)]
+mod columns;
+#[cfg(test)]
 mod comparison;
 #[cfg(test)]
 mod console;
@@ -8,6 +10,8 @@ mod console;
 mod evaluations;
 #[cfg(test)]
 mod explain;
+#[cfg(test)]
+mod headline;
 #[cfg(test)]
 mod live;
 #[cfg(test)]
@@ -20,5 +24,7 @@ mod report;
 mod scripted;
 #[cfg(test)]
 mod status;
+#[cfg(test)]
+mod tables;
 #[cfg(test)]
 mod trace;

@@ -57,6 +57,7 @@ pub(crate) fn plan(at_s: f64, source: PlanSource, places: Vec<Place>) -> Record 
         lower_bound_s: if is_solved { (end_s - at_s) * 0.9 } else { 0.0 },
         solve_s: if is_solved { 0.2 } else { 0.0 },
         current_practice_s: None,
+        practice_is_estimate: false,
         instead_of_s: None,
         places,
     };
@@ -235,14 +236,16 @@ fn a_run_that_is_closed_and_stopped() {
 #[test]
 fn a_resume_on_the_same_hardware() {
     let mut script = stopped();
-    script.tell(35.0, Record::Resumed { device_memory_bytes: Some(80_000_000_000) });
+    script
+        .tell(35.0, Record::Resumed { device_memory_bytes: Some(80_000_000_000), machines: None });
     insta::assert_snapshot!(printed_from(&script, 35.0));
 }
 
 #[test]
 fn a_resume_on_other_hardware_says_so() {
     let mut script = stopped();
-    script.tell(35.0, Record::Resumed { device_memory_bytes: Some(80_000_000_000) });
+    script
+        .tell(35.0, Record::Resumed { device_memory_bytes: Some(80_000_000_000), machines: None });
     let reason = "it is not there any more".to_owned();
     script.tell(35.0, Record::NodeLeft { node: NodeId(0), reason });
     let reason = "it has other devices now".to_owned();

@@ -149,7 +149,7 @@ fn a_run_resumed_on_fewer_devices_shows_those_it_had() {
     script.plan();
     script.first_training();
     let (node, spec) = (NodeId(0), Node::new("n0", 1, "cpu"));
-    script.tell(40.0, Record::Resumed { device_memory_bytes: None });
+    script.tell(40.0, Record::Resumed { device_memory_bytes: None, machines: None });
     script.tell(40.0, Record::NodeLeft { node, reason: "it has other devices now".to_owned() });
     script.tell(40.0, Record::NodeJoined { node, spec });
     let report = Report::build(&script.state, &script.history, "shrunk", Vec::new());

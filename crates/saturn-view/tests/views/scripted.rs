@@ -42,6 +42,8 @@ pub(crate) fn task(name: &str, steps: u64, key: &str) -> TaskSpec {
         evaluation: None,
         parameters: saturn_core::Knobs::new(),
         goal: None,
+        is_rest: false,
+        start_step: 0,
     }
 }
 
@@ -289,6 +291,7 @@ impl Script {
             makespan_s: 30.0,
             lower_bound_s: 29.1,
             solve_s: 0.4,
+            practice_is_estimate: false,
             current_practice_s: Some(41.2),
             instead_of_s: None,
             places: vec![
@@ -311,7 +314,13 @@ impl Script {
         self.tell(18.0, Record::Noted { task: Some(TaskId(0)), text });
         self.tell(
             23.0,
-            Record::Checkpointed { attempt: second, step: 100, save_s: 0.5, blocked_s: 0.5 },
+            Record::Checkpointed {
+                attempt: second,
+                step: 100,
+                save_s: 0.5,
+                blocked_s: 0.5,
+                loss: None,
+            },
         );
         let failure = RankFailure {
             rank: 0,

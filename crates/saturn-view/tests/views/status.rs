@@ -1,9 +1,15 @@
 //! Where runs stand, as text at 80 columns and as data.
 
 use saturn_core::{Gang, Node};
-use saturn_engine::{NodeId, PlanSource, Purpose, Record, TaskEnd, TaskId, Wishes};
+use saturn_engine::{
+    AttemptEnd, FailureKind, NodeId, PlanSource, Purpose, RankFailure, Record, TaskEnd, TaskId,
+    TaskSpec, Wishes,
+};
+use saturn_view::report::RunStatus;
 use saturn_view::text::width;
-use saturn_view::{MIN_ENDED, Paint, Status, status, status_text, without_driver};
+use saturn_view::{
+    Code, MIN_ENDED, Paint, Report, Status, explain, status, status_text, without_driver,
+};
 
 use crate::open_world::{self, on, place, plan};
 use crate::scripted::{self, Script, strategy};
@@ -71,6 +77,17 @@ fn three_tasks() {
 #[test]
 fn devices_and_steps_where_there_is_room() {
     insta::assert_snapshot!(text(&open_world::training(), 20.0, 130));
+}
+
+#[test]
+fn a_task_that_continues_another_stands_where_that_ended_before_it_is_launched() {
+    let mut script = open_world::training();
+    let spec = TaskSpec { start_step: 250, ..scripted::task("longer", 1000, "gpt") };
+    let task = script.add(19.0, spec);
+    assert_eq!(at(&script, 20.0).tasks[task.0].step, 250);
+    let text = text(&script, 20.0, 130);
+    let line = text.lines().find(|line| line.contains("longer")).unwrap();
+    assert!(line.contains("waiting 25%") && line.contains("250/1000"), "{text}");
 }
 
 #[test]
@@ -167,7 +184,26 @@ fn a_run_whose_driver_died_expects_nothing_and_holds_nothing() {
     let (state, history) = without_driver(script.state, script.history);
     let status = status(&state, &history, state.now_s);
     assert_eq!((status.counts.running, status.pool.busy, status.expected_end_s), (0, 0, None));
-    assert!(status_text(&status, 80, Paint::PLAIN).starts_with("interrupted at"));
+    assert!(status_text(&status, 80, Paint::PLAIN).starts_with("died at"));
+    let why = |task| explain(&state, &history, task, state.now_s);
+    assert_eq!(why(None).code(), Code::RunDied);
+    assert!(why(None).text(80, Paint::PLAIN).starts_with("The run died:"));
+    assert!(why(Some(TaskId(0))).text(80, Paint::PLAIN).contains("the run died; the task goes"));
+    assert_eq!(Report::build(&state, &history, "run", Vec::new()).status, RunStatus::Died);
+}
+
+#[test]
+fn a_task_whose_trial_met_a_full_disk_is_named() {
+    let mut script = Script::new();
+    script.inspections();
+    let trial = script.launch(1.0, 2, Purpose::Trial, strategy("ddp", 1), &[0]);
+    let (kind, error) = (FailureKind::NoSpace, "the checkpoint needs 5 MB".to_owned());
+    let failure = RankFailure { rank: 0, kind, error, traceback: String::new() };
+    let end = AttemptEnd::Failed { failure };
+    script.tell(2.0, Record::Ended { attempt: trial, end, step: 0, step_s: None });
+    let text = text(&script, 2.0, 100);
+    let line = "waiting for space on the disk: vit-b32: the checkpoint needs 5 MB";
+    assert!(text.contains(line), "{text}");
 }
 
 #[test]

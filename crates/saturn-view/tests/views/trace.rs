@@ -112,8 +112,13 @@ fn slices_stay_within_their_attempt_whatever_the_records_say() {
     }
     let trial = script.launch(1.0, 0, Purpose::Trial, strategy("ddp", 2), &[0, 1]);
     script.tell(3.0, Record::WentOn { attempt: trial, step: 3 });
-    let saved =
-        |step, save_s, blocked_s| Record::Checkpointed { attempt: trial, step, save_s, blocked_s };
+    let saved = |step, save_s, blocked_s| Record::Checkpointed {
+        attempt: trial,
+        step,
+        save_s,
+        blocked_s,
+        loss: None,
+    };
     script.tell(3.5, saved(10, 9.0, 8.0));
     script.tell(4.0, saved(20, 2.0, 0.1));
     script.tell(
@@ -140,7 +145,7 @@ fn slices_stay_within_their_attempt_whatever_the_records_say() {
         Record::Ended { attempt: trial, end: AttemptEnd::Stopped, step: 20, step_s: None },
     );
     let again = script.launch(6.0, 0, Purpose::Train, strategy("fsdp", 1), &[0]);
-    script.tell(6.0, Record::Resumed { device_memory_bytes: None });
+    script.tell(6.0, Record::Resumed { device_memory_bytes: None, machines: None });
     script
         .tell(9.0, Record::Ended { attempt: again, end: AttemptEnd::Lost, step: 20, step_s: None });
     let cancelled = TaskEnd::Cancelled { reason: "by its user".to_owned() };

@@ -7,26 +7,25 @@ the autocast state, and this file the random streams, Python's and numpy's inclu
 Layers are changed in place, by a `forward` of their own: names and module hooks stay as they are.
 What a layer changes besides its outputs would change twice. Batch norm does (see
 `reason_against`), and so does a cache of keys and values, which models don't need in training
-(see `without_cache`).
+(see `without_cache`). Other buffers that a layer changes show when it runs (see `KeepsBuffers`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.utils.checkpoint import checkpoint
 
 from saturn.data.seeds import RandomState
 from saturn.techniques.interface import NotApplicable
+from saturn.techniques.model.buffers import Buffers
 from saturn.techniques.model.layers import repeated_layers
-
-if TYPE_CHECKING:
-    import torch
 
 ACTIVATION_CHECKPOINTING = "activation_checkpointing"
 
@@ -57,7 +56,7 @@ def checkpoint_layers(module: nn.Module, device: torch.device) -> None:
         raise NotApplicable(f"no activation checkpointing: {reason}")
     without_cache(module)
     for layer in repeated_layers(module):
-        layer.forward = _checkpointed(layer.forward, device)
+        layer.forward = _checkpointed(layer, device)
 
 
 def without_cache(module: nn.Module) -> None:
@@ -78,19 +77,49 @@ def refuse_caches(values: Any) -> None:
         )
 
 
-def _checkpointed(forward: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+class KeepsBuffers:
+    """Sees to it that one layer, which runs twice a step, changes no buffer."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        self._layer = layer
+        self._has_run = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Entered around the layer's first run in a step; raises `NotApplicable` at its end."""
+        before = self._versions()
+        # By values once, which waits for the device: a change by `.data` counts as no version.
+        kept = Buffers(self._layer) if before and not self._has_run else None
+        self._has_run = True
+        yield
+        changed = list(kept.changed()) if kept is not None else []
+        if changed := changed or [n for n, v in self._versions().items() if before.get(n) != v]:
+            raise NotApplicable(
+                f"a layer changes its buffer `{changed[0]}`, which would happen twice: it runs "
+                "again in the backward pass"
+            )
+
+    def _versions(self) -> dict[str, tuple[int, int]]:
+        return {name: (id(buffer), buffer._version) for name, buffer in self._layer.named_buffers()}
+
+
+def _checkpointed(layer: nn.Module, device: torch.device) -> Callable[..., Any]:
+    forward, buffers = layer.forward, KeepsBuffers(layer)
+
     def forward_with_checkpoint(*args: Any, **kwargs: Any) -> Any:
         refuse_caches([*args, *kwargs.values()])
 
         def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
             return nullcontext(), RandomState.now(device).again()
 
-        return checkpoint(
-            *(forward, *args),
-            use_reentrant=False,
-            preserve_rng_state=False,
-            context_fn=contexts,
-            **kwargs,
-        )
+        # Without gradients, as in an evaluation, it runs once.
+        with buffers.watched() if torch.is_grad_enabled() else nullcontext():
+            return checkpoint(
+                *(forward, *args),
+                use_reentrant=False,
+                preserve_rng_state=False,
+                context_fn=contexts,
+                **kwargs,
+            )
 
     return forward_with_checkpoint

@@ -17,6 +17,7 @@ from torch import nn
 
 from saturn.data import seeds
 from saturn.techniques.interface import NotApplicable
+from saturn.techniques.model.buffers import Buffers
 from saturn.techniques.pipeline.absent import AbsentTensor, is_absent
 from saturn.techniques.pipeline.arguments import Arguments, map_leaves
 
@@ -94,7 +95,7 @@ class Rehearsal:
         self._before = before
         self._module = module
         self._device = device
-        self._buffers = _versions(module)
+        self._buffers = Buffers(module)
         self._kept: set[tuple[str, int]] = set()
         self._random_state: seeds.RandomState | None = None
         self._made_up: list[torch.Tensor] = []
@@ -183,9 +184,7 @@ class Rehearsal:
 
     def ended(self) -> None:
         """The forward has ended, of whatever stage."""
-        if _versions(self._module) != self._buffers:
-            before = self._buffers
-            changed = [n for n, v in _versions(self._module).items() if before.get(n) != v]
+        if changed := self._buffers.changed():
             raise NotApplicable(
                 f"the forward changes the buffer `{', '.join(changed)}`; micro-batches would "
                 "change it more often than whole batches do"
@@ -242,11 +241,6 @@ def _digest(leaf: Any, *, is_made_up: bool = False) -> Any:
     if leaf is None or isinstance(leaf, bool | int | float | str):
         return ("plain", leaf)
     return ("object", type(leaf).__qualname__)
-
-
-def _versions(module: nn.Module) -> dict[str, tuple[int, int]]:
-    """What changes of a buffer when it is written to, or replaced."""
-    return {name: (id(buffer), buffer._version) for name, buffer in module.named_buffers()}
 
 
 def _kept_activations(module: nn.Module) -> set[tuple[str, int]]:

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Read;
 
-use saturn_core::{Profile, TrialOutcome};
+use saturn_core::{Profile, Trial, TrialOutcome};
 use saturn_runtime::{Store, io_words, is_key};
 use saturn_view::units::count;
 use serde_json::json;
@@ -36,8 +36,8 @@ pub(super) fn run(store: &Store, args: &ImportArgs) -> Result<(), Failure> {
             )));
         }
     }
-    let failed = |outcome: &TrialOutcome| matches!(outcome, TrialOutcome::Failed { .. });
-    let num_failed = trials.iter().filter(|trial| failed(&trial.outcome)).count();
+    let failed = |trial: &&Trial| matches!(trial.outcome, Some(TrialOutcome::Failed { .. }));
+    let num_failed = trials.iter().filter(failed).count();
     let added = store.add(trials, &mut warn)?;
     if args.json {
         print_json(&json!({

@@ -59,7 +59,7 @@ fn listed(trials: &[Trial]) -> Vec<Listed<'_>> {
         });
         listed.names.insert(&trial.task);
         listed.num_trials += 1;
-        listed.measured_unix_s = listed.measured_unix_s.max(origin.measured_unix_s);
+        listed.measured_unix_s = listed.measured_unix_s.max(trial.newest_unix_s());
     }
     places.into_values().collect()
 }

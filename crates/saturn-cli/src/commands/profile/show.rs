@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use saturn_core::names::escape_terminal;
 use saturn_core::{Origin, Trial, TrialOutcome};
 use saturn_runtime::Store;
-use saturn_view::units::{bytes, step_time};
+use saturn_view::units::{bytes, count, step_time};
 use serde_json::json;
 
 use super::{Failure, age, keys, table, trials};
@@ -17,10 +17,18 @@ pub(super) fn run(store: &Store, args: &ShowArgs) -> Result<(), Failure> {
     let trials = trials(store, &keys);
     let key = keys.first().map_or("", String::as_str);
     if args.json {
+        let trials: Vec<serde_json::Value> = trials
+            .iter()
+            .map(|trial| {
+                let mut value = json!(trial);
+                value["source"] = source(trial).into();
+                value
+            })
+            .collect();
         print_json(&json!({"version": 1, "key": key, "trials": trials}));
         return Ok(());
     }
-    let head = ["strategy", "outcome", "limit", "hardware", "software", "measured"];
+    let head = ["strategy", "outcome", "from", "limit", "hardware", "software", "measured"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(trials.iter().map(row));
     print_data(&format!("{key}\n{}", table(&rows)));
@@ -33,25 +41,52 @@ fn row(trial: &Trial) -> Vec<String> {
     for (knob, value) in &strategy.knobs {
         let _ = write!(name, " {knob}={value}");
     }
+    let trained = trial.trained.as_ref();
     let outcome = match &trial.outcome {
-        TrialOutcome::Measured { step_s, peak_memory_bytes, .. } => {
-            format!("{}, {}", step_time(*step_s), bytes(*peak_memory_bytes))
+        Some(TrialOutcome::Measured { step_s, peak_memory_bytes, .. }) => {
+            let step_s = trained.map_or(*step_s, |trained| trained.step_s);
+            format!("{}, {}", step_time(step_s), bytes(*peak_memory_bytes))
         }
-        TrialOutcome::NotApplicable { reason } => format!("not applicable: {}", first_line(reason)),
-        TrialOutcome::OutOfMemory { detail } => format!("out of memory: {}", first_line(detail)),
-        TrialOutcome::Failed { error, .. } => format!("failed: {}", first_line(error)),
+        Some(TrialOutcome::NotApplicable { reason }) => {
+            format!("not applicable: {}", first_line(reason))
+        }
+        Some(TrialOutcome::OutOfMemory { detail }) => {
+            format!("out of memory: {}", first_line(detail))
+        }
+        Some(TrialOutcome::Failed { error, .. }) => format!("failed: {}", first_line(error)),
+        None => trained.map_or_else(String::new, |trained| step_time(trained.step_s)),
     };
     let limit = trial.device_memory_bytes.map_or_else(|| "none".to_owned(), bytes);
     let hardware = trial.origin.hardware.as_deref().or(trial.gpu_type.as_deref());
     let cells = [
         &name,
         &outcome,
+        &from(trial),
         &limit,
         hardware.unwrap_or("any"),
         &software(&trial.origin),
-        &age(trial.origin.measured_unix_s),
+        &age(trial.newest_unix_s()),
     ];
     cells.map(escape_terminal).to_vec()
+}
+
+/// Where a strategy's seconds a step are from, as files name it.
+fn source(trial: &Trial) -> &'static str {
+    if trial.trained.is_some() { "trained" } else { "trial" }
+}
+
+/// The same in words: by how many steps, and how sure.
+fn from(trial: &Trial) -> String {
+    let (steps, error) = match (&trial.trained, &trial.outcome) {
+        (Some(trained), _) => (trained.steps, Some(trained.relative_error)),
+        (None, Some(TrialOutcome::Measured { timed_steps, relative_error, .. })) => {
+            (u64::from(*timed_steps), *relative_error)
+        }
+        (None, _) => return source(trial).to_owned(),
+    };
+    let steps = count(usize::try_from(steps).unwrap_or(usize::MAX), "step");
+    let error = error.map_or_else(String::new, |error| format!(" ±{:.0}%", 100.0 * error));
+    format!("{}, {steps}{error}", source(trial))
 }
 
 fn first_line(text: &str) -> &str {

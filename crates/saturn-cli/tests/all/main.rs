@@ -1,0 +1,6 @@
+//! The `saturn` program as a person calls it. One program, which links once.
+
+mod cli;
+mod estimate;
+mod live;
+mod profile;

@@ -1,0 +1,82 @@
+//! How often attempts fail is learnt from what has failed, and tells how often to save.
+
+use std::num::NonZeroU64;
+
+use saturn_core::{Knobs, Node, Placement, Strategy};
+use saturn_engine::{
+    Allowed, AttemptEnd, AttemptId, DeviceKind, FailureKind, Mode, NodeId, Policy, Purpose,
+    RankFailure, Record, RunConfig, State, TaskId, TaskSpec, Wishes,
+};
+
+const DAY_S: f64 = 86_400.0;
+
+/// A run with a task, one attempt of which ends so each day.
+fn run_of(ends: impl IntoIterator<Item = AttemptEnd>) -> State {
+    let mut state = State::new(RunConfig {
+        mode: Mode::Orchestrate,
+        device_kind: DeviceKind::Cpu,
+        device_memory_bytes: None,
+        techniques: Vec::new(),
+        policy: Policy::default(),
+    });
+    let spec = TaskSpec {
+        name: "a".to_owned(),
+        dir: "tasks/a".to_owned(),
+        steps: Some(100),
+        epochs: None,
+        batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
+        gpu_range: None,
+        allowed: Allowed::default(),
+        profile_key: "a".to_owned(),
+        measured: Vec::new(),
+        wishes: Wishes::default(),
+        evaluation: None,
+        parameters: saturn_core::Knobs::new(),
+        goal: None,
+        is_rest: false,
+        start_step: 0,
+    };
+    let (node, task) = (NodeId(0), TaskId(0));
+    state.apply(&Record::NodeJoined { node, spec: Node::new("n", 1, "cpu") }, 0.0);
+    state.apply(&Record::TaskAdded { task, spec }, 0.0);
+    for (attempt, (end, day)) in (1..).map(AttemptId).zip(ends.into_iter().zip(1_u32..)) {
+        let launched = Record::Launched {
+            attempt,
+            task,
+            purpose: Purpose::Train,
+            strategy: Strategy { technique: "ddp".to_owned(), gpus: 1, knobs: Knobs::new() },
+            gang: vec![Placement { node: 0, devices: vec![0] }],
+            until_step: None,
+        };
+        let now_s = f64::from(day) * DAY_S;
+        state.apply(&launched, now_s);
+        state.apply(&Record::Ended { attempt, end, step: 0, step_s: None }, now_s);
+    }
+    state
+}
+
+fn failed(kind: FailureKind) -> AttemptEnd {
+    let (error, traceback) = ("x".to_owned(), String::new());
+    AttemptEnd::Failed { failure: RankFailure { rank: 0, kind, error, traceback } }
+}
+
+/// Whether failures come as often as that.
+fn is(state: &State, every_s: f64) -> bool {
+    (state.failure_every_s() - every_s).abs() < 1e-6
+}
+
+#[test]
+fn failures_are_as_frequent_as_they_were_and_once_a_day_before_any() {
+    assert!(is(&run_of([]), DAY_S));
+    let well = || [AttemptEnd::Finished, AttemptEnd::Stopped, AttemptEnd::Killed];
+    assert!(is(&run_of(well()), 4.0 * DAY_S), "three days without a failure");
+    let ends = [failed(FailureKind::Died), AttemptEnd::Lost, failed(FailureKind::Stalled)];
+    assert!(is(&run_of(ends), DAY_S), "one on each of three days");
+}
+
+#[test]
+fn what_is_the_tasks_own_fault_no_checkpoint_helps_against() {
+    let ends = [FailureKind::OutOfMemory, FailureKind::Task].map(failed);
+    assert!(is(&run_of(ends), 3.0 * DAY_S));
+}

@@ -1,0 +1,236 @@
+//! What could train on an idle device does not wait for a solve that takes longer than a wrong start
+//! costs.
+
+#![expect(clippy::expect_used, reason = "a test may panic")]
+
+use std::num::NonZeroU64;
+
+use saturn_core::{
+    Assignment, Cluster, Knobs, Node, Origin, Placement, Plan, PlanStatus, Strategy, Trial,
+    TrialOutcome, WHOLE,
+};
+use saturn_engine::{
+    Action, Allowed, Command, Decision, DeviceKind, Engine, Event, Level, Mode, NewTask,
+    PlanSource, Policy, Record, RunConfig, SolveAnswer, SolveOrder, TaskId, TaskSpec, TechniqueRef,
+    Wishes,
+};
+
+/// Seconds that each solve takes, and rests after it.
+const SOLVE_S: f64 = 5.0;
+const REST_S: f64 = 10.0 * SOLVE_S;
+
+fn config() -> RunConfig {
+    let technique =
+        TechniqueRef { name: "ddp".into(), level: Level::Managed, import: None, pickle: None };
+    RunConfig {
+        mode: Mode::Orchestrate,
+        device_kind: DeviceKind::Cpu,
+        device_memory_bytes: None,
+        techniques: vec![technique],
+        policy: Policy { max_nodes: 3, ..Policy::default() },
+    }
+}
+
+/// A task that is measured already: an hour on one device, and `setup_s` to launch.
+fn submit(name: &str, setup_s: f64) -> Event {
+    submit_wide(name, setup_s, 1, None)
+}
+
+/// The same on `gpus` devices, measured where the largest node had `node_gpus` and could not hold them.
+fn submit_wide(name: &str, setup_s: f64, gpus: u32, node_gpus: Option<u32>) -> Event {
+    let outcome = TrialOutcome::Measured {
+        step_s: 1.0,
+        setup_s,
+        checkpoint_s: Some(0.0),
+        peak_memory_bytes: 1,
+        timed_steps: 3,
+        relative_error: None,
+        warmup_s: None,
+        variation: None,
+        batches_per_epoch: None,
+        evaluation_s: None,
+    };
+    let strategy = Strategy { technique: "ddp".into(), gpus, knobs: Knobs::new() };
+    let trial = Trial {
+        task: name.to_owned(),
+        profile_key: None,
+        gpu_type: None,
+        device_memory_bytes: None,
+        strategy,
+        outcome: Some(outcome),
+        trained: None,
+        origin: Origin { node_gpus, ..Origin::default() },
+    };
+    let spec = TaskSpec {
+        name: name.to_owned(),
+        dir: format!("tasks/{name}"),
+        steps: Some(3600),
+        epochs: None,
+        batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
+        gpu_range: Some(vec![gpus]),
+        profile_key: name.to_owned(),
+        measured: vec![trial],
+        wishes: Wishes::default(),
+        evaluation: None,
+        allowed: Allowed::default(),
+        parameters: saturn_core::Knobs::new(),
+        goal: None,
+        is_rest: false,
+        start_step: 0,
+    };
+    let tasks = vec![NewTask { spec, after: Vec::new() }];
+    Event::Command { command: Command::Submit { tasks } }
+}
+
+/// Each task on a device of its own, from now on.
+fn answer(request: u64, order: &SolveOrder) -> Event {
+    let tasks = order.problem.tasks.iter().enumerate();
+    let assignments = tasks.map(|(task, spec)| Assignment {
+        task,
+        strategy: 0,
+        gang: vec![Placement { node: 0, devices: vec![u32::try_from(task).expect("few")] }],
+        share: WHOLE,
+        start_s: 0.0,
+        end_s: spec.strategies[0].runtime_s,
+    });
+    let plan = Plan::of(&order.problem, order.objective, assignments.collect());
+    let plan = Plan { status: PlanStatus::Feasible, solve_s: SOLVE_S, ..plan };
+    let answer = SolveAnswer {
+        plan,
+        current_practice_s: None,
+        practice_is_estimate: false,
+        optimistic: None,
+    };
+    Event::Solved { request, answer: Ok(answer) }
+}
+
+fn order(decision: &Decision) -> Option<Event> {
+    decision.actions.iter().find_map(|action| match action {
+        Action::Solve { request, order } => Some(answer(*request, order)),
+        _ => None,
+    })
+}
+
+fn launched(decision: &Decision) -> Vec<TaskId> {
+    let launch = |action: &Action| match action {
+        Action::Launch { task, .. } => Some(*task),
+        _ => None,
+    };
+    decision.actions.iter().filter_map(launch).collect()
+}
+
+fn source(decision: &Decision) -> Option<&PlanSource> {
+    decision.records.iter().find_map(|record| match record {
+        Record::Planned { plan } => Some(&plan.source),
+        _ => None,
+    })
+}
+
+/// One of two devices is busy from `SOLVE_S` on.
+fn half_busy(setup_s: f64) -> Engine {
+    busy_on(vec![Node::new("n0", 2, "cpu")], setup_s)
+}
+
+/// A device of the first of these nodes is busy from `SOLVE_S` on.
+fn busy_on(nodes: Vec<Node>, setup_s: f64) -> Engine {
+    let mut engine = Engine::new(config());
+    let cluster = Cluster { nodes };
+    engine.handle(Event::Begin { cluster }, 0.0);
+    let first = engine.handle(submit("t0", setup_s), 0.0);
+    let solved = order(&first).expect("a plan is asked for");
+    assert_eq!(launched(&first), [], "the first plan is worth waiting for");
+    let planned = engine.handle(solved, SOLVE_S);
+    assert_eq!(launched(&planned), [TaskId(0)]);
+    engine
+}
+
+#[test]
+fn a_task_starts_at_once_while_the_solver_rests() {
+    let mut engine = half_busy(1.0);
+    let decision = engine.handle(submit("t1", 1.0), 20.0);
+    assert_eq!(order(&decision), None, "the solver rests");
+    assert_eq!(launched(&decision), [TaskId(1)]);
+    assert_eq!(source(&decision), Some(&PlanSource::Extended { reason: None }));
+    let places = &engine.state().plan.as_ref().expect("it was adopted").places;
+    assert_eq!(places.iter().map(|place| place.task).collect::<Vec<_>>(), [TaskId(0), TaskId(1)]);
+    // The solver may better it later.
+    let later = engine.handle(Event::Tick, SOLVE_S + REST_S);
+    assert!(order(&later).is_some());
+}
+
+#[test]
+fn a_task_starts_at_once_where_a_solve_takes_longer_than_a_wrong_start_costs() {
+    let mut engine = half_busy(1.0);
+    let decision = engine.handle(submit("t1", 1.0), 100.0);
+    assert!(order(&decision).is_some());
+    assert_eq!(launched(&decision), [TaskId(1)]);
+}
+
+#[test]
+fn a_short_solve_is_waited_for_and_no_longer_than_a_wrong_start_costs() {
+    let mut engine = half_busy(60.0);
+    let decision = engine.handle(submit("t1", 60.0), 100.0);
+    let solved = order(&decision).expect("a plan is asked for");
+    assert_eq!(launched(&decision), []);
+    let planned = engine.handle(solved, 100.0 + SOLVE_S);
+    assert_eq!(launched(&planned), [TaskId(1)]);
+
+    let mut engine = half_busy(60.0);
+    engine.handle(submit("t1", 60.0), 100.0);
+    let tick_s = engine.next_tick_s().expect("it waits");
+    assert!(tick_s <= 160.0, "{tick_s}");
+    assert_eq!(launched(&engine.handle(Event::Tick, 159.0)), []);
+    assert_eq!(launched(&engine.handle(Event::Tick, 160.0)), [TaskId(1)]);
+}
+
+#[test]
+fn what_no_idle_device_can_start_waits_for_the_solver() {
+    let mut engine = half_busy(1.0);
+    engine.handle(submit("t1", 1.0), 20.0);
+    let decision = engine.handle(submit("t2", 1.0), 30.0);
+    assert_eq!(source(&decision), None, "both devices are busy");
+}
+
+#[test]
+fn a_node_like_an_idle_one_is_no_reason_to_solve_again() {
+    let asks = |gpus| {
+        let nodes = vec![Node::new("n0", 2, "cpu"), Node::new("n1", 2, "cpu")];
+        let mut engine = busy_on(nodes, 1.0);
+        engine.handle(Event::NodeJoined { spec: Node::new("n2", gpus, "cpu") }, 100.0).actions.len()
+    };
+    assert_eq!(asks(2), 0, "the solver left one like it idle");
+    assert_eq!(asks(4), 1, "it is wider than any");
+}
+
+#[test]
+fn a_task_that_needs_several_nodes_is_planned_when_one_more_joins_an_idle_one() {
+    let nodes = ["n0", "n1", "n2"].map(|name| Node::new(name, 2, "cpu"));
+    let mut engine = busy_on(nodes.to_vec(), 1.0);
+    let gone = Event::NodeLeft { name: "n2".to_owned(), reason: String::new() };
+    engine.handle(gone, 100.0);
+    assert_eq!(order(&engine.handle(submit_wide("t1", 1.0, 6, Some(2)), 110.0)), None);
+    let back = engine.handle(Event::NodeJoined { spec: nodes[2].clone() }, 200.0);
+    let problem = back.actions.iter().find_map(|action| match action {
+        Action::Solve { order, .. } => Some(&order.problem),
+        _ => None,
+    });
+    let names = problem.expect("a plan is asked for").tasks.iter().map(|task| task.name.as_str());
+    assert_eq!(names.collect::<Vec<_>>(), ["t0", "t1"], "though n1 is idle and like n2");
+}
+
+#[test]
+fn only_a_task_that_loses_its_place_is_planned_anew_when_a_node_goes() {
+    let nodes = vec![Node::new("n0", 2, "cpu"), Node::new("n1", 2, "cpu")];
+    let mut engine = busy_on(nodes, 1.0);
+    let gone = |name: &str| Event::NodeLeft { name: name.to_owned(), reason: String::new() };
+    assert_eq!(engine.handle(gone("n1"), 100.0).actions, []);
+    let open = |engine: &Engine| engine.state().open_places().count();
+    assert_eq!(open(&engine), 1);
+    let back = engine.handle(Event::NodeJoined { spec: Node::new("n1", 2, "cpu") }, 200.0);
+    engine.handle(order(&back).expect("no node like it is idle"), 200.0 + SOLVE_S);
+    let decision = engine.handle(gone("n0"), 300.0);
+    assert_eq!(launched(&decision), [TaskId(0)], "it goes on elsewhere at once");
+    assert!(order(&decision).is_some());
+    assert_eq!(open(&engine), 1);
+}

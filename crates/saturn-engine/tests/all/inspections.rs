@@ -1,0 +1,523 @@
+//! A model is looked at once for all tasks that have it, and before any of them is tried.
+
+#![expect(clippy::expect_used, reason = "a test may panic")]
+
+use std::num::NonZeroU64;
+
+use saturn_core::{Cluster, Finding, Inspection, Node, TrialOutcome, Verdict};
+use saturn_engine::{
+    Action, Allowed, AttemptEnd, AttemptId, Command, Decision, DeviceKind, Engine, Event,
+    FailureKind, LaunchOrder, Level, Mode, NewTask, Policy, Purpose, RankReport, Record, RunConfig,
+    RunEnd, Stage, State, TaskEnd, TaskId, TaskSpec, TaskStatus, TechniqueRef, Wishes, Work,
+};
+
+const DEVICES: u32 = 2;
+
+fn technique(name: &str, level: Level) -> TechniqueRef {
+    TechniqueRef { name: name.to_owned(), level, import: None, pickle: None }
+}
+
+fn config(mode: Mode, techniques: &[(&str, Level)]) -> RunConfig {
+    RunConfig {
+        mode,
+        device_kind: DeviceKind::Cpu,
+        device_memory_bytes: None,
+        techniques: techniques.iter().map(|(name, level)| technique(name, *level)).collect(),
+        policy: Policy::default(),
+    }
+}
+
+const BOTH: &[(&str, Level)] = &[("ddp", Level::Managed), ("fsdp", Level::Managed)];
+
+fn pool() -> Cluster {
+    Cluster { nodes: vec![Node::new("n0", DEVICES, "cpu")] }
+}
+
+fn task(name: &str, key: &str) -> NewTask {
+    let spec = TaskSpec {
+        name: name.to_owned(),
+        dir: format!("tasks/{name}"),
+        steps: Some(100),
+        epochs: None,
+        batches_a_step: NonZeroU64::MIN,
+        can_resume: true,
+        gpu_range: None,
+        allowed: Allowed::default(),
+        profile_key: key.to_owned(),
+        measured: Vec::new(),
+        wishes: Wishes::default(),
+        evaluation: None,
+        parameters: saturn_core::Knobs::new(),
+        goal: None,
+        is_rest: false,
+        start_step: 0,
+    };
+    NewTask { spec, after: Vec::new() }
+}
+
+/// `fsdp` on one device can't run; on two it is too large.
+fn inspection() -> Inspection {
+    let verdict = |technique: &str, gpus, finding| Verdict {
+        technique: technique.to_owned(),
+        gpus,
+        gpu_type: "cpu".to_owned(),
+        finding,
+    };
+    let can_run = Finding::CanRun { least_memory_bytes: None, knob_sets: 1 };
+    Inspection {
+        parameters: 10,
+        parameter_bytes: 40,
+        trainable_bytes: 40,
+        layers: Some(2),
+        checkpoint_bytes: 120,
+        optimizer_state_ratio: 2.0,
+        batches_per_epoch: Some(7),
+        verdicts: vec![
+            verdict("ddp", 1, can_run.clone()),
+            verdict("ddp", 2, can_run),
+            verdict("fsdp", 1, Finding::NotApplicable { reason: "nothing to split".to_owned() }),
+            verdict("fsdp", 2, Finding::OutOfMemory { detail: "needs 9 GB".to_owned() }),
+        ],
+    }
+}
+
+/// An engine, and all that it has stored.
+struct Run {
+    engine: Engine,
+    journal: Vec<(Record, f64)>,
+    now_s: f64,
+}
+
+impl Run {
+    fn new(config: RunConfig, tasks: Vec<NewTask>) -> Self {
+        let mut run = Self::open(config);
+        run.tell(Event::Command { command: Command::Submit { tasks } });
+        run.tell(Event::Command { command: Command::Close });
+        run
+    }
+
+    /// One to which tasks may come.
+    fn open(config: RunConfig) -> Self {
+        let mut run = Self { engine: Engine::new(config), journal: Vec::new(), now_s: 0.0 };
+        run.tell(Event::Begin { cluster: pool() });
+        run
+    }
+
+    fn tell(&mut self, event: Event) -> Vec<Action> {
+        self.now_s += 1.0;
+        let Decision { records, actions, refusal } = self.engine.handle(event, self.now_s);
+        assert_eq!(refusal, None);
+        self.journal.extend(records.into_iter().map(|record| (record, self.now_s)));
+        actions
+    }
+
+    fn state(&self) -> &State {
+        self.engine.state()
+    }
+
+    fn live(&self, purpose: Purpose) -> Vec<AttemptId> {
+        let live = self.state().attempts.iter();
+        live.filter(|(_, one)| one.purpose == purpose).map(|(id, _)| *id).collect()
+    }
+
+    fn only(&self, purpose: Purpose) -> AttemptId {
+        let live = self.live(purpose);
+        assert_eq!(live.len(), 1, "{:?}", self.state().attempts);
+        live[0]
+    }
+
+    fn say(&mut self, attempt: AttemptId, report: RankReport) {
+        self.tell(Event::Reported { attempt, rank: 0, report });
+    }
+
+    fn gone(&mut self, attempt: AttemptId, code: i32) {
+        let ranks = self.state().attempts[&attempt].live_ranks;
+        for rank in 0..ranks {
+            let last_words = String::new();
+            self.tell(Event::RankExited { attempt, rank, code, last_words });
+        }
+    }
+
+    /// An inspection finds what it finds, and ends.
+    fn find(&mut self, attempt: AttemptId) {
+        self.say(attempt, RankReport::Inspected { inspection: Box::new(inspection()) });
+        self.gone(attempt, 0);
+    }
+
+    /// A rank fails and its gang is gone.
+    fn fail(&mut self, attempt: AttemptId, kind: FailureKind) {
+        let (error, traceback) = ("no <data>".to_owned(), "Traceback …".to_owned());
+        self.say(attempt, RankReport::Failed { kind, error, traceback });
+        self.gone(attempt, 1);
+    }
+
+    fn errors(&self) -> Vec<(String, String)> {
+        let ends = self.journal.iter().filter_map(|(record, _)| match record {
+            Record::TaskEnded { end: TaskEnd::Failed { error, traceback }, .. } => {
+                Some((error.clone(), traceback.clone()))
+            }
+            _ => None,
+        });
+        ends.collect()
+    }
+
+    /// Another driver goes on from the journal.
+    fn resume(&mut self, device_memory_bytes: Option<u64>) {
+        let records = self.journal.iter().map(|(record, at_s)| (record, *at_s));
+        self.engine = Engine::restore(records).expect("it has begun");
+        let machines = self.engine.state().config.machines();
+        self.tell(Event::Resume { cluster: pool(), device_memory_bytes, machines });
+        self.tell(Event::Tick);
+    }
+}
+
+fn outcome<'a>(state: &'a State, technique: &str, gpus: u32) -> Option<&'a TrialOutcome> {
+    let group = &state.groups[0];
+    let (_, trial) = group
+        .trials
+        .iter()
+        .find(|(key, _)| key.strategy.technique == technique && key.strategy.gpus == gpus)?;
+    trial.outcome.as_ref()
+}
+
+#[test]
+fn trials_come_after_the_look_and_what_can_not_run_is_never_launched() {
+    let tasks = vec![task("a", "one"), task("b", "one")];
+    let mut run = Run::new(config(Mode::Orchestrate, BOTH), tasks);
+    let look = run.only(Purpose::Inspection);
+    assert!(run.live(Purpose::Trial).is_empty());
+    assert_eq!(run.state().stage(TaskId(1)), Stage::Inspecting);
+    let held = |state: &State| state.nodes[0].devices.iter().any(|one| one.held_by.is_some());
+    assert!(!held(run.state()), "an inspection holds no device");
+
+    run.find(look);
+    assert_eq!(run.state().stage(TaskId(0)), Stage::Measuring);
+    assert!(matches!(
+        outcome(run.state(), "fsdp", 1),
+        Some(TrialOutcome::NotApplicable { reason }) if reason == "nothing to split"
+    ));
+    assert!(matches!(outcome(run.state(), "fsdp", 2), Some(TrialOutcome::OutOfMemory { .. })));
+    let key = |technique: &str, gpus| {
+        let trials = run.state().groups[0].trials.keys();
+        let mut found =
+            trials.filter(|key| key.strategy.technique == technique && key.strategy.gpus == gpus);
+        found.next().unwrap().clone()
+    };
+    assert!(run.state().groups[0].is_ruled_out(&key("fsdp", 1)));
+    assert!(!run.state().groups[0].is_ruled_out(&key("ddp", 1)));
+    let tried: Vec<&str> = run
+        .journal
+        .iter()
+        .filter_map(|(record, _)| match record {
+            Record::Launched { purpose: Purpose::Trial, strategy, .. } => {
+                Some(strategy.technique.as_str())
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(tried, ["ddp"], "the wide one first, and it holds both devices");
+    assert_eq!(run.state().num_open_trials(), 1);
+}
+
+#[test]
+fn only_so_many_models_are_looked_at_together() {
+    let tasks = (0..9).map(|number| task(&format!("t{number}"), &format!("k{number}"))).collect();
+    let mut run = Run::new(config(Mode::Orchestrate, BOTH), tasks);
+    assert_eq!(run.live(Purpose::Inspection).len(), 2);
+    assert_eq!(run.state().stage(TaskId(8)), Stage::Unmeasured);
+    let first = run.live(Purpose::Inspection)[0];
+    run.find(first);
+    assert_eq!(run.live(Purpose::Inspection).len(), 2);
+    assert_eq!(run.state().num_to_inspect(), 6);
+}
+
+/// A run of two models, one of which is known; the other's inspection is at work.
+fn half_known(device_kind: DeviceKind) -> (Run, AttemptId) {
+    let tasks = vec![task("a", "one"), task("b", "other")];
+    let config = RunConfig { device_kind, ..config(Mode::Orchestrate, BOTH) };
+    let mut run = Run::new(config, tasks);
+    let [first, second] = run.live(Purpose::Inspection)[..] else { panic!("two at once") };
+    run.find(first);
+    (run, second)
+}
+
+#[test]
+fn on_cpu_slots_trials_wait_for_inspections_but_not_for_long() {
+    let (mut run, look) = half_known(DeviceKind::Cpu);
+    assert_eq!(run.live(Purpose::Trial), []);
+    assert!(run.state().num_open_trials() > 0);
+    run.find(look);
+    assert_eq!(run.live(Purpose::Trial).len(), 1, "the widest first, and it holds both devices");
+    // One that fetches its first batch for minutes holds nobody up.
+    let (mut run, _) = half_known(DeviceKind::Cpu);
+    let old_s = run.engine.next_tick_s().expect("it is looked at again");
+    assert!((run.now_s..run.now_s + 10.0).contains(&old_s), "{old_s}");
+    run.now_s = old_s;
+    run.tell(Event::Tick);
+    assert_eq!(run.live(Purpose::Trial).len(), 1);
+    // On GPUs an inspection is nobody's load.
+    let (run, _) = half_known(DeviceKind::Cuda);
+    assert_eq!(run.live(Purpose::Trial).len(), 1);
+}
+
+#[test]
+fn on_cpu_slots_an_inspection_waits_for_young_trials_and_goes_before_the_next() {
+    let mut run = Run::open(config(Mode::Orchestrate, BOTH));
+    run.tell(Event::Command { command: Command::Submit { tasks: vec![task("a", "one")] } });
+    run.find(run.only(Purpose::Inspection));
+    let trial = run.only(Purpose::Trial);
+    let tasks = vec![task("b", "two"), task("c", "three"), task("d", "four")];
+    run.tell(Event::Command { command: Command::Submit { tasks } });
+    assert_eq!(run.live(Purpose::Inspection), []);
+    run.fail(trial, FailureKind::Machine);
+    assert_eq!(run.live(Purpose::Inspection).len(), 2);
+    assert_eq!(run.live(Purpose::Trial), [], "its second go waits for them");
+}
+
+#[test]
+fn what_the_tasks_own_code_raises_ends_the_group_and_is_told_once() {
+    let tasks = vec![task("a", "one"), task("b", "one"), task("c", "other")];
+    let mut run = Run::new(config(Mode::Orchestrate, BOTH), tasks);
+    let look = run.live(Purpose::Inspection)[0];
+    run.fail(look, FailureKind::Task);
+    let errors = run.errors();
+    assert_eq!(errors[0], ("no <data>".to_owned(), "Traceback …".to_owned()));
+    let second = "as `a`, which performs alike: no <data>";
+    assert_eq!(errors[1], (second.to_owned(), String::new()));
+    assert_eq!(errors.len(), 2);
+    assert!(!run.state().has_ended(TaskId(2)));
+    assert!(run.live(Purpose::Trial).is_empty());
+    assert_eq!(run.state().num_to_inspect(), 0);
+}
+
+#[test]
+fn what_a_loader_raises_in_a_trial_ends_the_group_and_nothing_else_is_tried() {
+    let tasks = vec![task("a", "one"), task("b", "one")];
+    let mut run = Run::new(config(Mode::Orchestrate, BOTH), tasks);
+    let look = run.live(Purpose::Inspection)[0];
+    run.find(look);
+    let trial = run.live(Purpose::Trial)[0];
+    run.fail(trial, FailureKind::Certain);
+    let errors = run.errors();
+    assert_eq!(errors[0], ("no <data>".to_owned(), "Traceback …".to_owned()));
+    assert_eq!(errors[1].0, "as `a`, which performs alike: no <data>");
+    assert!(run.live(Purpose::Trial).is_empty());
+}
+
+#[test]
+fn a_crash_is_tried_once_more_and_then_trials_tell() {
+    let mut run = Run::new(config(Mode::Orchestrate, BOTH), vec![task("a", "one")]);
+    let first = run.only(Purpose::Inspection);
+    run.gone(first, -11);
+    let second = run.only(Purpose::Inspection);
+    assert_ne!(first, second);
+    run.fail(second, FailureKind::Error);
+    assert!(run.live(Purpose::Inspection).is_empty());
+    assert!(run.errors().is_empty());
+    assert_eq!(run.live(Purpose::Trial).len(), 1);
+    assert_eq!(run.state().num_open_trials(), 3, "nothing was ruled out");
+}
+
+#[test]
+fn one_that_hangs_is_killed_and_done_without() {
+    let mut run = Run::new(config(Mode::Orchestrate, BOTH), vec![task("a", "one")]);
+    for _ in 0..2 {
+        let look = run.only(Purpose::Inspection);
+        run.now_s += Policy::default().stall_s;
+        let actions = run.tell(Event::Tick);
+        assert!(actions.contains(&Action::Kill { attempt: look }), "{actions:?}");
+        // Its process can't be killed either: it holds no device, so nothing is set aside.
+        run.now_s += Policy::default().kill_grace_s;
+        run.tell(Event::Tick);
+    }
+    assert_eq!(run.state().num_devices(), DEVICES as usize);
+    assert_eq!(run.live(Purpose::Trial).len(), 1);
+}
+
+#[test]
+fn black_boxes_are_tried_without_a_look() {
+    let only = [("box", Level::BlackBox)];
+    let run = Run::new(config(Mode::Orchestrate, &only), vec![task("a", "one")]);
+    assert!(run.live(Purpose::Inspection).is_empty());
+    assert_eq!(run.live(Purpose::Trial).len(), 1);
+
+    let both = [("ddp", Level::Managed), ("box", Level::BlackBox)];
+    let mut run = Run::open(config(Mode::Orchestrate, &both));
+    let command = Command::Submit { tasks: vec![task("a", "one")] };
+    let actions = run.tell(Event::Command { command });
+    let order = LaunchOrder::of(run.state(), &actions[0]).unwrap().unwrap();
+    let Work::Inspect { techniques, widths } = order.work else { panic!("it looks first") };
+    assert_eq!(techniques, [technique("ddp", Level::Managed)]);
+    assert_eq!((widths[0].gpu_type.as_str(), &widths[0].gpus[..]), ("cpu", &[1, 2][..]));
+    assert_eq!((order.num_ranks, order.parts.len()), (1, 0));
+    let look = run.only(Purpose::Inspection);
+    run.find(look);
+    let is_open = |technique: &str| {
+        let open = run.state().open_trials();
+        let tried = run.state().attempts.values().map(|one| one.strategy.technique.clone());
+        open.map(|(_, key)| key.strategy.technique).chain(tried).any(|one| one == technique)
+    };
+    assert!(is_open("box"), "of which the look says nothing");
+}
+
+#[test]
+fn a_resumed_run_asks_again_where_devices_hold_otherwise() {
+    let mut run = Run::new(config(Mode::Orchestrate, BOTH), vec![task("a", "one")]);
+    let look = run.only(Purpose::Inspection);
+    run.find(look);
+    run.resume(None);
+    assert!(run.live(Purpose::Inspection).is_empty(), "what was found holds");
+    assert_eq!(run.live(Purpose::Trial).len(), 1);
+    run.resume(Some(1 << 30));
+    assert_eq!(run.live(Purpose::Inspection).len(), 1);
+    assert_eq!(outcome(run.state(), "fsdp", 1), None);
+    let look = run.only(Purpose::Inspection);
+    run.find(look);
+    assert!(outcome(run.state(), "fsdp", 1).is_some());
+}
+
+#[test]
+fn a_look_that_was_under_way_is_taken_again_by_the_next_driver() {
+    let mut run = Run::new(config(Mode::Orchestrate, BOTH), vec![task("a", "one")]);
+    let first = run.only(Purpose::Inspection);
+    run.resume(None);
+    let lost = run.journal.iter().any(|(record, _)| {
+        matches!(record, Record::Ended { attempt, end: AttemptEnd::Lost, .. } if *attempt == first)
+    });
+    assert!(lost);
+    assert_ne!(run.only(Purpose::Inspection), first);
+}
+
+#[test]
+fn a_group_that_has_been_measured_survives_a_look_that_raises() {
+    let mut run = Run::new(config(Mode::Orchestrate, BOTH), vec![task("a", "one")]);
+    let look = run.only(Purpose::Inspection);
+    run.find(look);
+    let trial = run.only(Purpose::Trial);
+    let measured = TrialOutcome::Measured {
+        step_s: 0.1,
+        setup_s: 0.1,
+        checkpoint_s: None,
+        peak_memory_bytes: 1,
+        timed_steps: 3,
+        relative_error: None,
+        warmup_s: None,
+        variation: None,
+        batches_per_epoch: None,
+        evaluation_s: None,
+    };
+    let knobs = saturn_core::Knobs::new();
+    run.say(trial, RankReport::Trial { knobs, outcome: measured, step: None });
+    run.gone(trial, 0);
+    run.resume(Some(1 << 30));
+    for _ in 0..2 {
+        let look = run.only(Purpose::Inspection);
+        run.fail(look, FailureKind::Task);
+    }
+    assert!(!run.state().has_ended(TaskId(0)));
+    assert!(!run.live(Purpose::Trial).is_empty());
+}
+
+#[test]
+fn a_task_in_epochs_knows_its_steps_before_any_trial_has_ended() {
+    let mut epochs = task("a", "one");
+    (epochs.spec.steps, epochs.spec.epochs) = (None, Some(3));
+    let mut run = Run::new(config(Mode::Orchestrate, BOTH), vec![epochs]);
+    let look = run.only(Purpose::Inspection);
+    run.find(look);
+    assert_eq!(run.state().task(TaskId(0)).steps, Some(21));
+}
+
+#[test]
+fn what_no_task_wants_has_no_outcome_until_one_does() {
+    let mut narrow = task("a", "one");
+    narrow.spec.gpu_range = Some(vec![1]);
+    let mut run = Run::open(config(Mode::Orchestrate, BOTH));
+    run.tell(Event::Command { command: Command::Submit { tasks: vec![narrow] } });
+    let look = run.only(Purpose::Inspection);
+    run.find(look);
+    assert!(outcome(run.state(), "fsdp", 1).is_some());
+    assert_eq!(outcome(run.state(), "fsdp", 2), None);
+    run.tell(Event::Command { command: Command::Submit { tasks: vec![task("b", "one")] } });
+    assert!(matches!(outcome(run.state(), "fsdp", 2), Some(TrialOutcome::OutOfMemory { .. })));
+    assert!(run.live(Purpose::Inspection).is_empty());
+}
+
+#[test]
+fn a_search_waits_for_its_looks_and_ends_with_them_where_nothing_can_run() {
+    let mut run = Run::new(config(Mode::Search, &[("fsdp", Level::Managed)]), vec![task("a", "k")]);
+    assert_eq!(run.state().ended, None);
+    let look = run.only(Purpose::Inspection);
+    run.find(look);
+    assert_eq!(run.state().ended, Some(RunEnd::Complete));
+}
+
+#[test]
+fn a_task_that_nothing_can_run_is_given_up_with_the_reasons() {
+    let only = [("fsdp", Level::Managed)];
+    let mut run = Run::new(config(Mode::Orchestrate, &only), vec![task("a", "one")]);
+    let look = run.only(Purpose::Inspection);
+    run.find(look);
+    let TaskStatus::Ended(TaskEnd::Failed { error, .. }) = &run.state().task(TaskId(0)).status
+    else {
+        panic!("it is given up")
+    };
+    assert_eq!(error, "no technique can run it; fsdp×2: out of memory; not applicable: fsdp×1");
+}
+
+#[test]
+fn a_run_in_progress_takes_tasks_also_where_it_is_closed() {
+    let mut run = Run::new(config(Mode::Orchestrate, BOTH), vec![task("a", "one")]);
+    assert!(run.state().is_closed);
+    run.tell(Event::Command { command: Command::Submit { tasks: vec![task("b", "one")] } });
+    assert_eq!(run.state().tasks.len(), 2);
+    // It would wait for a wider node in vain.
+    let mut wide = task("wide", "one");
+    wide.spec.gpu_range = Some(vec![64]);
+    let command = Command::Submit { tasks: vec![wide] };
+    let refusal = run.engine.handle(Event::Command { command }, run.now_s).refusal;
+    assert!(refusal.unwrap().starts_with("task `wide`: its `gpu_range` is 64"));
+    // Once it has ended it takes none, and says what would.
+    run.tell(Event::Command { command: Command::Stop { at_once: true } });
+    for purpose in [Purpose::Inspection, Purpose::Trial] {
+        for attempt in run.live(purpose) {
+            run.gone(attempt, -9);
+        }
+    }
+    let command = Command::Submit { tasks: vec![task("c", "one")] };
+    let refusal = run.engine.handle(Event::Command { command }, run.now_s).refusal;
+    assert!(refusal.unwrap().contains("started with `keep_open=True`"));
+}
+
+/// A node may come that is wide enough, as long as the run is open; once it is closed, none is waited for.
+#[test]
+fn a_task_for_wider_nodes_waits_for_one_until_the_run_is_closed() {
+    let wide = || {
+        let mut wide = task("wide", "one");
+        wide.spec.gpu_range = Some(vec![64]);
+        wide
+    };
+    let why = "its `gpu_range` is 64, and what the nodes of this pool allow is 1, 2";
+    let waiting = |comes: bool| {
+        let mut run = Run::open(config(Mode::Orchestrate, BOTH));
+        run.tell(Event::Command { command: Command::Submit { tasks: vec![wide()] } });
+        assert!(run.live(Purpose::Inspection).is_empty(), "there is nothing to look for");
+        let noted = run.journal.iter().find_map(|(record, _)| match record {
+            Record::Noted { task: Some(TaskId(0)), text } => Some(text.clone()),
+            _ => None,
+        });
+        assert_eq!(noted.as_deref(), Some(format!("waits for other devices: {why}").as_str()));
+        assert_eq!(run.state().task(TaskId(0)).status, TaskStatus::Waiting);
+        if comes {
+            run.tell(Event::NodeJoined { spec: Node::new("n1", 64, "cpu") });
+            assert_eq!(run.state().out_of_range(&wide().spec), None);
+        }
+        run.tell(Event::Command { command: Command::Close });
+        run.state().task(TaskId(0)).status.clone()
+    };
+    assert_eq!(waiting(true), TaskStatus::Waiting);
+    let TaskStatus::Ended(TaskEnd::Failed { error, .. }) = waiting(false) else {
+        panic!("it is given up")
+    };
+    assert_eq!(error, format!("no strategy fits: {why}"));
+}

@@ -1,0 +1,15 @@
+//! The engine by its commands, events and records. One program, which links once.
+
+mod evaluations;
+mod failures;
+mod forgiven;
+mod host_memory;
+mod idle;
+mod inspections;
+mod judgements;
+mod overtaking;
+mod paces;
+mod records;
+mod staying;
+mod stuck;
+mod trials;

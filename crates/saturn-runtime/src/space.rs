@@ -1,0 +1,68 @@
+//! Looks for room on a run's disk after an attempt met it full.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::sys::statvfs::statvfs;
+use saturn_engine::{AttemptEnd, FailureKind, Record};
+
+use crate::clock;
+
+/// How often it is looked.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// What was free when the disk was full, until there is more.
+#[derive(Debug)]
+pub(crate) struct SpaceWatch {
+    run: PathBuf,
+    full: Option<Full>,
+}
+
+#[derive(Debug)]
+struct Full {
+    free_bytes: u64,
+    look_at: Instant,
+}
+
+impl SpaceWatch {
+    /// Nothing to look for yet, on the disk of a run.
+    pub(crate) fn of(run: &Path) -> Self {
+        Self { run: run.to_owned(), full: None }
+    }
+
+    /// Notes attempts that met a full disk.
+    pub(crate) fn note(&mut self, records: &[Record]) {
+        let met_full = |record: &Record| match record {
+            Record::Ended { end: AttemptEnd::Failed { failure }, .. } => {
+                failure.kind == FailureKind::NoSpace
+            }
+            _ => false,
+        };
+        if records.iter().any(met_full) {
+            let look_at = clock::deadline(EVERY);
+            self.full = free_bytes(&self.run).map(|free_bytes| Full { free_bytes, look_at });
+        }
+    }
+
+    /// Whether there is more room than there was: told once. Where there is less by now, as the journal
+    /// grows, the room is measured against that.
+    pub(crate) fn has_grown(&mut self) -> bool {
+        let Some(full) = self.full.as_mut().filter(|full| clock::is_past(full.look_at)) else {
+            return false;
+        };
+        full.look_at = clock::deadline(EVERY);
+        let Some(free_bytes) = free_bytes(&self.run) else { return false };
+        if free_bytes <= full.free_bytes {
+            full.free_bytes = free_bytes;
+            return false;
+        }
+        self.full = None;
+        true
+    }
+}
+
+/// What a user may still write to the disk of a directory.
+fn free_bytes(path: &Path) -> Option<u64> {
+    let stat = statvfs(path).ok()?;
+    Some(stat.blocks_available() * stat.fragment_size())
+}

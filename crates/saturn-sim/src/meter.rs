@@ -1,0 +1,50 @@
+//! What an engine's decisions take of the caller's clock, which is read so often that it is measured
+//! what a reading takes.
+
+/// Readings of a clock by which it is measured what one takes.
+const NUM_READINGS: u32 = 10_000;
+
+/// What the engine's decisions cost, and the solver's answers, on the caller's clock.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    pub(crate) clock: fn() -> f64,
+    /// Seconds that one reading of the clock takes. Each measured span is too long by about as much.
+    reading_s: f64,
+    pub(crate) cost: Cost,
+}
+
+impl Meter {
+    pub(crate) fn new(clock: fn() -> f64) -> Self {
+        let began_s = clock();
+        for _ in 1..NUM_READINGS {
+            clock();
+        }
+        let reading_s = (clock() - began_s) / f64::from(NUM_READINGS);
+        Self { clock, reading_s, cost: Cost::default() }
+    }
+
+    /// Seconds since a reading of the clock.
+    pub(crate) fn since_s(&mut self, began_s: f64) -> f64 {
+        self.cost.clock_s += 2.0 * self.reading_s;
+        (self.clock)() - began_s - self.reading_s
+    }
+}
+
+/// Seconds of the caller's clock that engine and solver took, the clock's own left out.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    /// For events that neither ask for a plan nor answer with one, nor extend it.
+    pub events_s: f64,
+    /// How many those were.
+    pub num_events: u64,
+    /// For those that do: the problem is built, answers are judged, a plan is extended.
+    pub planning_s: f64,
+    /// How many those were.
+    pub num_plannings: u64,
+    /// The longest of them.
+    pub longest_planning_s: f64,
+    /// For the solver's answers.
+    pub solver_s: f64,
+    /// For reading the clock.
+    pub clock_s: f64,
+}

@@ -1,0 +1,5 @@
+//! What the simulator finds, and what it must not. One program, which links once.
+
+mod outages;
+mod promises;
+mod seeds;

@@ -1,0 +1,9 @@
+//! The solver by its plans. One program, which links once.
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
+
+mod facts;
+mod limits;
+mod properties;
+mod support;
+mod switches;
+mod warm;

@@ -1,0 +1,138 @@
+"""Where fetching and collating draw their random numbers from, and whether they have.
+
+That is torch's generator, Python's and numpy's, and whatever generators a dataset or a collate
+function holds, be it in a transform or made at its first call.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import random
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from saturn.data import seeds
+from saturn.data.seeds import RandomState
+
+#: How far generators are looked for: objects within objects, entries of one, and objects in all.
+_MOST_DEPTH, _MOST_ENTRIES, _MOST_SEEN = 4, 64, 4096
+_CPU = torch.device("cpu")
+
+
+class Drawing:
+    """All generators that one function draws from, with the objects that it works on."""
+
+    def __init__(self, *holders: Any) -> None:
+        """`holders` are the function and those objects."""
+        self._holders = holders
+        self._own = list(_generators(holders))
+
+    def look_again(self) -> bool:
+        """Look for generators that were made since; whether there are any."""
+        before = set(map(id, self._own))
+        self._own = list(_generators(self._holders))
+        return any(id(generator) not in before for generator in self._own)
+
+    def seed(self, seed: int) -> None:
+        """Have all of them begin anew."""
+        seeds.seed_fetch(seed)
+        for generator in self._own:
+            seed_generator(generator, seed)
+
+    def now(self) -> tuple[RandomState, bytes]:
+        """Where they stand, for `has_drawn`."""
+        return RandomState.now(_CPU), self._states()
+
+    def has_drawn(self, since: tuple[RandomState, bytes]) -> bool:
+        """Whether anything was drawn, or seeded, since `now` gave this."""
+        state, own = since
+        return state.has_moved() or own != self._states()
+
+    def _states(self) -> bytes:
+        return b"".join(
+            state.numpy().tobytes() if isinstance(state, torch.Tensor) else pickle.dumps(state)
+            for state in map(state_of, self._own)
+        )
+
+
+def is_generator(value: Any) -> bool:
+    """Whether random numbers come from `value`: torch's, Python's or numpy's kind."""
+    return isinstance(value, torch.Generator | random.Random | _of_numpy())
+
+
+def _of_numpy() -> Any:
+    numpy = sys.modules.get("numpy")
+    return () if numpy is None else numpy.random.Generator | numpy.random.RandomState
+
+
+def seed_generator(generator: Any, seed: int) -> None:
+    """Have one generator begin anew."""
+    if isinstance(generator, torch.Generator):
+        generator.manual_seed(seed)
+    elif isinstance(generator, random.Random):
+        generator.seed(seed)
+    elif hasattr(generator, "bit_generator"):
+        bits = generator.bit_generator
+        bits.state = type(bits)(seed).state
+    else:  # numpy's older kind
+        generator.seed(seed & 0xFFFF_FFFF)
+
+
+def state_of(generator: Any) -> Any:
+    """Where one generator stands, for `set_state`."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if hasattr(generator, "bit_generator"):
+        return generator.bit_generator.state
+    return generator.get_state()
+
+
+def set_state(generator: Any, state: Any) -> None:
+    """Put one generator back to where it stood."""
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)
+
+
+def _generators(holders: tuple[Any, ...]) -> Iterator[Any]:
+    seen: set[int] = set()
+    pending = [(holder, 0) for holder in holders]
+    while pending and len(seen) < _MOST_SEEN:
+        value, depth = pending.pop(0)
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if is_generator(value):
+            yield value
+        elif depth < _MOST_DEPTH:
+            pending += [(inner, depth + 1) for inner in _held(value)]
+
+
+def _held(value: Any) -> list[Any]:
+    if isinstance(value, torch.Tensor | type | ModuleType):
+        return []
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, tuple | list):
+        return list(value) if len(value) <= _MOST_ENTRIES else []
+    if isinstance(value, dict):
+        return list(value.values()) if len(value) <= _MOST_ENTRIES else []
+    held = list(getattr(value, "__dict__", {}).values())[:_MOST_ENTRIES]
+    if (owner := getattr(value, "__self__", None)) is not None:  # of a method
+        held.append(owner)
+    for cell in getattr(value, "__closure__", None) or ():
+        try:
+            held.append(cell.cell_contents)
+        except ValueError:  # not filled yet
+            continue
+    return held

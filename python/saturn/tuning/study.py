@@ -1,0 +1,279 @@
+"""The tuner that is a study of Optuna: it suggests tasks, hears of their values, and prunes.
+
+Stoppers may stand beside the study; then the strictest of what the pruner and they say counts. A
+task that a stopper holds is not in flight: another is suggested in its place. So that a search of
+few devices does not wait for what only a later comparison takes up again.
+
+The study is told `PRUNED` of a task that was ended for doing badly, and the value of a task that a
+stopper ended because it needs no more training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from saturn.errors import InvalidInput, RunOver
+from saturn.evaluation import MAX, MIN
+from saturn.live import Run
+from saturn.request import reports_of
+from saturn.stoppers.given import Reports, check_reported, common_metric, with_metrics
+from saturn.stoppers.progress import ENDED, HELD, Progress
+from saturn.stoppers.stopper import STOP, Ruling, Stopper, Tasks
+from saturn.task import Task
+from saturn.tuning import keeping
+from saturn.tuning.tuner import Stopping, Tuner, strictest
+
+if TYPE_CHECKING:
+    import optuna
+
+MakeTask = Callable[["optuna.Trial"], Task]
+
+
+def optuna_for(what: str) -> Any:
+    """The package optuna; raises `InvalidInput`, which says what needs it, if it is missing."""
+    try:
+        import optuna
+    except ImportError:
+        raise InvalidInput(f"{what} needs the package optuna: pip install 'optuna>=4'") from None
+    return optuna
+
+
+class StudyTuner(Tuner):
+    """A study beside its run: it suggests tasks, hears of values, and prunes."""
+
+    suggests = True
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        make_task: MakeTask,
+        n_trials: int,
+        in_flight: int | None,
+        metric: str | None,
+        stoppers: Sequence[Stopper] = (),
+    ) -> None:
+        """Take them; raises `InvalidInput` for a study of several directions."""
+        if len(study.directions) != 1:
+            raise InvalidInput(
+                f"the study `{study.study_name}` has {len(study.directions)} directions; a run "
+                "takes a study of one"
+            )
+        self.study, self._make_task = study, make_task
+        self._n_trials, self._in_flight, self._metric = n_trials, in_flight, metric
+        self._direction = study.direction.name.lower()
+        #: As they were given, and with their metrics, which the first task says.
+        self._stoppers, self._stopping = list(stoppers), Stopping([])
+        #: By the names of their tasks: number and parameters of each trial that was asked for.
+        self._asked: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._told: set[str] = set()
+        #: The step of the last value that a task's trial has.
+        self._reported: dict[str, int] = {}
+        self._trials: dict[str, optuna.Trial] = {}
+        self._run: Run | None = None
+        self._is_closed = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what belongs to this process."""
+        return {**self.__dict__, "_run": None, "_trials": {}, "_is_closed": False}
+
+    @property
+    def goal(self) -> dict[str, Any]:
+        """What the study goes by."""
+        return {"goal": {"metric": self._goal, "mode": self._mode}}
+
+    def check(self) -> None:
+        """Refuse a study that is not the one that suggested the run's tasks."""
+        direction = self.study.direction.name.lower()
+        name = self.study.study_name
+        if direction != self._direction:
+            raise InvalidInput(
+                f"the study `{name}` is to {direction}, and that of the run was to "
+                f"{self._direction}; go on with a study that is to {self._direction}"
+            )
+        known = {trial.number: trial.params for trial in self.study.get_trials(deepcopy=False)}
+        for task, (number, parameters) in self._asked.items():
+            if known.get(number) != parameters:
+                found = "no such trial" if number not in known else f"{known[number]} there"
+                raise InvalidInput(
+                    f"the study `{name}` has {found}, and task `{task}` of the run was made with "
+                    f"{parameters}; go on with the study that suggested that"
+                )
+
+    def suggested(self) -> Task:
+        """The task of the study's next trial; raises what `make_task` raises."""
+        trial = self.study.ask()
+        try:
+            return self._task_of(trial)
+        except BaseException:
+            self.study.tell(trial, state=optuna_for("the study").trial.TrialState.FAIL)
+            raise
+
+    def withdraw(self) -> None:
+        """No run came of it: what was suggested has failed."""
+        for name in set(self._asked) - self._told:
+            self._tell(name, None, "FAIL")
+
+    def began(self, run: Run, tasks: Tasks) -> None:
+        """Take up what was suggested, and submit what an earlier process could not."""
+        self._run = run
+        for name, (number, _) in self._asked.items():
+            if name in self._told or name in self._trials:
+                continue
+            (frozen,) = [
+                one for one in self.study.get_trials(deepcopy=False) if one.number == number
+            ]
+            trial = optuna_for("the study").Trial(self.study, frozen._trial_id)
+            self._trials[name] = trial
+            task = tasks.get(name)
+            if task is None:
+                with contextlib.suppress(RunOver):  # it is only reported on
+                    run.submit(self._task_of(trial))
+            else:
+                # The study may have heard of a step that the journal does not have any more.
+                known = set(frozen.intermediate_values)
+                for step, value in task.values(self._goal):
+                    if step not in known:
+                        trial.report(value, step)
+                        known.add(step)
+                self._reported[name] = max(known, default=0)
+
+    def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
+        """Hand the value to the trial, and ask whether it is pruned, or stopped."""
+        return strictest([*self._stopping.looked(task, tasks), *self._pruned(task)])
+
+    def at_rest(self, tasks: Tasks) -> Iterable[Ruling]:
+        """What a stopper says."""
+        return self._stopping.at_rest(tasks)
+
+    def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
+        """Tell of what has ended, and have more suggested."""
+        self._tell_ends(tasks)
+        run = self._run
+        assert run is not None
+        if self._in_flight is None:
+            self._in_flight = max(1, run.status()["pool"]["devices"])
+        is_enough = self._stopping.is_enough(now_s, tasks)
+        try:
+            while (
+                not is_enough
+                and len(self._asked) < self._n_trials
+                and self._num_open(tasks) < self._in_flight
+            ):
+                task = self.suggested()
+                keeping.write(run.run_dir, self)
+                run.submit(task)
+            if (is_enough or len(self._asked) >= self._n_trials) and not self._is_closed:
+                run.close()
+                self._is_closed = True
+        except RunOver:
+            pass  # it was stopped; what was suggested is submitted when it goes on
+        return self._stopping.at(now_s, tasks)
+
+    def over(self, tasks: Tasks) -> None:
+        """Tell of what has ended since."""
+        self._tell_ends(tasks)
+        if self._run is not None:
+            keeping.write(self._run.run_dir, self)
+
+    def given_up(self, tasks: Tasks) -> Iterable[Ruling]:
+        """Without the study the run has no end: it stops at checkpoints, and can be resumed."""
+        if self._run is not None:
+            self._run.stop()
+        return ()
+
+    @property
+    def _goal(self) -> str:
+        assert self._metric is not None
+        return self._metric
+
+    @property
+    def _mode(self) -> str:
+        return MAX if self._direction == "maximize" else MIN
+
+    def _num_open(self, tasks: Tasks) -> int:
+        """How many are in flight."""
+        held = {name for name, task in tasks.items() if task.stage == HELD}
+        return len(set(self._asked) - self._told - held)
+
+    def _pruned(self, task: Progress) -> Iterable[Ruling]:
+        """What the study's pruner says of the value that a task has just reported, if it has."""
+        trial = self._trials.get(task.name)
+        values = task.values(self._goal)
+        if trial is None or task.name in self._told or not values:
+            return
+        step, value = values[-1]
+        if step != task.step:
+            return  # what was reported is a stopper's metric
+        if step > self._reported.get(task.name, 0):
+            trial.report(value, step)
+            self._reported[task.name] = step
+        if trial.should_prune():
+            reason = f"pruned by {type(self.study.pruner).__name__}"
+            yield Ruling(task.name, STOP, f"{reason} at step {step}")
+
+    def _task_of(self, trial: optuna.Trial) -> Task:
+        """The task of a trial, checked; what it suggests is fixed from here on."""
+        task = self._make_task(trial)
+        if not isinstance(task, Task):
+            raise TypeError(
+                f"make_task returned a {type(task).__name__}; it must return a saturn.Task"
+            )
+        task.name = f"trial-{trial.number}"
+        task.parameters = trial.params
+        reports = reports_of(task)
+        if self._metric is None:
+            best = {reports.best[0]} if reports.best is not None else set()
+            self._metric = common_metric("study", [reports], best)
+        check_reported("study", self._metric, [reports])
+        if reports.best is not None and reports.best[0] == self._metric:
+            mode = reports.best[1]
+            if mode != self._mode:
+                raise InvalidInput(
+                    f"the study `{self.study.study_name}` is to {self._direction} "
+                    f"`{self._metric}`, of which the {mode} is the best by best= of its tasks; "
+                    f'make the study with direction="{"maximize" if mode == MAX else "minimize"}" '
+                    f'(in a sweep file: mode = "{mode}" under [search])'
+                )
+        self._set_stoppers(reports)
+        self._asked[task.name] = trial.number, dict(trial.params)
+        self._trials[task.name] = trial
+        return task
+
+    def _set_stoppers(self, reports: Reports) -> None:
+        """Give stoppers their metrics; raises `InvalidInput` if a task never reports one."""
+        ours = {None: (self._goal, self._mode), self._goal: (self._goal, self._mode)}
+        filled = []
+        for one in self._stoppers:
+            metric, mode = ours.get(one.metric, (one.metric, None))
+            filled.append(replace(one, metric=metric, mode=one.mode or mode))
+        self._stopping = Stopping(with_metrics(filled, [reports]))
+        self.metrics = frozenset([self._goal]) | self._stopping.metrics
+
+    def _tell_ends(self, tasks: Tasks) -> None:
+        before = len(self._told)
+        for name in set(self._asked) - self._told:
+            task = tasks.get(name)
+            if task is None or task.stage != ENDED or task.end is None:
+                continue
+            values = [value for _, value in task.values(self._goal) if math.isfinite(value)]
+            is_trained = task.end == "stopped" and self._stopping.is_trained(task, tasks)
+            if (task.end == "done" or is_trained) and values:
+                best = max(values) if self._mode == MAX else min(values)
+                self._tell(name, values[-1] if self._goal == "loss" else best, "COMPLETE")
+            elif task.end == "stopped":
+                self._tell(name, None, "PRUNED")
+            else:
+                self._tell(name, None, "FAIL")
+        if len(self._told) > before and self._run is not None:
+            keeping.write(self._run.run_dir, self)
+
+    def _tell(self, name: str, value: float | None, state: str) -> None:
+        self._told.add(name)
+        number, _ = self._asked[name]
+        states = optuna_for("the study").trial.TrialState
+        # One that was told of before the run stopped, and not written down, is passed over.
+        self.study.tell(number, value, state=states[state], skip_if_finished=True)

@@ -1,0 +1,119 @@
+"""The keywords of `orchestrate`, `start`, `search` and `resume`."""
+
+from __future__ import annotations
+
+import fcntl
+import inspect
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import saturn
+from faces import make_task
+from saturn import options
+from saturn.request import Settings
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (saturn.orchestrate, options.RunOptions),
+        (saturn.start, options.RunOptions),
+        (saturn.search, options.SearchOptions),
+        (saturn.resume, options.ClusterOptions),
+    ],
+)
+def test_every_keyword_is_shown_with_its_default_and_explained(
+    function: Callable[..., Any], kind: Any
+) -> None:
+    signature = inspect.signature(function)
+    shown = set(kind.__annotations__)
+    assert shown <= set(signature.parameters)
+    for name in shown:
+        parameter = signature.parameters[name]
+        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        assert parameter.default == options.DEFAULTS[name]
+        assert f"\n        {name}: " in (inspect.getdoc(function) or "").replace(
+            "\n    ", "\n        "
+        )
+    assert "**options" not in (function.__doc__ or "")
+
+
+def test_the_keywords_are_the_settings() -> None:
+    of_settings = {field.name for field in fields(Settings)}
+    ours = {"mode", "interval_s", "keep_open"}
+    assert set(options.RunOptions.__annotations__) - {"stopper"} == of_settings - ours
+
+
+@pytest.mark.parametrize("function", [saturn.orchestrate, saturn.start, saturn.search])
+def test_a_mistyped_keyword_is_named_with_the_right_one(function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'devcies'; did you"):
+        function([make_task("a")], devcies=2)
+
+
+@pytest.mark.parametrize("given", [["ddp"], "ddp", ("ddp",)])
+def test_techniques_in_the_place_of_the_interval_are_told(given: Any) -> None:
+    for function in (saturn.orchestrate, saturn.start):
+        with pytest.raises(TypeError, match=r"given by name: techniques=\['ddp'\]"):
+            function([make_task("a")], given)
+
+
+@pytest.fixture
+def other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All cores are held, as by another run."""
+    locks = tmp_path / "locks"
+    locks.mkdir(mode=0o700)
+    monkeypatch.setenv("SATURN_LOCKS_DIR", str(locks))
+    monkeypatch.chdir(tmp_path)
+    held = []
+    for core in os.sched_getaffinity(0):
+        file = (locks / f"core-{core}.lock").open("w")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(json.dumps({"pid": os.getpid(), "run": "/runs/other"}))
+        file.flush()
+        held.append(file)
+    yield
+    for file in held:
+        file.close()
+
+
+@pytest.mark.usefixtures("other_run")
+def test_without_waiting_the_error_says_how_to_wait() -> None:
+    with pytest.raises(saturn.RunFailed) as caught:
+        saturn.orchestrate([make_task("a")], log=False)
+    error = str(caught.value)
+    assert "no device is free" in error and "(run `/runs/other`) holds core-" in error
+    assert "`wait=True`" in error and "`--wait`" in error
+
+
+@pytest.mark.usefixtures("other_run")
+def test_ctrl_c_ends_the_waiting_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+
+    def press_once_it_waits() -> None:
+        until = time.monotonic() + 20
+        while not told and time.monotonic() < until:
+            time.sleep(0.02)
+            told.extend(line for line in capsys.readouterr().err.splitlines() if "waiting" in line)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press_once_it_waits).start()
+    with pytest.raises(KeyboardInterrupt):
+        saturn.orchestrate([make_task("a")], wait=True)
+    [line] = told
+    assert "waiting for devices: process " in line and "(run `/runs/other`) holds core-" in line
+    assert list((tmp_path / "saturn_runs").iterdir()) == []
+
+
+def test_a_cluster_has_a_queue_of_its_own() -> None:
+    with pytest.raises(saturn.InvalidInput, match="wait is True, which waits for devices of one"):
+        saturn.orchestrate([make_task("a")], cluster="auto", wait=True)

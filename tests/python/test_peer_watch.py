@@ -1,0 +1,68 @@
+"""Two threads of a rank may both want its process groups aborted: its own and the watching one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+from saturn.rank import peer_watch
+from saturn.rank.peer_watch import PeerWatch, abort_groups
+
+#: What an abort takes here: longer than two threads are apart.
+ABORT_S = 0.2
+WAIT_S = 10.0
+
+
+class Groups:
+    """torch's process groups as seen from here: one abort at a time, and none twice."""
+
+    def __init__(self, *, refusals: int = 0) -> None:
+        self.is_open = True
+        self.refusals = refusals
+        self.aborts = 0
+        self._at_work = threading.Lock()
+
+    def abort(self) -> None:
+        if not self._at_work.acquire(blocking=False):
+            raise RuntimeError("startCoalescing called while a batch is already active")
+        is_refused = self.refusals > 0
+        self.refusals -= 1
+        time.sleep(ABORT_S)
+        self._at_work.release()
+        if is_refused:
+            raise RuntimeError("startCoalescing called while a batch is already active")
+        assert self.is_open
+        self.is_open = False
+        self.aborts += 1
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[Groups]:
+    groups = Groups()
+    monkeypatch.setattr(dist, "is_initialized", lambda: groups.is_open)
+    monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", groups.abort)
+    yield groups
+
+
+def test_groups_are_aborted_once_whichever_threads_ask(groups: Groups, tmp_path: Path) -> None:
+    watch = PeerWatch(tmp_path / "failed")
+    (tmp_path / "failed").touch()
+    time.sleep(peer_watch._LOOK_EVERY_S)
+    abort_groups()  # as a rank does that hears of its peer by an error of its own
+    watch.end()
+    assert groups.aborts == 1
+
+
+def test_a_watch_whose_abort_is_refused_tries_again(groups: Groups, tmp_path: Path) -> None:
+    groups.refusals = 2
+    watch = PeerWatch(tmp_path / "failed")
+    (tmp_path / "failed").touch()
+    ends = time.monotonic() + WAIT_S
+    while groups.is_open and time.monotonic() < ends:
+        time.sleep(peer_watch._LOOK_EVERY_S)
+    watch.end()
+    assert groups.aborts == 1 and watch.is_broken
