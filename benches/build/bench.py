@@ -31,7 +31,7 @@ import cloudpickle  # type: ignore[import-untyped]  # noqa: E402
 import switch  # noqa: E402
 import torch  # noqa: E402
 from harness import Runtime, Warm, runtime  # noqa: E402
-from saturn.definition import TaskDefinition  # noqa: E402
+from saturn.tasks.definition import TaskDefinition  # noqa: E402
 from saturn.training import saved_build  # noqa: E402
 from saturn.training.saved_build import Built  # noqa: E402
 from saturn.training.stepper import build_model  # noqa: E402

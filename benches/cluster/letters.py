@@ -158,7 +158,7 @@ def measure(
     hosts = [host.options(num_cpus=0).remote(a_host, reports_a_second) for _ in range(num_hosts)]
     ray.get([one.num_reports.remote() for one in hosts])
     cluster = StandInCluster(hosts, num_agents, num_ranks)
-    import saturn.run as runs
+    import saturn.runs.run as runs
 
     runs.open_cluster = lambda wish, *, run: cluster
     with tempfile.TemporaryDirectory() as directory:

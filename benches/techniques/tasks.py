@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 
 
 def definition(

@@ -20,19 +20,19 @@ from saturn.errors import (
     TasksFailed,
     UnknownTechnique,
 )
-from saturn.evaluation import Evaluation
-from saturn.exporting import export
-from saturn.grid import grid
-from saturn.hparams import HParams
 from saturn.library import deregister, register, retrieve
-from saturn.live import Run, StartedRun
-from saturn.reporting import report, should_stop
-from saturn.result import RunResult, TaskResult
-from saturn.run import attach, orchestrate, resume, search, start
-from saturn.status import Status
-from saturn.strategy import Strategy
-from saturn.sweep import read_sweep
-from saturn.task import Task
+from saturn.runs.exporting import export
+from saturn.runs.live import Run, StartedRun
+from saturn.runs.result import RunResult, TaskResult
+from saturn.runs.run import attach, orchestrate, resume, search, start
+from saturn.runs.status import Status
+from saturn.scripts.reporting import report, should_stop
+from saturn.sweeps.grid import grid
+from saturn.sweeps.sweep import read_sweep
+from saturn.tasks.evaluation import Evaluation
+from saturn.tasks.hparams import HParams
+from saturn.tasks.strategy import Strategy
+from saturn.tasks.task import Task
 
 __all__ = [
     "Evaluation",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from saturn.result import RunResult
+    from saturn.runs.result import RunResult
 
 
 class SaturnError(Exception):

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from saturn.common.names import SAFE_RULE, is_path_safe
 from saturn.errors import InvalidInput, UnknownTechnique
-from saturn.names import SAFE_RULE, is_path_safe
-from saturn.script import TECHNIQUE as SCRIPT
+from saturn.scripts.command import TECHNIQUE as SCRIPT
 from saturn.techniques import black_box
 from saturn.techniques.built_in import BUILT_IN
 from saturn.techniques.interface import Technique
@@ -124,7 +124,7 @@ def select(names: Iterable[str] | None) -> list[Entry]:
 
 def of_scripts() -> Entry:
     """The technique of scripts: in no library, since no other task can be trained under it."""
-    return Entry(SCRIPT, "black_box", "saturn.worker.script:run", None)
+    return Entry(SCRIPT, "black_box", "saturn.worker.scripts.script:run", None)
 
 
 def import_path_of(technique: type[Any]) -> str | None:

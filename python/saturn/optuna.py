@@ -16,11 +16,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saturn import run as runs
 from saturn.errors import InvalidInput
-from saturn.live import StartedRun
-from saturn.request import PathLike, Settings
-from saturn.result import RunResult
+from saturn.runs import run as runs
+from saturn.runs.live import StartedRun
+from saturn.runs.request import PathLike, Settings
+from saturn.runs.result import RunResult
 from saturn.stoppers.given import stoppers_of
 from saturn.tuning import keeping
 from saturn.tuning.study import MakeTask, StudyTuner, optuna_for

@@ -15,12 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from saturn import native, sweep
+from saturn import native
 from saturn.errors import InvalidInput, RunInterrupted, SaturnError, TasksFailed
-from saturn.outlook import outlook
-from saturn.result import RunResult
-from saturn.run import orchestrate, resume, search
-from saturn.task import Task
+from saturn.runs.outlook import outlook
+from saturn.runs.result import RunResult
+from saturn.runs.run import orchestrate, resume, search
+from saturn.sweeps import sweep
+from saturn.tasks.task import Task
 
 _OK, _BAD_INPUT = 0, 2
 #: At most so many names of tasks in a line.

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from saturn import HParams, Task, live
+from saturn import HParams, Task
+from saturn.runs import live
 
 
 def _ask_for_token() -> None:

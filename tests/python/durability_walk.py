@@ -31,14 +31,15 @@ import torch
 import torch._dynamo  # optimizers import it, which takes a second: not in every process
 from checkpoint_kills import numbers, set_to
 from file_faults import Disk, Operations
-from saturn import durable, run_directory
 from saturn.checkpoint import black_box_state, checkpoints, manifest, writer
 from saturn.checkpoint.checkpoints import Checkpoints
+from saturn.common import durable
 from saturn.data.slices import Position
 from saturn.errors import InvalidInput
 from saturn.library import Entry
 from saturn.rank.failure import describe
 from saturn.rank.gang import Gang
+from saturn.runs import run_directory
 from saturn.techniques.data_parallel import DataParallelModel
 from saturn.training.lr_schedule import LrSchedule
 from saturn.training.optimizer_groups import OptimizerGroups

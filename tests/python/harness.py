@@ -28,8 +28,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from fake_gpu.environment import device_uuid
 from saturn.cluster.store import AgentStore
-from saturn.definition import TaskDefinition
-from saturn.script import ScriptDefinition
+from saturn.scripts.command import ScriptDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques import BUILT_IN
 
 PYTHON_DIR = Path(__file__).resolve().parents[2] / "python"

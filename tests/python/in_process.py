@@ -13,8 +13,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from saturn.data.slices import Position
-from saturn.definition import TaskDefinition
 from saturn.rank.gang import Gang
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import Technique
 from saturn.training.stepper import Stepper
 

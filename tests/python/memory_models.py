@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from models import definition
 from saturn.core.executors.Technique import BaseTechnique
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques import Knobs, Setting
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.fsdp import Fsdp

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from models import NUM_CLASSES, WIDTH, Mlp, definition, shuffled_loader
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from torch import nn
 from torch.utils.data import DataLoader
 

@@ -20,7 +20,7 @@ from harness import Result, Runtime
 from models import Calls
 from pair_strikes import STRUCK, dies_at, held_at, nowhere_to_save, reports_late
 from pairs import Case
-from saturn.script import ScriptDefinition
+from saturn.scripts.command import ScriptDefinition
 from test_full_disk import nearly_full
 
 #: The step after which something happens.

@@ -22,8 +22,8 @@ import pandas
 import pytest
 from saturn import RunResult
 from saturn.checkpoint import manifest
-from saturn.measures import number, numbers
-from saturn.result import Measured, TaskResult
+from saturn.common.measures import number, numbers
+from saturn.runs.result import Measured, TaskResult
 
 SATURN = Path(sys.executable).with_name("saturn")
 

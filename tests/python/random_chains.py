@@ -24,7 +24,7 @@ import reference
 import torch
 from harness import Runtime
 from saturn.checkpoint import manifest
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques import BUILT_IN, Knobs, Setting, Technique
 from saturn.techniques.pipeline.stages import split
 from torch import nn

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from saturn.data.seeds import batch_seed, epoch_seed
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from torch.utils.data import DataLoader
 
 #: What autocast rounds to.

@@ -9,7 +9,7 @@ from typing import Any
 import model_kinds
 import torch
 from models import WIDTH, definition
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from torch import nn
 from torch.utils.data import DataLoader
 

@@ -12,8 +12,8 @@ import saturn
 from faces import local_class, make_task
 from models import Mlp
 from saturn import HParams, library
-from saturn.allowed import checked_knobs, checked_techniques
-from saturn.profile_key import profile_key
+from saturn.tasks.allowed import checked_knobs, checked_techniques
+from saturn.tasks.profile_key import profile_key
 from saturn.techniques.built_in import BUILT_IN, KNOBS
 from saturn.techniques.interface import Knobs, ParallelModel, Setting, Technique
 from saturn.techniques.pinned import Pinned

@@ -12,7 +12,7 @@ import closeness
 from harness import Runtime
 from models import Calls, Mlp, definition
 from saturn.checkpoint import checkpoints, manifest
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 
 #: Longer than many steps.
 SLOW_S = 0.4

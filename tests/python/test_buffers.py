@@ -15,8 +15,8 @@ from harness import Runtime
 from in_process import gang_of_one, stepper_of
 from models import definition
 from saturn.data.slices import Data, Position
-from saturn.definition import TaskDefinition
 from saturn.rank.exceptions import NotApplicable
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.offload.technique import Offload
 from saturn.training.slice_check import check

@@ -18,7 +18,7 @@ import check  # noqa: E402
     [
         ("tests/python/test_pipeline.py", "test_pipeline"),
         ("python/saturn/training/model_changes.py", "test_buffers"),
-        ("python/saturn/sweep.py", "test_sweeps"),
+        ("python/saturn/sweeps/sweep.py", "test_sweeps"),
         ("docs/runs.md", "test_pages"),
     ],
 )
@@ -27,7 +27,7 @@ def test_what_tests_a_file_is_chosen(changed: str, chosen: str) -> None:
 
 
 def test_what_is_far_is_left_out() -> None:
-    assert "test_pipeline" not in check.nearest_tests([Path("python/saturn/sweep.py")])
+    assert "test_pipeline" not in check.nearest_tests([Path("python/saturn/sweeps/sweep.py")])
     assert check.nearest_tests([Path("crates/saturn-core/src/lib.rs")]) == []
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from saturn import RunResult
-from saturn.measures import number
+from saturn.common.measures import number
 from saturn.notebook.page import render
 
 _FILES = Path(__file__).parent / "columns"

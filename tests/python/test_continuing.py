@@ -17,10 +17,11 @@ import torch
 import trainer_models
 from faces import make_task
 from harness import Runtime, Warm, runtime
-from saturn import HParams, Task, request
+from saturn import HParams, Task
 from saturn.checkpoint import best, manifest
 from saturn.errors import InvalidInput
-from saturn.profiles import Profile
+from saturn.runs import request
+from saturn.runs.profiles import Profile
 from torch.optim.lr_scheduler import StepLR
 
 STEPS, LONGER = 7, 17  # in the midst of an epoch of 6 steps

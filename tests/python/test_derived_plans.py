@@ -13,7 +13,7 @@ import tensor_models
 import torch
 import zoo_models
 from harness import Runtime, Warm
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques import NotApplicable, Setting
 from saturn.techniques.tensor import TensorFsdp, TensorParallel
 from saturn.techniques.tensor.plan import TensorPlan

@@ -15,7 +15,8 @@ import pytest
 import saturn
 from fake_gpu.environment import environment
 from harness import PYTHON_DIR
-from saturn import Task, supported
+from saturn import Task
+from saturn.common import supported
 from saturn.errors import RunFailed
 from saturn.worker import doctor
 

@@ -15,7 +15,7 @@ from harness import Runtime, Warm, runtime
 from models import definition
 from saturn.data.sampling import EpochBatches
 from saturn.data.slices import Data, Position, Slice
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.training.slice_check import check
 from saturn.training.slicing import LABELS, SAMPLES, WHOLE, Slicing
 from saturn.training.stepper import build_model

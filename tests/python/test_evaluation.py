@@ -16,9 +16,9 @@ from in_process import gang_of_one, stepper_of
 from models import NUM_CLASSES, WIDTH, Mlp, dataset, definition
 from saturn import Evaluation
 from saturn.data.slices import Position
-from saturn.definition import TaskDefinition
-from saturn.profile_key import profile_key
 from saturn.rank.exceptions import TaskError
+from saturn.tasks.definition import TaskDefinition
+from saturn.tasks.profile_key import profile_key
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.fsdp import Fsdp
 from saturn.techniques.interface import Setting, Technique

@@ -21,8 +21,8 @@ Floors = Sequence[Mapping[str, str]]
 #: `saturn` itself. Packages of one floor don't use one another.
 FLOORS: Floors = (
     {
-        "plain": "_core definition durable errors evaluation given_numbers installed measures "
-        "names reporting result script series sizes stoppers/ strategy supported loggers/"
+        "plain": "_core common/ errors loggers/ runs.result scripts scripts.command "
+        "scripts.reporting stoppers/ tasks tasks.definition tasks.evaluation tasks.strategy runs"
     },
     {"rank": "rank/"},
     {
@@ -47,11 +47,8 @@ FLOORS: Floors = (
     {"pipeline": "techniques.pipeline/"},  # whose stages may be split and sharded
     {
         "worker": "worker/ trainers.rest",
-        "face": ". allowed beginnings cluster/ content distinct exporting grid hparams library "
-        "live native notebook/ optuna model_keywords options outlook pickling preload "
-        "profile_key profiles request run run_directory schema script_key script_task "
-        "search_space sources status stopping sweep sweep_script sweep_search task "
-        "tracked_config tuning/ verbs wishes core/ trial_runner/",
+        "face": ". cluster/ core/ library native notebook/ optuna runs/ scripts/ sweeps/ tasks/ "
+        "trial_runner/ tuning/ verbs",
     },
 )
 

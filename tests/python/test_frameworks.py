@@ -18,7 +18,7 @@ from saturn import Task
 from test_pages import blocks
 
 FILES = Path(__file__).parents[2] / "examples" / "frameworks"
-TECHNIQUE = {"name": "script", "level": "black_box", "import": "saturn.worker.script:run"}
+TECHNIQUE = {"name": "script", "level": "black_box", "import": "saturn.worker.scripts.script:run"}
 STEPS = 24
 
 

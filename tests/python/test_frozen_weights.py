@@ -18,7 +18,7 @@ from harness import Runtime, Warm, runtime
 from models import Calls, Mlp, definition
 from saturn.checkpoint import manifest
 from saturn.checkpoint.black_box_state import read_into
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.training.stepper import build_model
 from torch import nn
 

@@ -16,8 +16,8 @@ from harness import Runtime, Warm, runtime
 from lightning_models import AN_EPOCH, KINDS, Classifier, Data
 from saturn import HParams, Task
 from saturn.errors import InvalidInput
-from saturn.profile_key import profile_key
 from saturn.rank.exceptions import TaskError
+from saturn.tasks.profile_key import profile_key
 from saturn.techniques.ddp import Ddp
 from saturn.trainers import lightning_hooks
 from saturn.training.evaluation import Evaluator

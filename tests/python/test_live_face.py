@@ -17,7 +17,8 @@ import pytest
 import saturn
 from faces import make_task
 from harness import PYTHON_DIR
-from saturn import HParams, native, stopping
+from saturn import HParams, native
+from saturn.runs import stopping
 from test_run import report_of
 
 

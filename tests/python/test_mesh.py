@@ -12,7 +12,7 @@ import reference
 import torch
 from harness import Runtime, Warm
 from random_chains import weights
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 
 Move = tuple[str, int, int, dict[str, Any]]
 

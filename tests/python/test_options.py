@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import saturn
 from faces import make_task
-from saturn import options
-from saturn.request import Settings
+from saturn.runs import options
+from saturn.runs.request import Settings
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import torch
 from harness import Runtime, Warm
 from models import NUM_CLASSES, WIDTH, Calls, Mlp, definition, shuffled_loader
 from saturn.checkpoint import manifest
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques import Setting
 from saturn.techniques.pipeline import Pipeline
 from torch import Tensor, nn

@@ -18,7 +18,7 @@ import torch
 from harness import Runtime
 from models import WIDTH, dataset, definition
 from saturn.data import seeds
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.ddp import Ddp
 from stateful_models import Layered, in_order
 from torch import nn

@@ -14,9 +14,10 @@ import torch
 from faces import make_task
 from harness import PYTHON_DIR
 from models import Mlp, shuffled_loader
-from saturn import HParams, request
-from saturn.preload import preload_entries
-from saturn.profile_key import profile_key
+from saturn import HParams
+from saturn.runs import request
+from saturn.runs.preload import preload_entries
+from saturn.tasks.profile_key import profile_key
 
 
 def test_only_what_decides_performance_is_in_the_profile_key() -> None:
@@ -48,7 +49,7 @@ from functools import partial
 
 import torch
 from saturn import HParams, Task
-from saturn.profile_key import profile_key
+from saturn.tasks.profile_key import profile_key
 
 WIDTH = 6
 LOCK = threading.Lock()

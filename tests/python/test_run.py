@@ -18,7 +18,8 @@ import saturn
 from faces import local_class, make_task
 from harness import PYTHON_DIR
 from models import Mlp
-from saturn import HParams, definition, native
+from saturn import HParams, native
+from saturn.tasks import definition
 from saturn.techniques import BUILT_IN
 
 

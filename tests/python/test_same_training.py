@@ -12,7 +12,7 @@ import reference
 import torch
 from harness import Runtime, Warm
 from models import Calls, Mlp, definition, shuffled_loader
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 

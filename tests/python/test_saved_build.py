@@ -15,8 +15,8 @@ import sliced_models
 import torch
 from harness import Runtime, Warm
 from models import NUM_CLASSES, WIDTH, Mlp, definition
-from saturn.definition import TaskDefinition
 from saturn.rank.memory import PeakMemory
+from saturn.tasks.definition import TaskDefinition
 from saturn.training import saved_build
 from saturn.training.process_changes import ProcessChanges
 from saturn.training.saved_build import Built, Unsaved

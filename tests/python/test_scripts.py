@@ -11,12 +11,12 @@ import pytest
 import saturn
 from harness import Result, Runtime
 from saturn import Task
-from saturn.profile_key import profile_key
-from saturn.script_key import counted_args
-from saturn.script_task import ScriptTask
+from saturn.scripts.key import counted_args
+from saturn.scripts.task import ScriptTask
+from saturn.tasks.profile_key import profile_key
 
 COUNTING = Path(__file__).parent / "counting_script.py"
-TECHNIQUE = {"name": "script", "level": "black_box", "import": "saturn.worker.script:run"}
+TECHNIQUE = {"name": "script", "level": "black_box", "import": "saturn.worker.scripts.script:run"}
 
 
 def write(run: Runtime, *args: object, **options: Any) -> ScriptTask:

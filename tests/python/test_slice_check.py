@@ -12,7 +12,7 @@ import sliced_models as sliced
 import torch
 from models import Mlp, definition, shuffled_loader
 from saturn.data.slices import Data
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.training.slice_check import check
 from saturn.training.slicing import GIVEN, LABELS, SAMPLES, SUMS, WHOLE, LabelsDifferError, Slicing
 from saturn.training.steady import TooSlowError

@@ -18,7 +18,7 @@ from faces import make_task
 from harness import Result, Runtime, Warm
 from models import Calls, definition
 from saturn import HParams
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 
 MOVES = [("ddp", 1, 2), ("ddp", 3, 5), ("fsdp", 2, 8), ("pipeline", 2, 11), ("ddp", 2, 13)]
 

@@ -19,10 +19,10 @@ from models import Mlp, definition
 from saturn import Task
 from saturn.checkpoint import manifest
 from saturn.checkpoint.starting import StartingWeights
-from saturn.definition import TaskDefinition
 from saturn.errors import InvalidInput
-from saturn.profile_key import profile_key
 from saturn.rank.exceptions import TaskError
+from saturn.tasks.definition import TaskDefinition
+from saturn.tasks.profile_key import profile_key
 from saturn.training.stepper import build_model
 from techniques_of_tests import spec_of
 from torch import nn

@@ -150,7 +150,7 @@ def test_a_run_that_is_killed_leaves_what_it_has_found(tmp_path: Path) -> None:
 def test_a_technique_s_own_text_is_one_of_its_versions(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from saturn.profile_key import technique_digest
+    from saturn.tasks.profile_key import technique_digest
     from techniques_of_tests import Minimal
 
     class Other(Minimal):

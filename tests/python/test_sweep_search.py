@@ -16,10 +16,11 @@ import optuna
 import pytest
 import saturn
 import saturn.optuna
-from saturn import sweep, verbs
+from saturn import verbs
 from saturn.errors import InvalidInput
-from saturn.pickling import dump
-from saturn.search_space import spaces_of
+from saturn.sweeps import sweep
+from saturn.sweeps.space import spaces_of
+from saturn.tasks.pickling import dump
 from saturn.tuning.study import StudyTuner
 
 HERE = Path(__file__).parent
@@ -258,7 +259,7 @@ def test_options_of_the_command_line_reach_the_search(
         given.append(options)
         raise InvalidInput("enough")
 
-    monkeypatch.setattr("saturn.sweep_search.optimize", told)
+    monkeypatch.setattr("saturn.sweeps.search.optimize", told)
     monkeypatch.setattr(verbs, "orchestrate", told)
     file(directory, f"{SCRIPT}[search]\ntrials = 3\n[search.space]\n{LR}[run]\nnodes = 3\nseed = 5")
     (directory / "plain.toml").write_text(f"{SCRIPT}[run]\nnodes = 3\nseed = 5")

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import saturn
-from saturn import sweep, verbs
+from saturn import verbs
 from saturn.errors import InvalidInput
-from saturn.script_task import ScriptTask
-from saturn.task import Task
+from saturn.scripts.task import ScriptTask
+from saturn.sweeps import sweep
+from saturn.tasks.task import Task
 
 COUNTING = Path(__file__).parent / "counting_script.py"
 SATURN = Path(sys.executable).with_name("saturn")

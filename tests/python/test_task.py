@@ -13,9 +13,10 @@ import pytest
 import torch
 from faces import make_task
 from models import Mlp
-from saturn import HParams, Task, definition
-from saturn.names import is_path_safe, slug
-from saturn.strategy import unwrap_parameters, wrap_parameters
+from saturn import HParams, Task
+from saturn.common.names import is_path_safe, slug
+from saturn.tasks import definition
+from saturn.tasks.strategy import unwrap_parameters, wrap_parameters
 from saturn.training.accumulation import Accumulation
 from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
 

@@ -16,7 +16,7 @@ import tensor_models
 import torch
 from harness import Runtime, Warm
 from models import Mlp, shuffled_loader
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques import Setting
 from saturn.techniques.tensor import TensorFsdp, TensorParallel
 from saturn.techniques.tensor.plan import TensorPlan

@@ -14,7 +14,7 @@ import trainer_models
 from saturn import Task
 from saturn.data.slices import Position
 from saturn.errors import InvalidInput
-from saturn.profile_key import profile_key
+from saturn.tasks.profile_key import profile_key
 from saturn.techniques.ddp import Ddp
 from saturn.trainers import arguments
 from saturn.trainers.arguments import ARGUMENTS, HONOURED, IRRELEVANT, REFUSED

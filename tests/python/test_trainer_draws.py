@@ -22,7 +22,7 @@ import trainer_models
 from saturn import Task
 from saturn.checkpoint.checkpoints import Checkpoints
 from saturn.data.slices import Position
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.ddp import Ddp
 from saturn.training.evaluation import Evaluator
 from saturn.training.optimizer_groups import OptimizerGroups

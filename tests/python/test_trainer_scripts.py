@@ -19,11 +19,13 @@ import torch
 import trainer_models
 import trl_models
 from safetensors.torch import load_file
-from saturn import Task, request, script_task
+from saturn import Task
 from saturn.errors import InvalidInput
-from saturn.profiles import Profile
-from saturn.request import Wishes
-from saturn.script_task import ScriptTask, makes_trainer
+from saturn.runs import request
+from saturn.runs.profiles import Profile
+from saturn.runs.request import Wishes
+from saturn.scripts import task as script_task
+from saturn.scripts.task import ScriptTask, makes_trainer
 
 CLM = Path(__file__).parent / "clm_script.py"
 ARGS = [

@@ -18,7 +18,7 @@ from saturn import Task
 from saturn.checkpoint import manifest
 from saturn.data.slices import Data, Position
 from saturn.errors import InvalidInput
-from saturn.profile_key import profile_key
+from saturn.tasks.profile_key import profile_key
 from saturn.techniques.ddp import Ddp
 from saturn.trainers.rest import Trained
 from saturn.training.accumulation import Accumulation

@@ -15,7 +15,7 @@ import torch
 from harness import Runtime
 from models import Mlp, definition, shuffled_loader
 from saturn.checkpoint import manifest
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.training.accumulation import Accumulation
 from techniques_of_tests import spec_of
 from torch import nn

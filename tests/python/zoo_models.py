@@ -13,7 +13,7 @@ from typing import Any
 
 import zoo_data
 import zoo_networks
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from torch import nn
 from torch.optim import AdamW
 from torch.utils.data import DataLoader

@@ -17,12 +17,12 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
 
-from saturn import durable
 from saturn.checkpoint import manifest
 from saturn.checkpoint.folder import Folder
 from saturn.checkpoint.place import Directory
 from saturn.checkpoint.reader import reader_of
 from saturn.checkpoint.writer import digested
+from saturn.common import durable
 
 #: The one file of such a checkpoint.
 FILE = "state.pt"

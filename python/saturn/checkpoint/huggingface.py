@@ -18,7 +18,7 @@ from torch import nn
 
 from saturn.checkpoint.black_box_state import read_into
 from saturn.checkpoint.place import Directory
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.training.stepper import build_model
 
 

@@ -24,11 +24,11 @@ from torch.distributed.checkpoint.planner import SavePlan
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 
-from saturn import durable
 from saturn.checkpoint.folder import Folder
 from saturn.checkpoint.place import Directory
 from saturn.checkpoint.reader import reader_of
 from saturn.checkpoint.writer import CheckpointWriter, Digest
+from saturn.common import durable
 
 #: How the names of their files begin.
 _PREFIX = "frozen"

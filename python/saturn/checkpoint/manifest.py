@@ -33,9 +33,9 @@ from typing import Any
 
 import torch
 
-from saturn import durable
 from saturn.checkpoint.folder import Folder
 from saturn.checkpoint.place import Directory
+from saturn.common import durable
 
 VERSION = 1
 NAME = "manifest.json"

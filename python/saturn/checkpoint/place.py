@@ -11,8 +11,8 @@ import secrets
 from pathlib import Path
 from typing import TypeAlias
 
-from saturn import durable
 from saturn.checkpoint.folder import Folder
+from saturn.common import durable
 from saturn.errors import InvalidInput
 
 #: A directory on a file system, or a folder of an object store.

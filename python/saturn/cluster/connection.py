@@ -3,7 +3,7 @@
 - A cluster that others can reach must ask for a token (Ray 2.52 or later): whoever reaches one that
   doesn't can run programs on it. One on loopback alone may do without.
 - What the program itself has connected stays connected.
-- Signals are the program's, as on one machine (`saturn.stopping`).
+- Signals are the program's, as on one machine (`saturn.runs.stopping`).
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ import secrets
 import shutil
 from pathlib import Path
 
-from saturn import durable
 from saturn.checkpoint import place
 from saturn.checkpoint.folder import Folder
+from saturn.common import durable
 from saturn.errors import InvalidInput
 
 _QUESTION = "question"

@@ -1,7 +1,7 @@
 """`from saturn.core.representations import Task, HParams, Strategy`."""
 
-from saturn.hparams import HParams
-from saturn.strategy import Strategy
-from saturn.task import Task
+from saturn.tasks.hparams import HParams
+from saturn.tasks.strategy import Strategy
+from saturn.tasks.task import Task
 
 __all__ = ["HParams", "Strategy", "Task"]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from saturn.measures import number
+from saturn.common.measures import number
 
 Curve = Sequence[tuple[int, float]]
 

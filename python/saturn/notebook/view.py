@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from saturn import native
-from saturn.measures import number
+from saturn.common.measures import number
 from saturn.notebook.page import Curve, render
 
 #: How often it is made anew, and how long the end of a cell waits for the last one.

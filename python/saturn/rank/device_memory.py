@@ -19,9 +19,9 @@ from pathlib import Path
 
 import torch
 
+from saturn.common.sizes import size_text
 from saturn.rank import malloc
 from saturn.rank.memory import PeakMemory
-from saturn.sizes import size_text
 
 #: Let through besides the limit, for threads that start later and the heap's small change.
 #: Measured: a gang's own needs stay below 13 MiB.

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from saturn.common.names import did_you_mean
 from saturn.errors import InvalidInput
-from saturn.evaluation import EVAL_LOSS, MAX, MIN
-from saturn.names import did_you_mean
 from saturn.stoppers.halving import ASHA
 from saturn.stoppers.progress import LOSS
 from saturn.stoppers.rules import Function, Median, NaN, Plateau, Target, TimeLimit
 from saturn.stoppers.stopper import Stopper
+from saturn.tasks.evaluation import EVAL_LOSS, MAX, MIN
 
 #: By the names that they have in a sweep file.
 KINDS: dict[str, type[Stopper]] = {

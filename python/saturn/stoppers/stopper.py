@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from saturn.evaluation import MAX, MIN
 from saturn.stoppers.progress import Progress
+from saturn.tasks.evaluation import MAX, MIN
 
 #: The task trains on, or is taken up again; it waits at a checkpoint; it ends at a checkpoint.
 GO_ON, HOLD, STOP = "go_on", "hold", "stop"

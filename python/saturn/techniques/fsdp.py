@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 
-from saturn.definition import BF16_PARAMS
+from saturn.tasks.definition import BF16_PARAMS
 from saturn.techniques import memory_bounds
 from saturn.techniques.data_parallel import ShardedModel
 from saturn.techniques.interface import Knobs, NotApplicable, ParallelModel, Setting, Technique

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from saturn.definition import BF16, FLOAT32, FP16
 from saturn.rank.exceptions import NotApplicable
+from saturn.tasks.definition import BF16, FLOAT32, FP16
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,7 +52,7 @@ class Setting:
     gpus: int  # devices of the strategy; the gang has one rank on each
     device_kind: str  # "cpu" or "cuda"
     hints: Mapping[str, Any]  # what the task says about its model
-    #: What forward and loss are computed in: one of `saturn.definition.PRECISIONS`.
+    #: What forward and loss are computed in: one of `saturn.tasks.definition.PRECISIONS`.
     precision: str = FLOAT32
     #: What one device holds; None where that is not known.
     device_memory_bytes: int | None = None

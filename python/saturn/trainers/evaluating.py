@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from saturn.data import nested
-from saturn.evaluation import EVAL_LOSS, MAX, MIN, Evaluate, Evaluation
+from saturn.tasks.evaluation import EVAL_LOSS, MAX, MIN, Evaluate, Evaluation
 from saturn.trainers.refusals import is_of
 from saturn.training.evaluation_rows import joined, on_host
 

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from saturn.data import nested, seeds
-from saturn.definition import call_get_model
 from saturn.errors import InvalidInput
 from saturn.rank.exceptions import TaskError
+from saturn.tasks.definition import call_get_model
 from saturn.trainers import optimizer
 from saturn.trainers.building import undisturbed
 from saturn.trainers.lightning_hooks import DATA_MODULE, MODULE, base_of

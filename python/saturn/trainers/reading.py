@@ -10,8 +10,8 @@ from typing import Any
 from torch import nn
 
 from saturn.data import nested
-from saturn.definition import BF16, FLOAT32
 from saturn.errors import InvalidInput
+from saturn.tasks.definition import BF16, FLOAT32
 from saturn.trainers import (
     arguments,
     building,

@@ -16,14 +16,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from saturn import definition as definitions
 from saturn.checkpoint import best, manifest
 from saturn.checkpoint.black_box_state import read_into
 from saturn.checkpoint.place import checkpoints_of
+from saturn.common.measures import number
 from saturn.errors import InvalidInput
-from saturn.measures import number
-from saturn.reporting import report
-from saturn.script import LAUNCHER_VARIABLES, RUN_DIR
+from saturn.scripts.command import LAUNCHER_VARIABLES, RUN_DIR
+from saturn.scripts.reporting import report
+from saturn.tasks import definition as definitions
 from saturn.trainers.script import training_by
 
 

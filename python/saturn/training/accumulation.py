@@ -9,7 +9,7 @@ With `epoch_batches` a step ends with its epoch, too: the last of each takes wha
 
 from __future__ import annotations
 
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 
 
 class Accumulation:

@@ -28,11 +28,11 @@ import torch
 
 from saturn.data import nested, seeds
 from saturn.data.whole_batches import Dealt, WholeBatches
-from saturn.definition import TaskDefinition
-from saturn.evaluation import Evaluation
 from saturn.rank.exceptions import PeerLost, TaskError
 from saturn.rank.failure import task_function
 from saturn.rank.gang import Gang
+from saturn.tasks.definition import TaskDefinition
+from saturn.tasks.evaluation import Evaluation
 from saturn.techniques.interface import ParallelModel
 from saturn.techniques.model.buffers import Buffers
 from saturn.training.draws import Draws

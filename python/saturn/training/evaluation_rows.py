@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from saturn.data import nested
-from saturn.evaluation import EVAL_LOSS, Evaluation
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
+from saturn.tasks.evaluation import EVAL_LOSS, Evaluation
 from saturn.training.slicing import IGNORED
 
 

@@ -26,7 +26,7 @@ from saturn.training.slicing import UNKNOWN, Slicing
 from saturn.training.step_loss import StepItems
 
 if TYPE_CHECKING:
-    from saturn.definition import TaskDefinition
+    from saturn.tasks.definition import TaskDefinition
 
 
 class TaskObjective:

@@ -19,9 +19,9 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from saturn.definition import TaskDefinition
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import NotApplicable
 
 #: The pattern of all names.

@@ -15,8 +15,8 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from saturn.definition import BF16, BF16_PARAMS, FP16
 from saturn.rank.exceptions import NotApplicable
+from saturn.tasks.definition import BF16, BF16_PARAMS, FP16
 
 #: What autocast rounds to.
 _TYPES = {BF16: torch.bfloat16, FP16: torch.float16, BF16_PARAMS: torch.bfloat16}

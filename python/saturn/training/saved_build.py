@@ -31,8 +31,8 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from saturn.data.seeds import RandomState, seed_all
-from saturn.definition import TaskDefinition
 from saturn.rank.malloc import return_freed
+from saturn.tasks.definition import TaskDefinition
 from saturn.training import mapped_pickle
 from saturn.training.process_changes import ProcessChanges, loaded_modules
 from saturn.training.stepper import build_model

@@ -32,9 +32,9 @@ from torch import nn
 
 from saturn.data import nested, seeds
 from saturn.data.slices import Data
-from saturn.definition import TaskDefinition
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import describe
+from saturn.tasks.definition import TaskDefinition
 from saturn.training.label_cases import labels_of, with_ignored_labels
 from saturn.training.model_changes import Changes
 from saturn.training.slicing import GIVEN, IGNORED, LABELS, SAMPLES, SUMS, WHOLE, Slicing

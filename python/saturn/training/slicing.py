@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from saturn.data import nested
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 
 #: Parts count by their samples.
 SAMPLES = "samples"

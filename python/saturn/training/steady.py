@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from saturn.data import nested, seeds
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.training.model_changes import Changes, ModelChanges
 from saturn.training.objective import TaskObjective
 from saturn.training.step_loss import StepItems

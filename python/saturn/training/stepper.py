@@ -25,10 +25,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from saturn.data import nested, seeds
 from saturn.data.delivery import Deliveries, Delivery
 from saturn.data.slices import Data, Position, Slice
-from saturn.definition import FP16, TaskDefinition, call_get_model
 from saturn.rank.exceptions import NotApplicable, TaskError
 from saturn.rank.failure import describe, task_function
 from saturn.rank.gang import Gang
+from saturn.tasks.definition import FP16, TaskDefinition, call_get_model
 from saturn.techniques.interface import Knobs, Technique
 from saturn.techniques.model.buffers import Buffers
 from saturn.training.accumulation import Accumulation

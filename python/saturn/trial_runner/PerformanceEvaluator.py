@@ -1,5 +1,5 @@
 """`from saturn.trial_runner.PerformanceEvaluator import search`."""
 
-from saturn.run import search
+from saturn.runs.run import search
 
 __all__ = ["search"]

@@ -10,9 +10,9 @@ import pickle
 import sys
 from pathlib import Path
 
-from saturn import durable
+from saturn.common import durable
 from saturn.errors import InvalidInput
-from saturn.pickling import dump
+from saturn.tasks.pickling import dump
 from saturn.tuning.tuner import Tuner
 
 #: Where it is; the program `saturn` looks for the same.

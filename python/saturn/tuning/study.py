@@ -17,13 +17,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saturn.errors import InvalidInput, RunOver
-from saturn.evaluation import MAX, MIN
-from saturn.live import Run
-from saturn.request import reports_of
+from saturn.runs.live import Run
+from saturn.runs.request import reports_of
 from saturn.stoppers.given import Reports, check_reported, common_metric, with_metrics
 from saturn.stoppers.progress import ENDED, HELD, Progress
 from saturn.stoppers.stopper import STOP, Ruling, Stopper, Tasks
-from saturn.task import Task
+from saturn.tasks.evaluation import MAX, MIN
+from saturn.tasks.task import Task
 from saturn.tuning import keeping
 from saturn.tuning.tuner import Stopping, Tuner, strictest
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from saturn.evaluation import MIN
 from saturn.stoppers.progress import LOSS, Progress
 from saturn.stoppers.stopper import GO_ON, HOLD, STOP, Ruling, Stopper, Tasks
+from saturn.tasks.evaluation import MIN
 
 if TYPE_CHECKING:
-    from saturn.live import Run
+    from saturn.runs.live import Run
 
 #: Of several rulings on a task the strictest counts.
 _STRICTNESS = {GO_ON: 0, HOLD: 1, STOP: 2}

@@ -16,16 +16,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saturn import native, run_directory
+from saturn import native
+from saturn.common.measures import numbers, plain
 from saturn.errors import InvalidInput
-from saturn.measures import numbers, plain
+from saturn.runs import run_directory
 from saturn.stoppers.progress import ENDED, HELD, LOSS, TRAINING, WAITING, Progress
 from saturn.stoppers.stopper import GO_ON, STOP, Ruling
 from saturn.tuning.reports import WINDOW, Look, TaskReports
 from saturn.tuning.tuner import Tuner
 
 if TYPE_CHECKING:
-    from saturn.live import Run
+    from saturn.runs.live import Run
 
 #: Between two rounds, seconds.
 _ROUND_S = 0.1

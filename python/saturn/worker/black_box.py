@@ -16,11 +16,11 @@ from typing import Any
 
 from saturn.checkpoint import manifest
 from saturn.checkpoint.place import Directory
-from saturn.definition import TaskDefinition
 from saturn.rank.failure import describe
 from saturn.rank.memory import PeakMemory
 from saturn.rank.process import now_when_idle, seconds_alive
-from saturn.strategy import Strategy, wrap_parameters
+from saturn.tasks.definition import TaskDefinition
+from saturn.tasks.strategy import Strategy, wrap_parameters
 from saturn.techniques.black_box import BaseTechnique, bound_function
 from saturn.techniques.interface import NotApplicable
 from saturn.worker.black_box_task import BlackBoxTask

@@ -31,8 +31,8 @@ from saturn.checkpoint.black_box_state import (
 from saturn.checkpoint.place import Directory
 from saturn.data import seeds
 from saturn.data.slices import Data, Position
-from saturn.definition import TaskDefinition
-from saturn.strategy import Strategy
+from saturn.tasks.definition import TaskDefinition
+from saturn.tasks.strategy import Strategy
 from saturn.training.accumulation import Accumulation
 from saturn.training.stepper import build_data, build_model
 

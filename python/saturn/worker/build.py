@@ -12,8 +12,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from saturn.definition import TaskDefinition
 from saturn.rank.gang import Gang
+from saturn.tasks.definition import TaskDefinition
 from saturn.training import saved_build
 from saturn.training.saved_build import Built
 from saturn.training.stepper import build_model

@@ -14,10 +14,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from saturn.definition import TaskDefinition
-from saturn.evaluation import MIN
-from saturn.measures import numbers, plain
+from saturn.common.measures import numbers, plain
 from saturn.rank.gang import Gang
+from saturn.tasks.definition import TaskDefinition
+from saturn.tasks.evaluation import MIN
 from saturn.training.evaluation import Evaluator, Outcome
 from saturn.training.stepper import Stepper
 from saturn.worker.report import Reporter

@@ -17,8 +17,8 @@ from saturn.checkpoint import best, huggingface, manifest
 from saturn.checkpoint.black_box_state import read_into
 from saturn.checkpoint.folder import Folder
 from saturn.checkpoint.place import Directory
-from saturn.definition import TaskDefinition
 from saturn.rank.device_memory import lift
+from saturn.tasks.definition import TaskDefinition
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from saturn.definition import TaskDefinition
-from saturn.sizes import size_text
+from saturn.common.sizes import size_text
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import Knobs, Setting, Technique
 from saturn.training.optimizer import build_optimizer
 

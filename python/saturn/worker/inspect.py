@@ -22,10 +22,10 @@ import torch
 from torch import nn
 
 from saturn.data.slices import Data, Position
-from saturn.definition import TaskDefinition
-from saturn.evaluation import Evaluation
 from saturn.rank.exceptions import TaskError
 from saturn.rank.memory import available_host_bytes
+from saturn.tasks.definition import TaskDefinition
+from saturn.tasks.evaluation import Evaluation
 from saturn.techniques import memory_bounds
 from saturn.techniques.interface import Setting, Technique
 from saturn.techniques.model.layers import repeated_layers

@@ -7,7 +7,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from saturn.definition import TaskDefinition
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import Technique
 from saturn.techniques.pinned import Pinned
 from saturn.worker.spec import TechniqueRef

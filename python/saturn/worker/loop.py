@@ -13,42 +13,32 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from saturn.checkpoint import best
-from saturn.checkpoint.background_save import Save
 from saturn.checkpoint.checkpoints import Checkpoints
+from saturn.common.measures import number
 from saturn.data.slices import Position, Slice
-from saturn.definition import TaskDefinition
-from saturn.measures import number
 from saturn.rank.gang import Gang
-from saturn.rank.memory import held_bytes
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import Technique
 from saturn.training.agreement import Agreement, StepFacts, StepResult
 from saturn.training.evaluation import Evaluator
 from saturn.training.optimizer_groups import OptimizerGroups
-from saturn.training.step_loss import Listener, OwnEnd
+from saturn.training.step_loss import OwnEnd
 from saturn.training.stepper import Staged, Stepper
 from saturn.worker import slicing as slicings
 from saturn.worker.build import Builds
 from saturn.worker.evaluations import Evaluations, evaluator_of
-from saturn.worker.event_file import EventFile
 from saturn.worker.export import export, publish
 from saturn.worker.intervals import Interval
 from saturn.worker.laps import Laps
-from saturn.worker.metrics import Metrics
+from saturn.worker.observer import Observer
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
 
-#: Least seconds between two progress reports.
-_PROGRESS_EVERY_S = 0.25
-#: Least seconds between two looks at what is held of memory.
-_WEIGHED_EVERY_S = 1.0
-#: Steps over which recent seconds a step are averaged.
-_RECENT_STEPS = 32
-#: How long a rank that fails waits for what the steps before have told.
+#: How long a rank that fails waits for the results of the steps before the failure.
 _LAST_WORDS_S = 1.0
 
 
@@ -170,7 +160,7 @@ class _Attempt:
         self._observer = None
         if gang.rank == 0:
             listener = None if step_loss is None else step_loss.listener(reporter.note)
-            self._observer = _Observer(spec, reporter, listener)
+            self._observer = Observer(spec, reporter, listener)
         self._saved_at = time.monotonic()
         self._interval = Interval(spec.checkpoint_every_s, spec.failure_every_s)
 
@@ -408,148 +398,3 @@ class _Attempt:
     def _end(self, message: dict[str, object]) -> None:
         if self._observer is not None:
             self._observer.ended(message)
-
-
-class _Observer:
-    """What rank 0 tells about training: messages to the runtime, and files of metrics."""
-
-    def __init__(self, spec: Spec, reporter: Reporter, listener: Listener | None) -> None:
-        self._spec = spec
-        self._reporter = reporter
-        self._listener = listener
-        self._events = EventFile(spec.task_dir, spec.attempt, reporter.note)
-        self._metrics = Metrics(spec.task_dir, self._events)
-        self._weighed_s = -math.inf
-        self._recent_s: deque[float] = deque(maxlen=_RECENT_STEPS)
-        self._first = True
-        self._told = 0.0
-        self._warned = False
-        self._told_metrics = False
-
-    def started(self, step: int, laps: Laps) -> None:
-        self._events.begin(step, self._spec.strategy_text, self._spec.gpus)
-        if self._listener is not None:
-            self._listener.began(step)
-        self._reporter.send(
-            {"type": "started", "step": step, "setup_s": laps.total_s, "parts": laps.parts}
-        )
-
-    def took(self, losses: list[float]) -> None:
-        """Steps from the first on were taken in a trial."""
-        self._events.begin(0, self._spec.strategy_text, self._spec.gpus)
-        if self._listener is not None:
-            self._listener.began(0)
-        for step, loss in enumerate(losses, start=1):
-            self.stepped(step, loss, None)
-        self._first = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether whoever listens ends the training."""
-        return self._listener is not None and self._listener.is_over
-
-    def state(self, is_over: bool) -> dict[str, Any] | None:
-        """What goes into a manifest of whoever listens; None where nobody does."""
-        if self._listener is None:
-            return None
-        return {"is_over": is_over, **self._listener.state()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` gave."""
-        if self._listener is not None:
-            self._listener.restore(state)
-
-    def stepped(
-        self,
-        step: int,
-        loss: float,
-        step_s: float | None,
-        *,
-        facts: StepFacts | None = None,
-        gradient_norm: float | None = None,
-    ) -> None:
-        more = {"gradient_norm": gradient_norm, **self._memory()}
-        if facts is not None:
-            more["lr"] = facts.lr
-            # The first step of an attempt warms up: its speed says little.
-            if step_s and not self._first:
-                more["samples_per_s"] = _rounded(facts.samples / step_s)
-                if facts.tokens is not None:
-                    more["tokens_per_s"] = _rounded(facts.tokens / step_s)
-        self._metrics.add(step, loss, more)
-        if self._listener is not None:
-            self._listener.stepped(step, loss)
-        if self._metrics.failure is not None and not self._told_metrics:
-            self._told_metrics = True
-            self._reporter.note(
-                f"the losses from step {step} on can't be written: {self._metrics.failure}; they "
-                "are kept until they can, and training goes on"
-            )
-        if not math.isfinite(loss) and not self._warned:
-            self._warned = True
-            self._reporter.note(f"the loss is {loss} at step {step}")
-        # The first step of an attempt warms up: its time says little about the next.
-        if step_s is not None and not self._first:
-            self._recent_s.append(step_s)
-        self._first = False
-        now = time.monotonic()
-        if now - self._told >= _PROGRESS_EVERY_S:
-            self._told = now
-            recent = self._recent_s
-            self._reporter.send(
-                {
-                    "type": "progress",
-                    "step": step,
-                    "loss": loss,
-                    "step_s": sum(recent) / len(recent) if recent else None,
-                }
-            )
-
-    def _memory(self) -> dict[str, float | None]:
-        """What is held now, where that has not been said for a while."""
-        now = time.monotonic()
-        if now - self._weighed_s < _WEIGHED_EVERY_S:
-            return {}
-        self._weighed_s = now
-        return {"memory_bytes": held_bytes(self._spec.device_kind)}
-
-    def evaluated(
-        self, message: dict[str, Any] | None, metrics: Mapping[str, float] | None = None
-    ) -> None:
-        """The runtime is told `message`; `metrics` are those of an evaluation just now."""
-        if message is None:
-            return
-        if metrics is not None:
-            self._metrics.add_evaluation(message["step"], metrics)
-            if self._listener is not None:
-                self._listener.evaluated(message["step"], metrics)
-        self._reporter.send(message)
-
-    def saved(self, save: Save, loss: float | None) -> None:
-        failure = save.failure
-        if failure is None:
-            self._reporter.send(
-                {
-                    "type": "checkpoint",
-                    "step": save.step,
-                    "save_s": save.save_s,
-                    "blocked_s": save.blocked_s,
-                    "loss": loss,
-                }
-            )
-        elif failure.kind != "peer_lost":  # an echo: whoever went away is the news
-            self._reporter.note(
-                f"the checkpoint after step {save.step} could not be written ({failure.kind}): "
-                f"{failure.error}; the one before it stays, and training waits for the next"
-            )
-
-    def ended(self, message: dict[str, object]) -> None:
-        self._metrics.close()
-        if self._listener is not None:
-            self._listener.ended()
-        self._reporter.send(message)
-
-
-def _rounded(value: float) -> float:
-    """To four digits: more of a speed says nothing."""
-    return float(f"{value:.4g}")

@@ -18,22 +18,23 @@ from typing import NoReturn
 
 import torch
 
-from saturn import definition as definitions
-from saturn.definition import TaskDefinition
 from saturn.rank import device_memory
 from saturn.rank.exceptions import BuffersDifferError, TaskError
 from saturn.rank.failure import describe
 from saturn.rank.gang import Gang
 from saturn.rank.process import cores_a_gpu, device_of, renew_threads_after_fork, settle
-from saturn.script import ScriptDefinition
+from saturn.scripts.command import ScriptDefinition
+from saturn.tasks import definition as definitions
+from saturn.tasks.definition import TaskDefinition
 from saturn.training import numerics
 from saturn.training.slicing import LabelsDifferError
-from saturn.worker import black_box, load_technique, output, script, slicing
+from saturn.worker import black_box, load_technique, output, slicing
 from saturn.worker import spec as specs
 from saturn.worker.inspect import inspect
 from saturn.worker.lock import hold_workers_lock
 from saturn.worker.loop import train
 from saturn.worker.report import Reporter
+from saturn.worker.scripts import script
 from saturn.worker.trial import trial
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 from saturn.data.slices import Data
-from saturn.definition import TaskDefinition
 from saturn.rank.gang import Gang
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import Knobs, Setting, Technique
 from saturn.training.slice_check import check
 from saturn.training.slicing import UNKNOWN, WHOLE, Slicing

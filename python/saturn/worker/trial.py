@@ -25,7 +25,6 @@ from torch import nn
 
 from saturn.checkpoint import cost as checkpoint_cost
 from saturn.data.slices import Position
-from saturn.definition import TaskDefinition
 from saturn.rank.device_memory import lift
 from saturn.rank.exceptions import PeerLost
 from saturn.rank.failure import Earlier, Failure, describe, is_of_data
@@ -33,6 +32,7 @@ from saturn.rank.gang import Gang
 from saturn.rank.memory import PeakMemory
 from saturn.rank.peer_watch import PeerWatch
 from saturn.rank.process import seconds_alive
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import Knobs, Setting, Technique
 from saturn.training.saved_build import Built
 from saturn.training.slicing import Slicing

@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from saturn.definition import FLOAT32
 from saturn.rank.exceptions import TaskError
+from saturn.tasks.definition import FLOAT32
 from saturn.techniques.interface import Knobs, NotApplicable, Setting
 from saturn.techniques.model import xformers_attention
 

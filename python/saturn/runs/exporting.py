@@ -1,0 +1,95 @@
+"""`export`: a trained model of a run, as a directory that Hugging Face's libraries read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from saturn.errors import InvalidInput
+from saturn.runs import run_directory
+from saturn.runs.result import RunResult
+from saturn.scripts.command import ScriptDefinition
+from saturn.tasks import definition as definitions
+from saturn.tasks.definition import TaskDefinition
+
+
+def export(
+    run: str | os.PathLike[str] | RunResult,
+    task: str,
+    directory: str | os.PathLike[str],
+    *,
+    which: str = "last",
+) -> Path:
+    """Write a task's model, as last saved or as it was best, for `from_pretrained`.
+
+    That is `config.json` and safetensors. Of a model that PEFT wraps, its adapters, for
+    `PeftModel.from_pretrained`.
+
+    The task may be done, or stopped, or still train. Its `get_model` is called, so what that
+    imports must be there. Tokenizers are not a task's, and not written.
+
+    Args:
+        run: the run's directory, or what `orchestrate` returned.
+        task: the task's name.
+        directory: the directory to write, which must not exist yet.
+        which: "last", or "best" for the checkpoint that the task's `best` asks for.
+
+    Returns:
+        `directory`.
+
+    Raises:
+        ValueError: `which` is neither.
+        InvalidInput: no such run or task, nothing saved, no model of transformers, or
+            `directory` is there.
+    """
+    if which not in ("last", "best"):
+        raise ValueError(f"which is {which!r}; it must be `last` or `best`")
+    run_dir = run.run_dir if isinstance(run, RunResult) else Path(run)
+    target = Path(directory).absolute()
+    if target.exists():
+        raise InvalidInput(f"{target} is there already; choose a directory that is not")
+    task_dir, definition = find(run_dir, task)
+    # Not above: these import torch, which the face leaves to those who train.
+    from saturn.checkpoint import best, huggingface, manifest, place
+    from saturn.data import seeds
+
+    directory_of_these = place.checkpoints_of(task_dir)
+    if which == "best":
+        if definition.best is None:
+            raise InvalidInput(
+                f"task `{task}` was made without best=, so it has no best checkpoint"
+            )
+        directory_of_these = best.directory_of(directory_of_these)
+    newest = manifest.newest_valid(directory_of_these)
+    if newest is None:
+        raise InvalidInput(f"task `{task}` has no checkpoint yet, in {directory_of_these}")
+    with seeds.forked():  # building draws numbers, which are the caller's
+        module = huggingface.trained_model(definition, *newest)
+    if not huggingface.can_be_written(module):
+        raise InvalidInput(
+            f"task `{task}` trains a {type(module).__name__}, which is no PreTrainedModel of "
+            f"transformers and no PeftModel; its checkpoint is {newest[0]}, and docs/reference.md "
+            "has the three lines that load it in plain torch"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    huggingface.write(module, target)
+    return target
+
+
+def find(run_dir: Path, task: str) -> tuple[Path, TaskDefinition]:
+    """A task's directory in a run, and its definition; raises `InvalidInput`."""
+    pickles = sorted(run_dir.glob("tasks/*/task.pkl"))
+    if not pickles or not run_directory.has_begun(run_dir):
+        raise InvalidInput(f"{run_dir} is no run directory: it holds no tasks")
+    # A name that is safe in a path is the directory's; others are in the definitions.
+    named = [path for path in pickles if path.parent.name == task]
+    for path in named or pickles:
+        definition = definitions.load(path)
+        if definition.name == task:
+            if isinstance(definition, ScriptDefinition):
+                raise InvalidInput(
+                    f"task `{task}` is the script {definition.path}, which saves its model itself"
+                )
+            return path.parent, definition
+    known = ", ".join(f"`{definitions.load(path).name}`" for path in pickles)
+    raise InvalidInput(f"{run_dir} has no task `{task}`; it has {known}")

@@ -1,0 +1,421 @@
+"""What the runtime is asked: settings and tasks, checked, and described as plain data.
+
+Everything that can be refused is refused here, before anything is on disk. A task is described in
+the same words at a run's start and when it is submitted later.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from saturn import library
+from saturn.checkpoint import place
+from saturn.cluster import wish
+from saturn.common.given_numbers import check_seconds, check_whole
+from saturn.common.sizes import parse_size, size_text
+from saturn.errors import InvalidInput
+from saturn.library import Entry
+from saturn.loggers import Logger, choosing
+from saturn.runs.preload import functions_of, preload_entries
+from saturn.runs.profiles import Profile
+from saturn.runs.result import trial_of
+from saturn.scripts.command import TECHNIQUE as SCRIPT
+from saturn.scripts.task import ScriptTask
+from saturn.stoppers.given import Reports
+from saturn.tasks.allowed import check_allowed, described_allowed
+from saturn.tasks.beginnings import Continued, continued, put
+from saturn.tasks.evaluation import Evaluation
+from saturn.tasks.pickling import dump_task
+from saturn.tasks.profile_key import key_of, technique_digest
+from saturn.tasks.task import Task
+from saturn.tasks.wishes import checked_deadline, checked_priority, checked_time, names_before
+
+#: Bytes of a pickled task from which on its user is told.
+_HEAVY = 100_000_000
+#: Of `profile`: nothing that was measured before is used.
+NO_PROFILE = "none"
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run is told besides its tasks, as `search` and `orchestrate` explain it."""
+
+    mode: str
+    techniques: Iterable[str] | None = None
+    devices: int | None = None
+    wait: bool = False
+    device_memory: int | str | None = None
+    host_memory: int | str | None = None
+    name: str | None = None
+    runs_dir: PathLike = "saturn_runs"
+    profile: PathLike | None = None
+    warmup_steps: int = 1
+    timed_steps: int = 3
+    max_timed_steps: int | None = None
+    trial_budget: float | str = "worthwhile"
+    interval_s: float = 1000.0
+    checkpoint_every_s: float | None = None
+    stall_s: float = 600.0
+    solver_time_limit_s: float = 2.0
+    max_switches: int | None = None
+    seed: int = 0
+    keep_open: bool = False
+    raise_on_failure: bool = True
+    loggers: Iterable[str | Logger] | None = None
+    cluster: str | None = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    nodes_per_task: int | None = None
+    network_interface: str | None = None
+    storage: str | None = None
+
+    def checked(self) -> CheckedSettings:
+        """The settings as the runtime takes them; raises `TypeError` or `InvalidInput`."""
+        check_whole("devices", self.devices, least=1)
+        check_whole("nodes_per_task", self.nodes_per_task, least=1)
+        cluster = wish.checked(
+            cluster=self.cluster,
+            nodes=self.nodes,
+            gpus_per_node=self.gpus_per_node,
+            devices=self.devices,
+            nodes_per_task=self.nodes_per_task,
+            network_interface=self.network_interface,
+            wait=self.wait,
+        )
+        check_whole("warmup_steps", self.warmup_steps, least=0)
+        check_whole("timed_steps", self.timed_steps, least=2)
+        check_whole("max_timed_steps", self.max_timed_steps, least=self.timed_steps)
+        check_whole("max_switches", self.max_switches, least=0)
+        check_whole("seed", self.seed, least=0)
+        check_seconds("interval", self.interval_s)
+        if self.checkpoint_every_s is not None:
+            check_seconds("checkpoint_every_s", self.checkpoint_every_s)
+        check_seconds("stall_s", self.stall_s)
+        check_seconds("solver_time_limit_s", self.solver_time_limit_s)
+        device_memory_bytes = parse_size("device_memory", self.device_memory)
+        host_memory_bytes = parse_size("host_memory", self.host_memory)
+        entries = library.select(self.techniques)
+        loggers = choosing.checked(self.loggers)
+        described = {
+            "version": 1,
+            "mode": self.mode,
+            "python": sys.executable,
+            "python_path": [path or str(Path.cwd()) for path in sys.path],
+            "cwd": str(Path.cwd()),
+            "devices": self.devices,
+            "wait": bool(self.wait),
+            "interval_s": float(self.interval_s),
+            "stall_s": float(self.stall_s),
+            "solver_time_limit_s": float(self.solver_time_limit_s),
+            "max_switches": 1 if self.max_switches is None else self.max_switches,
+            "seed": self.seed,
+            "warmup_steps": self.warmup_steps,
+            "timed_steps": self.timed_steps,
+            "trial_budget": _trial_budget(self.trial_budget),
+            "keep_open": bool(self.keep_open),
+            "store": {
+                # A profile that is given takes the store's place.
+                "reuse": self.profile is None,
+                "techniques": {
+                    entry.name: technique_digest(entry.technique)
+                    for entry in entries
+                    if entry.technique is not None
+                },
+            },
+        }
+        if self.checkpoint_every_s is not None:
+            described["checkpoint_every_s"] = float(self.checkpoint_every_s)
+        if self.nodes_per_task is not None:
+            described["nodes_per_task"] = self.nodes_per_task
+        if self.max_timed_steps is not None:
+            described["max_timed_steps"] = self.max_timed_steps
+        if device_memory_bytes is not None:
+            described["device_memory_bytes"] = device_memory_bytes
+        if host_memory_bytes is not None:
+            described["host_memory_bytes"] = host_memory_bytes
+        profile = None if self.profile == NO_PROFILE else self.profile
+        storage = place.checked(self.storage)
+        return CheckedSettings(entries, described, profile, loggers, cluster, storage)
+
+
+@dataclass(frozen=True)
+class CheckedSettings:
+    """Settings that a run can have."""
+
+    entries: list[Entry]
+    described: dict[str, Any]
+    #: The file or the run that says what is known, where one does.
+    profile: PathLike | None
+    loggers: list[Logger]
+    #: The cluster to run on; None for this machine.
+    cluster: wish.ClusterWish | None
+    #: The object store for checkpoints; None for the run directory.
+    storage: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What `submit` says of its tasks' time in place of what they say themselves."""
+
+    after: list[str] | None = None
+    priority: int | None = None
+    deadline: float | None = None
+    release: float | None = None
+
+    @classmethod
+    def checked(cls, *, after: Any, priority: Any, deadline: Any, release: Any) -> Wishes:
+        """What was given; raises `TypeError` or `ValueError`."""
+        return cls(
+            after=None if after is None else names_before(after),
+            priority=None if priority is None else checked_priority(priority),
+            deadline=checked_deadline(deadline),
+            release=None if release is None else checked_time("release", release),
+        )
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A task that can travel: its pickle, and the key of what performs like it."""
+
+    task: Task
+    pickle: bytes
+    key: str
+    #: The checkpoint that it goes on from.
+    continued: Continued | None = None
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether it comes with a task, after which it comes whatever else is wished."""
+        return isinstance(self.task, ScriptTask) and self.task.expected_s is not None
+
+    def described(
+        self, directory: str, reused: Profile, entries: Sequence[Entry], wishes: Wishes | None
+    ) -> dict[str, Any]:
+        """The task as the runtime is told of it; without wishes where its time plays no part."""
+        task = self.task
+        described: dict[str, Any] = {
+            "name": task.name,
+            "dir": directory,
+            **_length(task),
+            "gpu_range": task.gpu_range,
+            "allowed": described_allowed(task),
+            "profile_key": self.key,
+            "measured": self._measured(reused, entries),
+        }
+        if task.evaluation.evaluate is not None:
+            described["evaluation"] = {"every_steps": task.evaluation.every}
+        if self.continued is not None:
+            described["start_step"] = self.continued.step
+        if task.parameters:
+            described["parameters"] = task.parameters
+        if task.evaluation.best is not None:
+            described["goal"] = dict(zip(("metric", "mode"), task.evaluation.best, strict=True))
+        if isinstance(task, ScriptTask) and task.script_definition.resume is None:
+            described["can_resume"] = False
+        if wishes is not None:
+            described["wishes"] = {
+                "priority": task.priority if wishes.priority is None else wishes.priority,
+                "deadline_s": task.deadline if wishes.deadline is None else wishes.deadline,
+                "release_s": task.release if wishes.release is None else wishes.release,
+            }
+            if self.is_rest:
+                described["is_rest"] = True
+            is_own = wishes.after is None or self.is_rest
+            described["after"] = task.after if is_own else wishes.after
+        return described
+
+    def _measured(self, reused: Profile, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """Trials that need not be run again: the task's own, else those of an earlier run."""
+        task = self.task
+        if isinstance(task, ScriptTask) and task.expected_s is not None:
+            return [_expected(task, task.expected_s)]
+        trials = (
+            [trial_of(task.name, strategy) for strategy in task.strategies]
+            if task._measured_as == self.key
+            else reused.of(task.name, self.key)
+        )
+        techniques = {entry.name for entry in entries}
+        return [trial for trial in trials if trial["technique"] in techniques]
+
+
+def pack(tasks: Sequence[Task]) -> list[Packed]:
+    """Pickle the tasks; raises `NotPicklable`. Says what they carry that is very large."""
+    buffers: dict[int, tuple[Any, bytes]] = {}
+    keys, pickles = [], []
+    for task in tasks:
+        definition = task.definition()
+        try:
+            key = key_of(task, buffers)
+        except Exception:
+            dump_task(definition)  # which says what can't travel, and where
+            raise
+        keys.append(key)
+        pickles.append(dump_task(replace(definition, group=key.text)))
+    carried: dict[tuple[int, str, str], list[str]] = {}
+    for task, data, key in zip(tasks, pickles, keys, strict=True):
+        if len(data) >= _HEAVY:
+            carried.setdefault(key.largest, []).append(task.name)
+    for (size, kind, variable), names in carried.items():
+        and_more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        what = f"a {kind} of {size_text(size)}" + (f" in `{variable}`" if variable else "")
+        sys.stderr.write(
+            f"saturn: the functions of `{names[0]}`{and_more} carry {what}, which is written into "
+            "the run once a task and read by each of its workers; have the function load it\n"
+        )
+    return [
+        Packed(task, data, key.text, continued(task, _length(task)["steps"]))
+        for task, data, key in zip(tasks, pickles, keys, strict=True)
+    ]
+
+
+def put_checkpoints(run_dir: Path, packed: Sequence[Packed], directories: Sequence[str]) -> None:
+    """Put what tasks continue into their directories; raises `InvalidInput`, `OSError`."""
+    for each, directory in zip(packed, directories, strict=True):
+        if each.continued is not None:
+            put(each.continued, run_dir / directory)
+
+
+def preload(packed: Sequence[Packed]) -> list[str]:
+    """What the warm parent imports, so that ranks of these tasks need not."""
+    of_models = [each for each in packed if not isinstance(each.task, ScriptTask)]
+    functions = [
+        function for each in of_models for function in functions_of(*_functions(each.task))
+    ]
+    return preload_entries([each.pickle for each in of_models], functions)
+
+
+def _functions(task: Task) -> list[Any]:
+    """What workers call of a task."""
+    evaluate = task.evaluation.evaluate
+    of_evaluation: list[Any] = [evaluate]
+    if isinstance(evaluate, Evaluation):
+        of_evaluation = [evaluate.get_dataloader, evaluate.metrics, evaluate.keep]
+    return [
+        *(task.get_model, task.get_dataloader, task.loss_function, task.training_step),
+        getattr(task._step_loss, "make_trainer", None),
+        *of_evaluation,
+    ]
+
+
+def reports_of(task: Task) -> Reports:
+    """What a task will report, as far as that is known: a script says what it likes."""
+    evaluates = task.evaluation.evaluate is not None
+    is_script = isinstance(task, ScriptTask)
+    return Reports(
+        name=task.name,
+        only_loss=not (evaluates or is_script),
+        best=task.evaluation.best,
+        evaluates=evaluates,
+    )
+
+
+def checked_tasks(tasks: Iterable[Task], *, may_be_empty: bool = False) -> list[Task]:
+    """The tasks as a list; raises `TypeError` or `InvalidInput`."""
+    if isinstance(tasks, Task):
+        raise TypeError("tasks is one Task; it must be a list of them")
+    workload = list(tasks)
+    for index in reversed(range(len(workload))):
+        rest = getattr(workload[index], "_rest", None)
+        if rest is not None:
+            workload.insert(index + 1, rest(workload[index]))
+    if not workload and not may_be_empty:
+        raise InvalidInput("tasks is empty; there is nothing to do")
+    names: dict[str, int] = {}
+    for index, task in enumerate(workload):
+        if not isinstance(task, Task):
+            kind = type(task).__name__
+            raise TypeError(f"tasks holds a {kind}; it must hold saturn.Task objects")
+        if task.name in names:
+            raise InvalidInput(
+                f"tasks {names[task.name]} and {index} are both called `{task.name}`; names must "
+                "be unique within a run"
+            )
+        names[task.name] = index
+    return workload
+
+
+def check_techniques(tasks: Sequence[Task], entries: Sequence[Entry]) -> None:
+    """Refuse tasks that name techniques or knobs that are not there, or allow none of the run's."""
+    if any(task.techniques or task.knobs for task in tasks):
+        check_allowed(tasks, entries, library.known())
+
+
+def with_scripts(
+    entries: Sequence[Entry], tasks: Sequence[Task], *, keep_open: bool
+) -> list[Entry]:
+    """The run's techniques, and that of scripts where it has some or may be given some."""
+    has_scripts = any(isinstance(task, ScriptTask) for task in tasks)
+    return [*entries, library.of_scripts()] if has_scripts or keep_open else list(entries)
+
+
+def check_order(tasks: Sequence[Task]) -> None:
+    """Refuse a first workload in which a task comes after one that doesn't stand before it."""
+    every = {task.name for task in tasks}
+    seen: set[str] = set()
+    for task in tasks:
+        for name in task.after:
+            if name not in seen:
+                wrong = "must stand before it in" if name in every else "is not in"
+                raise InvalidInput(
+                    f"task `{task.name}` comes after `{name}`, which {wrong} the list of tasks"
+                )
+        seen.add(task.name)
+
+
+def _length(task: Task) -> dict[str, int | None]:
+    """How long a task trains: in steps, or in epochs, which become steps once one is counted."""
+    if isinstance(task, ScriptTask):
+        # Its reports say how long it is: an epoch of so many.
+        told = task.script_definition.steps
+        return {"steps": told, "epochs": 1 if told is None else None}
+    hparams = task.hparams
+    batches_a_step, an_epoch = hparams.gradient_accumulation_steps, hparams.epoch_batches
+    length: dict[str, int | None] = {"steps": None, "epochs": hparams.epochs}
+    batches = hparams.batch_count
+    if an_epoch is not None:
+        length["epochs"] = None
+        whole = an_epoch * (hparams.epochs or 0) if batches is None else batches
+        epochs, rest = divmod(whole, an_epoch)
+        steps = epochs * math.ceil(an_epoch / batches_a_step)
+        length["steps"] = steps + math.ceil(rest / batches_a_step)
+    elif batches is not None:
+        length["steps"] = math.ceil(batches / batches_a_step)
+    if batches_a_step > 1:
+        length["batches_a_step"] = batches_a_step
+    return length
+
+
+def _expected(task: ScriptTask, seconds: float) -> dict[str, Any]:
+    """A trial that nobody has made, of a task of one step that can't be tried before its time."""
+    return {
+        "task": task.name,
+        "technique": SCRIPT,
+        "gpus": 1,
+        "knobs": {},
+        "outcome": "measured",
+        "step_s": seconds,
+        "setup_s": 0.0,
+        "peak_memory_bytes": 0,
+        "timed_steps": 1,
+    }
+
+
+def _trial_budget(budget: float | str) -> str | dict[str, float]:
+    """What may be spent on trials, in the engine's words."""
+    if isinstance(budget, str):
+        if budget not in ("worthwhile", "full"):
+            raise InvalidInput(
+                f'trial_budget is "{budget}"; it must be "worthwhile", "full" or a number of '
+                "device-seconds"
+            )
+        return budget
+    check_seconds("trial_budget", budget)
+    return {"seconds": float(budget)}

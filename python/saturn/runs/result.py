@@ -1,0 +1,279 @@
+"""What a run realised, as `search` and `orchestrate` return it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from saturn.common.measures import number, numbers
+from saturn.errors import InvalidInput
+from saturn.tasks.evaluation import MAX, MIN
+from saturn.tasks.strategy import Strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What an evaluation found of the model after so many steps."""
+
+    step: int
+    #: By name; None, in runs of earlier versions only, for what was no finite number.
+    metrics: Mapping[str, float | None]
+
+    @classmethod
+    def _of(cls, found: Mapping[str, Any] | None) -> Measured | None:
+        return None if found is None else cls(step=found["step"], metrics=numbers(found["metrics"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskResult:
+    """What a task did in a run. Times are seconds on the run's clock, from the run's beginning."""
+
+    name: str
+    #: `done`, `diverged` (trained to its end, where its loss was no finite number), `failed`,
+    #: `cancelled` or `stopped` (by the run's stopper); `waiting`, `running` or `held` in a run that
+    #: was interrupted or only searched.
+    status: str
+    #: Loss of the last of `steps`, the mean over its global batch; NaN and infinities too.
+    final_loss: float | None
+    #: What its last evaluation found, and its best one, where the task has them.
+    evaluation: Measured | None = None
+    best: Measured | None = None
+    #: Finished steps.
+    steps: int
+    #: What trained it last.
+    strategy: Strategy | None
+    start_s: float | None
+    end_s: float | None
+    #: Seconds in which it trained: the sum over its attempts at training, from launch to end.
+    train_s: float | None
+    #: Launches for training.
+    attempts: int
+    #: Why it failed, or was cancelled or stopped, and the worker's own traceback.
+    error: str | None
+    traceback: str
+    #: The values that tell it from other tasks.
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    #: What says how well it did: `loss`, or a metric of its evaluations; `min` or `max` is better.
+    metric: str = "loss"
+    mode: str = MIN
+    #: Whether it is what a script does after a task's training: no row of its own.
+    is_rest: bool = False
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether its last loss is no finite number, however it ended."""
+        return self.final_loss is not None and not math.isfinite(self.final_loss)
+
+    @property
+    def value(self) -> float | None:
+        """How well the task did: `metric` in its best evaluation, or the last one, or the loss."""
+        if self.metric == "loss":
+            return self.final_loss
+        found = self.evaluation if self.best is None else self.best
+        return None if found is None else found.metrics.get(self.metric)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """What a run did: how long it took and was planned to take, seconds, and its tasks."""
+
+    tasks: list[TaskResult]
+    #: From the call that began the run to the end of training, trials included.
+    total_s: float | None
+    #: The part of `total_s` in which the processes that drove the run started, seconds.
+    startup_s: float
+    #: What current practice, all devices for one task at a time, would take from start to end.
+    current_practice_total_s: float | None
+    #: Whether all steps of all planned tasks were trained. If not, as in a search, the run did less
+    #: than its plan, the bound and current practice speak of: compare it with none of them.
+    did_all_that_was_planned: bool
+    #: From the plan with a place for every task to the end of training; that plan's, and its bound,
+    #: both by the estimates of the moment: a run may be shorter.
+    makespan_s: float | None
+    planned_makespan_s: float | None
+    lower_bound_s: float | None
+    #: What current practice would take from that plan on, by the same profile.
+    current_practice_s: float | None
+    run_dir: Path
+    report_path: Path
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a task, in the order of docs/tables.md: the best of those done or stopped is first.
+
+        All others come after them, those that diverged after these, those without a value last.
+
+        What a script does after a task's training has no row: it trains nothing (`tasks` has it).
+
+        Columns: `task`, `status`, how well it did (by the metric's name), `steps`, `technique`,
+        `gpus`, `train_s`, `attempts`, then its parameters (`parameter_<name>` where a column has
+        that name). docs/tables.md says what each means.
+        """
+        tasks = [task for task in self.tasks if not task.is_rest]
+        return [_row(task) for task in sorted(tasks, key=_place)]
+
+    def dataframe(self) -> Any:
+        """The `rows` as a `pandas.DataFrame`; raises `InvalidInput` where there is no pandas."""
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            raise InvalidInput(
+                "a dataframe needs the package pandas: pip install pandas; RunResult.rows() and "
+                "RunResult.csv() hold the same without it"
+            ) from None
+        return pandas.DataFrame(self.rows())
+
+    def csv(self) -> str:
+        """The `rows` as CSV, with a line of names; what is not known is empty."""
+        rows = self.rows()
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+
+    def __str__(self) -> str:
+        """The `rows` as a table of plain text, without columns that are empty in all of them."""
+        rows = self.rows()
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        names = [name for name in names if any(row.get(name) is not None for row in rows)]
+        lines = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        padded = (
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+        return "\n".join([*padded, f"report: {self.report_path}"])
+
+    @classmethod
+    def from_report(cls, report: Mapping[str, Any], run_dir: Path) -> RunResult:
+        """Read it out of a report (`report.json`)."""
+        totals = report["totals"]
+        strategies = strategies_by_task(report)
+        return cls(
+            tasks=[
+                _task_result(task, strategies[index]) for index, task in enumerate(report["tasks"])
+            ],
+            total_s=totals["total_s"],
+            startup_s=totals["startup_s"],
+            current_practice_total_s=totals["current_practice_total_s"],
+            did_all_that_was_planned=totals["did_all_that_was_planned"],
+            makespan_s=totals["makespan_s"],
+            planned_makespan_s=totals["planned_makespan_s"],
+            lower_bound_s=totals["lower_bound_s"],
+            current_practice_s=totals["current_practice_s"],
+            run_dir=run_dir,
+            report_path=run_dir / "report.html",
+        )
+
+
+def strategies_by_task(report: Mapping[str, Any]) -> list[list[Strategy]]:
+    """For each task of a report, every strategy tried for the task, or for one that is alike."""
+    found: list[list[Strategy]] = [[] for _ in report["tasks"]]
+    for trial in report["trials"]:
+        if trial["result"] is None:
+            continue
+        strategy = _strategy(trial, report.get("device_memory_bytes"))
+        for task in dict.fromkeys([trial["task"], *trial["speaks_for"]]):
+            found[task].append(strategy)
+    return found
+
+
+def trial_of(task: str, strategy: Strategy) -> dict[str, Any]:
+    """A strategy in the form in which profiles hold it."""
+    trial: dict[str, Any] = {
+        "task": task,
+        "technique": strategy.technique,
+        "gpus": strategy.gpus,
+        "knobs": dict(strategy.knobs),
+        "outcome": strategy.status,
+    }
+    if strategy.device_memory_bytes is not None:
+        trial["device_memory_bytes"] = strategy.device_memory_bytes
+    return {**trial, **strategy.outcome}
+
+
+def _strategy(trial: Mapping[str, Any], device_memory_bytes: int | None) -> Strategy:
+    outcome = dict(trial["result"])
+    status = outcome.pop("outcome")
+    reason = next((outcome[key] for key in ("reason", "detail", "error") if key in outcome), None)
+    return Strategy(
+        technique=trial["technique"],
+        gpus=trial["gpus"],
+        knobs=trial["knobs"],
+        status=status,
+        reason=reason,
+        step_s=outcome.get("step_s"),
+        setup_s=outcome.get("setup_s"),
+        peak_memory_bytes=outcome.get("peak_memory_bytes"),
+        device_memory_bytes=device_memory_bytes,
+        outcome=outcome,
+    )
+
+
+def _task_result(task: Mapping[str, Any], strategies: list[Strategy]) -> TaskResult:
+    return TaskResult(
+        name=task["name"],
+        status=task["status"],
+        final_loss=number(task["final_loss"]),
+        evaluation=Measured._of((task.get("evaluation") or {}).get("last")),
+        best=Measured._of((task.get("evaluation") or {}).get("best")),
+        steps=task["step"],
+        strategy=_selected(task, strategies),
+        start_s=task["start_s"],
+        end_s=task["end_s"],
+        train_s=task["train_s"],
+        attempts=task["attempts"],
+        error=task["error"],
+        traceback=task["traceback"],
+        parameters=task.get("parameters", {}),
+        is_rest=task.get("is_rest", False),
+        **(task.get("goal") or {}),
+    )
+
+
+def _row(task: TaskResult) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "task": task.name,
+        "status": task.status,
+        task.metric: task.value,
+        "steps": task.steps,
+        "technique": None if task.strategy is None else task.strategy.technique,
+        "gpus": None if task.strategy is None else task.strategy.gpus,
+        "train_s": task.train_s,
+        "attempts": task.attempts,
+    }
+    for name, value in task.parameters.items():
+        row[f"parameter_{name}" if name in row else name] = value
+    return row
+
+
+def _cell(value: Any) -> str:
+    """A value in few characters; empty where it is not known."""
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _place(task: TaskResult) -> tuple[int, float, str]:
+    """Orders tasks as docs/tables.md says; the ranking of the report (`ranking.rs`) is the same."""
+    if task.value is None:
+        return 3, 0.0, task.name
+    if task.has_diverged or not math.isfinite(task.value):
+        return 2, 0.0, task.name
+    ended_well = task.status in ("done", "stopped")
+    return 0 if ended_well else 1, -task.value if task.mode == MAX else task.value, task.name
+
+
+def _selected(task: Mapping[str, Any], strategies: list[Strategy]) -> Strategy | None:
+    if task["technique"] is None:
+        return None
+    for strategy in strategies:
+        if (strategy.technique, strategy.gpus) == (task["technique"], task["gpus"]):
+            return strategy
+    return Strategy(technique=task["technique"], gpus=task["gpus"], knobs=task["knobs"])

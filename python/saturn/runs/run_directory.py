@@ -1,0 +1,146 @@
+"""A fresh run directory: made, and filled with what the run's processes read.
+
+`tasks/<slug>/task.pkl`, `techniques/<name>.pkl` and `loggers.pkl` are the pickles; only their owner
+may look in. They are durable when they are handed on. What the runtime is asked goes into its
+journal, which it makes after them: a directory without a journal is no run, and nothing in it is
+ever loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from saturn.common import durable
+from saturn.common.names import SAFE_RULE, is_path_safe, slug
+from saturn.errors import InvalidInput, RunFailed
+from saturn.library import Entry
+from saturn.loggers import Logger
+from saturn.tasks.pickling import dump
+from saturn.tasks.task import Task
+from saturn.tasks.tracked_config import config_of
+
+#: The run's loggers; where it has none, there is no such file.
+LOGGERS = "loggers.pkl"
+
+
+def create(runs_dir: str | os.PathLike[str], name: str | None, verb: str) -> Path:
+    """Make the directory of a new run; raises `InvalidInput` where the name is taken."""
+    parent = Path(runs_dir).absolute()
+    durable.make_directory(parent)
+    if name is not None:
+        if not isinstance(name, str) or not is_path_safe(name):
+            raise InvalidInput(f"run name {name!r} must be {SAFE_RULE}")
+        try:
+            _make(parent / name)
+        except FileExistsError:
+            raise InvalidInput(
+                f"run `{name}` is there already, in {parent}; choose another name, or go on with "
+                f"it: saturn resume {parent / name}"
+            ) from None
+        return parent / name
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    number = 1
+    while True:
+        path = parent / (f"{verb}-{stamp}" if number == 1 else f"{verb}-{stamp}-{number}")
+        try:
+            _make(path)
+        except FileExistsError:
+            number += 1
+            continue
+        return path
+
+
+def write_tasks(run_dir: Path, tasks: Sequence[Task], pickles: Sequence[bytes]) -> list[str]:
+    """Write the pickled tasks; returns their directories, within the run directory.
+
+    The run may be in progress and have tasks already, or leavings of some that it never took.
+    """
+    durable.make_directory(run_dir / "tasks")
+    first = sum(1 for _ in (run_dir / "tasks").iterdir())
+    directories = [
+        f"tasks/{_fresh_directory(run_dir / 'tasks', task.name, index)}"
+        for index, task in enumerate(tasks, first)
+    ]
+    files = {f"{path}/task.pkl": data for path, data in zip(directories, pickles, strict=True)}
+    if (run_dir / LOGGERS).exists():
+        for path, task in zip(directories, tasks, strict=True):
+            files[f"{path}/config.json"] = json.dumps(config_of(task), allow_nan=True).encode()
+    _write(run_dir, files)
+    return directories
+
+
+def _fresh_directory(parent: Path, name: str, index: int) -> str:
+    path = parent / slug(name, index)
+    while True:
+        try:
+            path.mkdir()
+        except FileExistsError:
+            path = parent / f"_task-{index}"
+            index += 1
+        else:
+            return path.name
+
+
+def write_loggers(run_dir: Path, loggers: Sequence[Logger]) -> None:
+    """Write what the run's trackers are, if it has some; to be called before `write_tasks`."""
+    if loggers:
+        _write(run_dir, {LOGGERS: dump(list(loggers), "loggers")})
+
+
+def write_techniques(run_dir: Path, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Write the techniques that can't be imported; returns what the runtime is told of each."""
+    described = []
+    files = {}
+    for entry in entries:
+        pickle = None
+        if entry.import_path is None:
+            pickle = f"techniques/{entry.name}.pkl"
+            files[pickle] = dump(entry.technique, f"technique `{entry.name}`")
+        described.append(
+            {
+                "name": entry.name,
+                "level": entry.level,
+                "import": entry.import_path,
+                "pickle": pickle,
+            }
+        )
+    _write(run_dir, files)
+    return described
+
+
+def has_begun(run_dir: Path) -> bool:
+    """Whether this is the directory of a run, and all that was written here is whole."""
+    return (run_dir / "journal.db").exists()
+
+
+def remove_unbegun(run_dir: Path) -> None:
+    """Remove the directory of a run that was refused: with a journal, it is a run and stays."""
+    if not has_begun(run_dir):
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def _make(run_dir: Path) -> None:
+    run_dir.mkdir(mode=0o700)
+    durable.sync(run_dir.parent)
+
+
+def _write(run_dir: Path, files: Mapping[str, bytes]) -> None:
+    """Write fresh files, by their paths in the run directory, and make them durable."""
+    directories = {parent for name in files for parent in Path(name).parents}
+    try:
+        for directory in sorted(directories):  # a parent comes before what is in it
+            (run_dir / directory).mkdir(exist_ok=True)
+        for name, data in files.items():
+            descriptor = os.open(run_dir / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+        durable.sync_all(run_dir / path for path in [*map(Path, files), *directories])
+    except OSError as error:
+        remove_unbegun(run_dir)
+        raise RunFailed(f"{run_dir} can't be written: {error}") from error

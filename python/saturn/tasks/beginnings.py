@@ -1,0 +1,165 @@
+"""What a task begins with besides a fresh model: weights of one's own, or all of a task before it.
+
+`start_from` gives first weights alone: see `checkpoint.starting`. `continue_from` gives all that
+the last checkpoint of another task holds: it is put among the new task's own checkpoints before
+anything is launched, so that its first attempt goes on from it as after any stop. The checkpoint is
+there by hard links: the run before may be removed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from saturn.errors import InvalidInput
+from saturn.runs.result import RunResult
+from saturn.tasks.definition import TaskDefinition
+
+if TYPE_CHECKING:
+    from saturn.checkpoint.starting import StartingWeights
+    from saturn.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Continued:
+    """A task of another run, as it was last saved."""
+
+    run_dir: Path
+    task: str
+    checkpoint: Path
+    #: Steps that it had trained.
+    step: int
+    #: The best of its checkpoints, and the step of that, where both tasks keep one by one measure.
+    best: tuple[Path, int] | None
+
+
+def checked_start(start_from: object) -> StartingWeights | None:
+    """The weights at a path; raises `TypeError`, or `InvalidInput` where there are none."""
+    if start_from is None:
+        return None
+    if not isinstance(start_from, str | os.PathLike):
+        raise TypeError(
+            f"start_from is a {type(start_from).__name__}; it must be the path of a file that "
+            "torch.save or safetensors wrote, or of a checkpoint"
+        )
+    # Not above: it imports torch, which the face leaves to those who need it.
+    from saturn.checkpoint.starting import StartingWeights
+
+    weights = StartingWeights.at(Path(start_from))
+    weights.layout()  # which reads no tensors, and says what can't be read
+    return weights
+
+
+def checked_continue(continue_from: object) -> tuple[Path, str] | None:
+    """The run's directory and the task's name; raises `TypeError`."""
+    if continue_from is None:
+        return None
+    wrong = TypeError(
+        f"continue_from is {continue_from!r}; it must be a run and the name of one of its tasks, "
+        'such as ("saturn_runs/my-run", "a")'
+    )
+    if not isinstance(continue_from, tuple | list) or len(continue_from) != 2:
+        raise wrong
+    run, name = continue_from
+    if not isinstance(run, str | os.PathLike | RunResult) or not isinstance(name, str):
+        raise wrong
+    return (run.run_dir if isinstance(run, RunResult) else Path(run)).absolute(), name
+
+
+def continued(task: Task, steps: int | None) -> Continued | None:
+    """The checkpoint that a task goes on from; None where it begins anew.
+
+    `steps` is how long it is to train in all, where that is known yet. Raises `InvalidInput` where
+    there is no checkpoint, or this task can't go on from it.
+    """
+    if task.continue_from is None:
+        return None
+    from saturn.checkpoint import best, manifest, place
+    from saturn.runs import exporting
+
+    run_dir, name = task.continue_from
+    task_dir, before = exporting.find(run_dir, name)
+    label = f"task `{task.name}` can't continue `{name}` of {run_dir}"
+    directory = place.checkpoints_of(task_dir)
+    newest = manifest.newest_valid(directory)
+    if newest is None:
+        raise InvalidInput(f"{label}: there is no checkpoint in {directory}")
+    checkpoint, content = newest
+    if not isinstance(checkpoint, Path):
+        raise InvalidInput(f"{label}: its checkpoints are in an object store")
+    if (reason := _why_not(before, task.definition(), content, steps)) is not None:
+        raise InvalidInput(f"{label}: {reason}")
+    kept = None
+    if before.best is not None and before.best == task.evaluation.best:
+        kept = manifest.newest_valid(best.directory_of(directory))
+    of_best = (kept[0], kept[1]["step"]) if kept and isinstance(kept[0], Path) else None
+    return Continued(run_dir, name, checkpoint, content["step"], of_best)
+
+
+def put(found: Continued, task_dir: Path) -> None:
+    """Put the checkpoint into a fresh task's directory; raises `InvalidInput`, `OSError`.
+
+    A task that trains meanwhile removes its older checkpoints.
+    """
+    from saturn.checkpoint import best, manifest, place
+
+    directory = place.checkpoints_of(task_dir)
+    if not isinstance(directory, Path):
+        raise InvalidInput(
+            "continue_from is for runs that keep their checkpoints in the run directory; this one "
+            "has an object store (storage)"
+        )
+    try:
+        of = {"continued": {"run": str(found.run_dir), "task": found.task}}
+        manifest.link(found.checkpoint, directory, found.step, of)
+    except FileNotFoundError:
+        raise InvalidInput(
+            f"the checkpoint {found.checkpoint} is gone: its task still trains; continue it when "
+            "that has ended"
+        ) from None
+    if found.best is not None:
+        where = best.directory_of(directory)
+        assert isinstance(where, Path)
+        manifest.link(*(found.best[0], where, found.best[1]))
+
+
+def _why_not(
+    before: TaskDefinition, task: Any, content: dict[str, Any], steps: int | None
+) -> str | None:
+    """Why the same steps would not follow, as far as that can be seen; None where they may."""
+    if task.seed != before.seed:
+        return (
+            f"that trained with seed={before.seed}, which decides the order of the data, and this "
+            f"task has seed={task.seed}; give it seed={before.seed}"
+        )
+    accumulates = (before.gradient_accumulation_steps, task.gradient_accumulation_steps)
+    if accumulates[0] != accumulates[1]:
+        return "that made a step of {} batches, and this task has {}".format(*accumulates)
+    optimizers = (_name(before.optimizer_cls), _name(task.optimizer_cls))
+    if optimizers[0] != optimizers[1]:
+        return "that kept the state of {}, and this task's optimizer is {}".format(*optimizers)
+    if (before.lr_scheduler is None) != (task.lr_scheduler is None):
+        return "one of the two has an lr_scheduler, and the other has none"
+    if (content.get("listener") or {}).get("is_over"):
+        return "a callback of its trainer ended the training"
+    done, passes = content["step"], content["epoch"]
+    if steps is not None and steps <= done:
+        return (
+            f"that has trained {done} steps, and this task is to train {steps} in all, those "
+            "included; give a larger number"
+        )
+    if task.epochs is not None and task.epochs <= passes:
+        return (
+            f"that has trained {passes} epochs, and this task is to train {task.epochs} in all, "
+            "those included; give a larger number"
+        )
+    return None
+
+
+def _name(optimizer: Any) -> str:
+    """What an optimizer's class is called; None is AdamW."""
+    made = optimizer.func if isinstance(optimizer, functools.partial) else optimizer
+    return "AdamW" if made is None else str(getattr(made, "__qualname__", made))

@@ -1,0 +1,510 @@
+"""A task: one model to train, as its user describes it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from saturn.errors import InvalidInput
+from saturn.scripts.command import ScriptDefinition
+from saturn.tasks import evaluation
+from saturn.tasks.allowed import checked_knobs, checked_techniques
+from saturn.tasks.beginnings import checked_continue, checked_start
+from saturn.tasks.definition import TaskDefinition
+from saturn.tasks.hparams import HParams, check_callable
+from saturn.tasks.model_keywords import check_keywords
+from saturn.tasks.strategy import Strategy
+from saturn.tasks.wishes import checked_deadline, checked_priority, checked_time, names_before
+
+if TYPE_CHECKING:
+    from saturn.runs.result import RunResult
+    from saturn.tasks.wishes import Before
+    from saturn.training.step_loss import StepLoss
+
+_numbers = itertools.count(1)
+
+
+class Task:
+    """One model to train: model, data, loss, hyper-parameters.
+
+    Args:
+        get_model: returns the `torch.nn.Module`; called with the extra keywords of `hparams`, or
+            with one mapping that holds them.
+        get_dataloader: returns a `DataLoader`, or an iterable of batches, whose batch size is the
+            global batch. A batch is an (inputs, labels) pair, or a mapping.
+        loss_function: `loss_function(outputs, labels)` → the scalar mean loss; for batches that
+            are mappings `loss_function(outputs, batch)`, or None for the model's own
+            `outputs.loss`.
+        hparams: see `HParams`.
+        gpu_range: numbers of devices (GPUs or CPU slots) that the plan may choose; all by default.
+        name: unique among the tasks of a run; `task-<n>` by default.
+        hints: what techniques may know about the model, such as {"attention": "sdpa"}: see
+            docs/builtin-techniques.md.
+        save_dir: where a copy of the last checkpoint goes when training is done, as
+            `<save_dir>/<task>/step-<n>/`, with n in eight digits; a model of transformers is also
+            written as `<save_dir>/<task>/step-<n>-huggingface/`, for `from_pretrained`.
+        seed: decides model weights, order of data, and every other random number.
+        loss_weight: `loss_weight(batch)` → the weight of a slice of a batch in the loss of the
+            whole (its number of tokens, say), where that is not its number of samples.
+        training_step: `training_step(model, batch)` → the scalar mean loss of a batch, in place of
+            `loss_function`, for losses that take more than one call of the model; Saturn takes the
+            backward itself. Techniques that give no rank the whole model (pipelines) can't run it.
+        priority: a whole number, 0 by default. A task of higher priority ends sooner: plans make
+            the sum of all tasks' ends small, in which its end has a larger weight.
+        deadline: when the task should have ended, seconds on the run's clock, which begins when
+            the run's workers are ready and stands still while no process drives the run. A plan
+            keeps deadlines if any plan can; a task that misses its own goes on.
+        release: the task does not train before this time on the run's clock, seconds.
+        techniques: names of the techniques that the plan may choose, such as ["ddp", "fsdp"]; or,
+            each with a minus before it, of those that it may not: ["-pipeline"]. All by default.
+        knobs: values that a technique's knobs must have, such as
+            {"fsdp": {"cpu_offload": False}, "pipeline": {"microbatches": [4, 8]}}; a list holds
+            several values that are allowed. Trials choose all others.
+        after: tasks, or their names, that must be done before this task trains. Where one of them
+            fails, is cancelled or is stopped, this task is cancelled.
+        evaluate: what is measured of the model while it trains: an `Evaluation`, the pair
+            (get_dataloader, metrics), or a function of the model that returns a mapping of names
+            to numbers.
+        evaluate_every: steps between two evaluations; there is one at the end in any case, and no
+            other by default.
+        best: a metric, and "min" or "max": the checkpoint with its best value is kept beside the
+            last, as ("eval_loss", "min").
+        parameters: the values that tell it from other tasks, by name, for reports and tables; by
+            default the learning rate, and the keywords for `get_model`.
+        start_from: the path of the weights that the model starts with, at step 0 and with a fresh
+            optimizer: a file of `torch.save` (a state dict, or a dictionary with one under `model`,
+            `state_dict` or `model_state_dict`) or of safetensors, a checkpoint of a Saturn run, or
+            a directory that `export` or `save_pretrained` wrote. Names and shapes must be those of
+            the model's `state_dict()`. The file must stay as it is while the task trains.
+        continue_from: a run and the name of one of its tasks, such as ("saturn_runs/my-run", "a"):
+            this task goes on from the last checkpoint of that one, with its weights, optimizer,
+            scheduler, random streams, place in the data and number of steps. The length in
+            `hparams` includes the steps that it had trained, and `seed` must be the same.
+
+    After `search`, `strategies` holds what was found; after `orchestrate`, `selected_strategy` is
+    the strategy that the task trained with last.
+    """
+
+    def __init__(
+        self,
+        get_model: Callable[..., Any],
+        get_dataloader: Callable[..., Any],
+        loss_function: Callable[..., Any] | None,
+        hparams: HParams,
+        gpu_range: Iterable[int] | int | None = None,
+        name: str | None = None,
+        hints: Mapping[str, Any] | None = None,
+        save_dir: str | os.PathLike[str] | None = None,
+        *,
+        seed: int = 0,
+        loss_weight: Callable[..., Any] | None = None,
+        training_step: Callable[..., Any] | None = None,
+        priority: int = 0,
+        deadline: float | None = None,
+        release: float = 0.0,
+        after: Before = (),
+        techniques: Iterable[str] | None = None,
+        knobs: Mapping[str, Mapping[str, Any]] | None = None,
+        evaluate: Any = None,
+        evaluate_every: int | None = None,
+        best: tuple[str, str] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        start_from: str | os.PathLike[str] | None = None,
+        continue_from: tuple[str | os.PathLike[str] | RunResult, str] | None = None,
+    ) -> None:
+        """Check and keep it; raises `TypeError` or `ValueError`."""
+        check_callable("get_model", get_model, "a function that returns the torch.nn.Module")
+        check_callable("get_dataloader", get_dataloader, "a function that returns the DataLoader")
+        if loss_function is not None:
+            check_callable("loss_function", loss_function, "a function of (outputs, labels)")
+        if loss_weight is not None:
+            check_callable("loss_weight", loss_weight, "a function of a batch")
+        if training_step is not None:
+            check_callable("training_step", training_step, "a function of (model, batch)")
+            if loss_function is not None:
+                raise ValueError(
+                    "both loss_function and training_step are given; training_step computes the "
+                    "loss by itself, so loss_function must be None"
+                )
+        if not isinstance(hparams, HParams):
+            raise TypeError(
+                f"hparams is a {type(hparams).__name__}; it must be saturn.HParams(lr=…, …)"
+            )
+        if name is None:
+            name = f"task-{next(_numbers)}"
+        elif not isinstance(name, str) or not name:
+            raise ValueError(f"name is {name!r}; it must be a non-empty string")
+        if hints is not None and not isinstance(hints, Mapping):
+            raise TypeError(f"hints is a {type(hints).__name__}; it must be a mapping")
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise ValueError(f"seed is {seed!r}; it must be an integer from 0 to 2**63 - 1")
+        check_keywords(get_model, hparams.kwargs, HParams.known(), hparams.model_kwargs)
+        if start_from is not None and continue_from is not None:
+            raise ValueError(
+                "both start_from and continue_from are given; a task that continues another has "
+                "its weights, so leave start_from out"
+            )
+        self.get_model = get_model
+        self.get_dataloader = get_dataloader
+        self.loss_function = loss_function
+        self.hparams = hparams
+        self.gpu_range = _gpu_counts(gpu_range)
+        self.name = name
+        self.hints = dict(hints or {})
+        self.save_dir = None if save_dir is None else Path(save_dir)
+        self.seed = seed
+        self.loss_weight = loss_weight
+        self.training_step = training_step
+        #: Of a task that was made of a trainer: what computes its loss, and what stands for it in
+        #: its profile key.
+        self._step_loss: StepLoss | None = None
+        self._performs_as: Any = None
+        #: The same for its evaluation, where that is the trainer's.
+        self._evaluates_as: Any = None
+        #: Whether the best checkpoint goes to `save_dir`, not the last.
+        self._saves_best = False
+        self.priority = checked_priority(priority)
+        self.deadline = checked_deadline(deadline)
+        self.release = checked_time("release", release)
+        self.after = names_before(after)
+        self.techniques = techniques
+        self.knobs = knobs
+        self.parameters = _of_hparams(hparams) if parameters is None else parameters
+        self.evaluation = evaluation.checked(evaluate, evaluate_every, best)
+        self._starting_weights = checked_start(start_from)
+        #: Path of the weights that it starts with; None: `get_model` makes them.
+        self.start_from = None if self._starting_weights is None else self._starting_weights.path
+        #: The run's directory, and the task in it, that this one continues.
+        self.continue_from = checked_continue(continue_from)
+        #: Makes the task that comes with this one into a run, of the rest of its script.
+        self._rest: Callable[[Task], Task] | None = None
+        self.strategies: list[Strategy] = []
+        self.selected_strategy: Strategy | None = None
+        #: Profile key under which `strategies` was measured: they hold while it stays the same.
+        self._measured_as: str | None = None
+
+    @property
+    def techniques(self) -> list[str] | None:
+        """Names of the techniques that are allowed, or with a minus not; None: all are."""
+        return self._techniques
+
+    @techniques.setter
+    def techniques(self, names: Iterable[str] | None) -> None:
+        self._techniques = checked_techniques(names)
+
+    @property
+    def knobs(self) -> Mapping[str, Mapping[str, Any]]:
+        """The values that are allowed, a list for each technique and knob."""
+        return self._knobs
+
+    @knobs.setter
+    def knobs(self, values: Mapping[str, Mapping[str, Any]] | None) -> None:
+        self._knobs = checked_knobs(values)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The values that tell it from other tasks: numbers, texts, true or false, by name."""
+        return self._parameters
+
+    @parameters.setter
+    def parameters(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            if not isinstance(name, str) or not _is_plain(value):
+                raise TypeError(
+                    f"parameters holds {name!r}: {value!r}; it must hold numbers, texts, true or "
+                    "false, by name"
+                )
+        self._parameters = dict(values)
+
+    @classmethod
+    def script(
+        cls,
+        path: str | os.PathLike[str],
+        args: Iterable[object] = (),
+        *,
+        name: str | None = None,
+        steps: int | None = None,
+        gpu_range: Iterable[int] | int | None = None,
+        resume: str | bool | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        report_within_s: float | None = None,
+        stop_within_s: float | None = None,
+        trainer: bool | None = None,
+        priority: int = 0,
+        deadline: float | None = None,
+        release: float = 0.0,
+        after: Before = (),
+        techniques: Iterable[str] | None = None,
+        knobs: Mapping[str, Mapping[str, Any]] | None = None,
+        save_dir: str | os.PathLike[str] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        **others: NoReturn,
+    ) -> Task:
+        """A script, such as one for torchrun, unchanged.
+
+        One that makes a `transformers.Trainer` and calls its `train()` is run up to that call; the
+        task trains as that trainer would, under every technique (see `from_trainer`). Then the
+        script goes on with the trained model, in a task of its own, named `<name>-rest`.
+
+        Any other script trains by itself. It says how far it is by `saturn.report`, or by lines of
+        JSON in the file that `SATURN_REPORT` names. It is measured for a few steps, planned, and
+        started with torchrun's environment, a process for each device (see docs/scripts.md).
+
+        Args:
+            path: the script, in Python or an executable file.
+            args: what comes after its name.
+            name: unique among the tasks planned together; made of the script's name by default.
+            steps: how many it trains in all; where it is not given, a report has `total_steps`.
+            gpu_range: device counts that it can use; one device by default, any for a trainer.
+            resume: the script's flag that is followed by the path of a checkpoint to go on from,
+                such as `"--load"`, or `"--load="`. By default `--resume_from_checkpoint`, if the
+                script's text has that name. False: the script can't go on from a checkpoint; then
+                it is never moved, and starts anew after a crash.
+            cwd: the directory in which it runs; the present one by default.
+            environment: environment variables for the script alone.
+            report_within_s: the longest time between two reports, and before the first, seconds;
+                600 by default.
+            stop_within_s: seconds that it has to save and end when it is asked to; 60 by default.
+            trainer: whether the script makes a trainer; by default, as its text looks.
+            priority: as of any task.
+            deadline: as of any task.
+            release: as of any task.
+            after: as of any task.
+            techniques: as of any task, where the script makes a trainer.
+            knobs: likewise.
+            save_dir: likewise; any other script writes where its own arguments say.
+            parameters: as of any task. By default there are none, and for a trainer its learning
+                rate.
+            others: there are none. What else a `Task` takes (`seed`, `evaluate`, `best`) is refused
+                by a `TypeError` that says how a script gets it.
+
+        Raises `TypeError`, `ValueError`, and `FileNotFoundError` where there is no such script.
+        """
+        from saturn.scripts.task import of_script
+
+        return of_script(
+            path,
+            args,
+            name=name,
+            gpu_range=gpu_range,
+            cwd=cwd,
+            environment=environment,
+            trainer=trainer,
+            parameters=parameters,
+            of_trainer={"techniques": techniques, "knobs": knobs, "save_dir": save_dir},
+            of_own_loop={
+                "steps": steps,
+                "resume": resume,
+                "report_within_s": report_within_s,
+                "stop_within_s": stop_within_s,
+            },
+            wishes={
+                "priority": priority,
+                "deadline": deadline,
+                "release": release,
+                "after": after,
+            },
+            others=others,
+        )
+
+    @classmethod
+    def from_trainer(
+        cls,
+        make_trainer: Callable[[], Any],
+        gpu_range: Iterable[int] | int | None = None,
+        name: str | None = None,
+        hints: Mapping[str, Any] | None = None,
+        save_dir: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> Task:
+        """A task that trains as the trainer would that `make_trainer` returns.
+
+        Model, data, collator, loss, optimizer, scheduler, accumulation, clipping, precision and
+        seeds are the trainer's. The trainer is made once here, on the CPU, to be read, with
+        nothing sent anywhere; and again by the workers, where they need one.
+
+        Args:
+            make_trainer: called without arguments, returns a `transformers.Trainer`, or one of
+                TRL's, on which `train()` has not been called. Its global batch is
+                `per_device_train_batch_size` times `gradient_accumulation_steps`, on any number
+                of devices.
+            gpu_range: as of `Task`.
+            name: as of `Task`.
+            hints: as of `Task`.
+            save_dir: as of `Task`.
+            options: `seed` (what the random streams are seeded with before `make_trainer` is
+                called), `priority`, `deadline`, `release`, `after`, `techniques`, `knobs`,
+                `parameters`; `evaluate`, in place of the trainer's own evaluation (None: none is
+                done), `evaluate_every` and `best`, in place of what the trainer says of these;
+                `continue_from`. Weights to start from are loaded in `make_trainer`.
+
+        Raises `InvalidInput` for what Saturn can't train as the trainer would: each reason names
+        the argument, or the method, that it is about.
+        """
+        if options.get("start_from") is not None:
+            raise InvalidInput(
+                "start_from is not for a trainer's task: load the weights in make_trainer, before "
+                "the trainer is made, because it may make other models of its own (a reference, "
+                "adapters)"
+            )
+        from saturn.trainers.task import pieces_of
+
+        pieces = pieces_of(
+            make_trainer, seed=options.get("seed", 0), evaluates="evaluate" not in options
+        )
+        task = cls(
+            *(pieces.source.get_model, pieces.source.get_dataloader, None),
+            HParams(**pieces.hparams),
+            gpu_range=gpu_range,
+            name=name,
+            hints=hints,
+            save_dir=save_dir,
+            **(pieces.evaluation | options),
+        )
+        task._step_loss, task._performs_as = pieces.source, pieces.performs_as
+        task._evaluates_as, task._saves_best = pieces.evaluates_as, pieces.saves_best
+        for note in pieces.notes:
+            sys.stderr.write(f"saturn: task `{task.name}`: {note}\n")
+        return task
+
+    @classmethod
+    def from_lightning(
+        cls,
+        make_module: Callable[..., Any],
+        make_data: Callable[[], Any],
+        hparams: HParams,
+        gpu_range: Iterable[int] | int | None = None,
+        name: str | None = None,
+        hints: Mapping[str, Any] | None = None,
+        save_dir: str | os.PathLike[str] | None = None,
+        *,
+        ignored_hooks: Sequence[str] = (),
+        **options: Any,
+    ) -> Task:
+        """A task that trains a `lightning.pytorch.LightningModule`.
+
+        Its `training_step`, `configure_optimizers` and, where the data module has a
+        `val_dataloader`, its `validation_step` are the task's. Module and loader are made once
+        here, to be read, and again by the workers (see docs/frameworks.md).
+
+        Args:
+            make_module: returns the module; called with the extra keywords of `hparams`, and with
+                `lr` where it has such a parameter. The module's class will do.
+            make_data: returns a `DataLoader` of global batches, or a `LightningDataModule`, whose
+                `prepare_data` is called here, once.
+            hparams: learning rate, length, accumulation, clipping and precision. The learning rate
+                must be that of `configure_optimizers`.
+            gpu_range: as of `Task`.
+            name: as of `Task`.
+            hints: as of `Task`.
+            save_dir: as of `Task`.
+            ignored_hooks: methods that the module or data module overrides and that the training
+                can do without, as those that only log. Each other that Saturn would not call is
+                refused.
+            options: `seed`, `loss_weight`, `priority`, `deadline`, `release`, `after`,
+                `techniques`, `knobs`, `evaluate_every`, `best`, `parameters`; and `evaluate`, in
+                place of the module's own validation (None: none is done).
+
+        Raises `TypeError`, and `InvalidInput` for what Saturn can't train as Lightning would, with
+        the reason.
+        """
+        from saturn.trainers.lightning_task import pieces_of
+
+        if not isinstance(hparams, HParams):
+            raise TypeError(
+                f"hparams is a {type(hparams).__name__}; it must be saturn.HParams(lr=…, …)"
+            )
+        check_keywords(make_module, hparams.kwargs, HParams.known())
+        pieces = pieces_of(
+            *(make_module, make_data, hparams),
+            seed=options.get("seed", 0),
+            ignored=ignored_hooks,
+            validates="evaluate" not in options,
+        )
+        source = pieces.source
+        evaluation = {"evaluate": source.evaluate} if pieces.validates else {}
+        task = cls(
+            *(source.get_model, source.get_dataloader, None, pieces.hparams),
+            gpu_range=gpu_range,
+            name=name,
+            hints=hints,
+            save_dir=save_dir,
+            training_step=source.training_step,
+            **(evaluation | options),
+        )
+        # Module and data stand for all functions: those of the source hold the learning rate.
+        task._performs_as = (make_module, make_data, "lightning")
+        task._evaluates_as = "validation_step" if pieces.validates else None
+        return task
+
+    def definition(self) -> TaskDefinition | ScriptDefinition:
+        """What travels to the workers."""
+        return TaskDefinition(
+            name=self.name,
+            get_model=self.get_model,
+            get_dataloader=self.get_dataloader,
+            loss_function=self.loss_function,
+            loss_weight=self.loss_weight,
+            lr=self.hparams.lr,
+            epochs=self.hparams.epochs,
+            batch_count=self.hparams.batch_count,
+            optimizer_cls=self.hparams._optimizer_cls,
+            gradient_accumulation_steps=self.hparams.gradient_accumulation_steps,
+            max_grad_norm=self.hparams.max_grad_norm,
+            precision=self.hparams.precision,
+            deterministic=self.hparams.deterministic,
+            tf32=self.hparams.tf32,
+            lr_scheduler=self.hparams.lr_scheduler,
+            parameter_groups=self.hparams.parameter_groups,
+            epoch_batches=self.hparams.epoch_batches,
+            training_step=self.training_step,
+            step_loss=self._step_loss,
+            kwargs=self.hparams.kwargs,
+            hints=self.hints,
+            knobs=self._knobs,
+            seed=self.seed,
+            save_dir=None if self.save_dir is None else self.save_dir.absolute(),
+            evaluate=self.evaluation.evaluate,
+            evaluate_every=self.evaluation.every,
+            best=self.evaluation.best,
+            saves_best=self._saves_best,
+            start_from=self._starting_weights,
+        )
+
+    def __repr__(self) -> str:
+        """Name it."""
+        return f"Task({self.name!r}, {self.hparams!r})"
+
+
+def _of_hparams(hparams: HParams) -> dict[str, Any]:
+    """What of them tells tasks apart: the learning rate, and what the model is built with."""
+    of_model = {name: value for name, value in hparams.kwargs.items() if _is_plain(value)}
+    of_model.pop("lr", None)  # of the two the optimizer's is shown
+    return {"lr": hparams.lr, **of_model}
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a report can hold it."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, bool | int | str)
+
+
+def _gpu_counts(gpu_range: Iterable[int] | int | None) -> list[int] | None:
+    if gpu_range is None:
+        return None
+    counts = [gpu_range] if isinstance(gpu_range, int) else list(gpu_range)
+    for count in counts:
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ValueError(
+                f"gpu_range holds {count!r}; it must hold device counts, whole numbers from 1"
+            )
+    if not counts:
+        raise ValueError("gpu_range is empty; give the device counts that are allowed, or None")
+    return sorted(set(counts))

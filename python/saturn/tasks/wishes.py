@@ -1,0 +1,59 @@
+"""What a person wishes of a task's time: priority, deadline, release, and what comes before it.
+
+The same four mean the same on a `Task`, in `submit`, and for a task of a run in progress. Times are
+seconds on the run's clock: it begins when the run's workers are ready to train and stands still
+while no process drives the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from saturn.tasks.task import Task
+
+    Before: TypeAlias = str | Task | Iterable[str | Task]
+
+_LARGEST = 2**31 - 1
+
+
+def checked_priority(priority: int) -> int:
+    """The priority; raises `TypeError` or `ValueError`."""
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise TypeError(f"priority is a {type(priority).__name__}; it must be a whole number")
+    if abs(priority) > _LARGEST:
+        raise ValueError(f"priority is {priority}; it must be from {-_LARGEST} to {_LARGEST}")
+    return priority
+
+
+def checked_time(field: str, seconds: float) -> float:
+    """A time on the run's clock; raises `TypeError` or `ValueError`."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        kind = type(seconds).__name__
+        raise TypeError(f"{field} is a {kind}; it must be a number of seconds on the run's clock")
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError(
+            f"{field} is {seconds}; it must be a number of seconds on the run's clock, from 0 on"
+        )
+    return float(seconds)
+
+
+def checked_deadline(deadline: float | None) -> float | None:
+    """A deadline, or none; raises `TypeError` or `ValueError`."""
+    return None if deadline is None else checked_time("deadline", deadline)
+
+
+def names_before(after: Before) -> list[str]:
+    """Names of the tasks that come before; raises `TypeError`."""
+    from saturn.tasks.task import Task
+
+    given = [after] if isinstance(after, str | Task) else list(after)
+    names = []
+    for one in given:
+        if not isinstance(one, str | Task):
+            kind = type(one).__name__
+            raise TypeError(f"after holds a {kind}; it must hold tasks or their names")
+        names.append(one if isinstance(one, str) else one.name)
+    return list(dict.fromkeys(names))

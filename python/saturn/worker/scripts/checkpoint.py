@@ -1,0 +1,51 @@
+"""Where a script's last checkpoint lies: noted in the task's directory, durably, once it is told.
+
+What is in it is the script's own matter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from saturn.common import durable
+
+_NAME = "script.json"
+
+
+@dataclass(frozen=True)
+class ScriptCheckpoint:
+    """A checkpoint that a script has reported."""
+
+    path: str
+    step: int
+
+    @property
+    def is_there(self) -> bool:
+        """Whether something lies at its path."""
+        return Path(self.path).exists()
+
+    def keep(self, task_dir: Path) -> None:
+        """Note it as the last."""
+        file = task_dir / _NAME
+        scratch = file.with_name(f".{_NAME}.{os.getpid()}")
+        scratch.write_text(json.dumps({"checkpoint": self.path, "step": self.step}))
+        durable.sync(scratch)
+        scratch.replace(file)
+        durable.sync(task_dir)
+
+
+def last_of(task_dir: Path) -> ScriptCheckpoint | None:
+    """The one that was noted last; None where none was."""
+    try:
+        noted = json.loads((task_dir / _NAME).read_text())
+    except FileNotFoundError:
+        return None
+    return ScriptCheckpoint(noted["checkpoint"], noted["step"])
+
+
+def forget(task_dir: Path) -> None:
+    """It is gone."""
+    (task_dir / _NAME).unlink(missing_ok=True)

@@ -1,0 +1,224 @@
+"""The processes of a script: one for each device, with what torchrun would give them.
+
+They belong to the process group of the rank that starts them, so what ends that ends them. Rank 0
+writes to the rank's own log, every other to a log of its own beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from saturn.scripts.command import REPORT, RUN_DIR, STOP_FILE, TRIAL, ScriptDefinition
+from saturn.worker.spec import Spec
+
+#: Let through besides a slot's memory: what starts later in any process.
+_ALLOWANCE_BYTES = 16 << 20
+#: How much of the end of a log is looked at for what a process said last.
+_TAIL_BYTES = 8192
+#: What workers have in their environment and a script started by hand has not.
+_OF_WORKERS = ("PYTHONSAFEPATH", "PYTORCH_NVML_BASED_CUDA_CHECK", "GLOO_SOCKET_IFNAME")
+#: Signals that have a handler, in /proc/PID/status: bit n - 1 is signal n.
+_SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
+
+
+class Processes:
+    """All ranks of one launch; leaving the `with` block kills what is left of them."""
+
+    def __init__(self, spec: Spec, script: ScriptDefinition, args: Sequence[str]) -> None:
+        """Start them; a file with the name of their stop file must not be there."""
+        self._spec = spec
+        self._script = script
+        self.report_path = spec.attempt_dir / "report.jsonl"
+        self._stop_file = spec.attempt_dir / "stop"
+        self._asked_s: float | None = None
+        self._is_killed = False  # for it did not end in time
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.peak_bytes = 0
+        common = self._environment()
+        program = [*_interpreter(script.path), *script.before, str(script.path)]
+        command = [*program, *script.args, *args]
+        try:
+            for rank in range(spec.gpus):
+                self._start(rank, command, common)
+        except BaseException:
+            self.kill()
+            raise
+
+    def __enter__(self) -> Processes:
+        """Begin the block in which they run."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Kill what is left."""
+        self.kill()
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether none is left."""
+        return all(one.poll() is not None for one in self._processes)
+
+    def failed(self) -> tuple[int, int] | None:
+        """(rank, exit code) of the first that ended as it should not, where any did."""
+        for rank, process in enumerate(self._processes):
+            code = process.poll()
+            if code is not None and code != 0 and not (self._asked_s and self._is_by_us(code)):
+                return rank, code
+        return None
+
+    def _is_by_us(self, code: int) -> bool:
+        """Whether an exit code is that of what was sent to all."""
+        return _is_by_term(code) or (self._is_killed and code == -signal.SIGKILL)
+
+    def look_at_memory(self) -> None:
+        """Take note of the most memory that any has held so far."""
+        for process in self._processes:
+            text = ""
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{process.pid}/status").read_text()
+            for line in text.splitlines():
+                if line.startswith("VmHWM:"):
+                    self.peak_bytes = max(self.peak_bytes, int(line.split()[1]) << 10)
+
+    def ask_to_stop(self) -> None:
+        """Ask all to save and to end: by the stop file, and by SIGTERM where that is handled.
+
+        What handles no SIGTERM would die of it in the midst of a step. It gets the signal once its
+        time for an end is over, and what is then left is killed.
+        """
+        if self._asked_s is None:
+            self._asked_s = time.monotonic()
+            self._stop_file.touch()
+            can_save = self._script.resume is not None
+            self._signal(signal.SIGTERM, only_handled=can_save)
+            return
+        waited_s = time.monotonic() - self._asked_s
+        if waited_s > 2 * self._script.stop_within_s:
+            self._is_killed = True
+            self._signal(signal.SIGKILL, only_handled=False)
+        elif waited_s > self._script.stop_within_s:
+            self._signal(signal.SIGTERM, only_handled=False)
+
+    def kill(self) -> None:
+        """End them at once, and wait for that."""
+        self._signal(signal.SIGKILL, only_handled=False)
+        for process in self._processes:
+            process.wait()
+
+    def last_words(self, rank: int) -> str:
+        """The end of what a rank has written."""
+        try:
+            with self._log(rank).open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                return file.read().decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def _log(self, rank: int) -> Path:
+        return self._spec.attempt_dir / f"rank-{rank}.log"
+
+    def _environment(self) -> dict[str, str]:
+        spec = self._spec
+        environment = {key: value for key, value in os.environ.items() if key not in _OF_WORKERS}
+        environment.update(
+            {
+                "WORLD_SIZE": str(spec.gpus),
+                "LOCAL_WORLD_SIZE": str(spec.gpus),
+                "GROUP_RANK": "0",
+                "GROUP_WORLD_SIZE": "1",
+                "ROLE_NAME": "default",
+                "ROLE_WORLD_SIZE": str(spec.gpus),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(_free_port()),
+                "TORCHELASTIC_RUN_ID": f"{spec.task}-{spec.attempt}",
+                "TORCHELASTIC_RESTART_COUNT": "0",
+                "TORCHELASTIC_MAX_RESTARTS": "0",
+                RUN_DIR: str(spec.run_dir),
+                REPORT: str(self.report_path),
+                STOP_FILE: str(self._stop_file),
+            }
+        )
+        if spec.cores is not None or spec.gpus > 1:
+            # As torchrun does: one process alone may use all cores, unless it is pinned to its own.
+            environment["OMP_NUM_THREADS"] = "1"
+        if spec.kind == "trial":
+            environment[TRIAL] = "1"
+        environment.update(self._script.environment)
+        return environment
+
+    def _start(self, rank: int, command: Sequence[str], common: Mapping[str, str]) -> None:
+        spec = self._spec
+        numbers = dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), str(rank))
+        log = None if rank == 0 else os.open(self._log(rank), os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=self._script.cwd,
+                env={**common, **numbers},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        finally:
+            if log is not None:
+                os.close(log)
+        self._processes.append(process)
+        # At once: what it starts later inherits them.
+        with contextlib.suppress(ProcessLookupError):
+            if spec.cores is not None:
+                os.sched_setaffinity(process.pid, set(spec.cores[rank]))
+            if spec.device_memory_bytes is not None and spec.device_kind == "cpu":
+                own = _data_bytes() + _ALLOWANCE_BYTES
+                limit = spec.device_memory_bytes + own
+                resource.prlimit(process.pid, resource.RLIMIT_DATA, (limit, limit))
+
+    def _signal(self, number: signal.Signals, *, only_handled: bool) -> None:
+        for process in self._processes:
+            if process.poll() is None and (not only_handled or _handles_sigterm(process.pid)):
+                process.send_signal(number)
+
+
+def _interpreter(path: Path) -> list[str]:
+    """What a script is started with: this Python, or nothing where it is a program by itself."""
+    return [] if path.suffix != ".py" and os.access(path, os.X_OK) else [sys.executable, "-u"]
+
+
+def _is_by_term(code: int) -> bool:
+    """Whether a process ended by SIGTERM, or says so as a shell does."""
+    return code in (-signal.SIGTERM, 128 + signal.SIGTERM)
+
+
+def _handles_sigterm(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = next((line for line in text.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+    return bool(int(caught.split()[1], 16) & _SIGTERM_BIT)
+
+
+def _data_bytes() -> int:
+    """What this process holds, whose interpreter has imported torch too: no part of a model."""
+    text = Path("/proc/self/status").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("VmData:"))
+    return int(line.split()[1]) << 10
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
