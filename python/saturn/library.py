@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from saturn.common.names import SAFE_RULE, is_path_safe
 from saturn.errors import InvalidInput, UnknownTechnique
+from saturn.plain.names import SAFE_RULE, is_path_safe
 from saturn.scripts.command import TECHNIQUE as SCRIPT
 from saturn.techniques import black_box
 from saturn.techniques.built_in import BUILT_IN

@@ -33,10 +33,10 @@ from checkpoint_kills import numbers, set_to
 from file_faults import Disk, Operations
 from saturn.checkpoint import black_box_state, checkpoints, manifest, writer
 from saturn.checkpoint.checkpoints import Checkpoints
-from saturn.common import durable
 from saturn.data.slices import Position
 from saturn.errors import InvalidInput
 from saturn.library import Entry
+from saturn.plain import durable
 from saturn.rank.failure import describe
 from saturn.rank.gang import Gang
 from saturn.runs import run_directory

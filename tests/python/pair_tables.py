@@ -22,7 +22,7 @@ import pandas
 import pytest
 from saturn import RunResult
 from saturn.checkpoint import manifest
-from saturn.common.measures import number, numbers
+from saturn.plain.measures import number, numbers
 from saturn.runs.result import Measured, TaskResult
 
 SATURN = Path(sys.executable).with_name("saturn")

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 from saturn import RunResult
-from saturn.common.measures import number
 from saturn.notebook.page import render
+from saturn.plain.measures import number
 
 _FILES = Path(__file__).parent / "columns"
 #: Columns of `rows()` whose values are those of the fixture; `loss` and metrics are apart.

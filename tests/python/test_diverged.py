@@ -15,8 +15,8 @@ import saturn
 import torch
 from models import NUM_CLASSES, WIDTH, shuffled_loader
 from saturn import HParams, RunResult, Task
-from saturn.common.measures import number, numbers, plain
-from saturn.common.series import values_of
+from saturn.plain.measures import number, numbers, plain
+from saturn.plain.series import values_of
 from saturn.stoppers import ASHA, NaN, Plateau, Progress
 from saturn.tuning.reports import WINDOW, TaskReports
 from saturn.tuning.tuner import Stopping

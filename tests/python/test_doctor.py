@@ -16,8 +16,8 @@ import saturn
 from fake_gpu.environment import environment
 from harness import PYTHON_DIR
 from saturn import Task
-from saturn.common import supported
 from saturn.errors import RunFailed
+from saturn.plain import supported
 from saturn.worker import doctor
 
 SATURN = Path(sys.executable).parent / "saturn"

@@ -21,7 +21,7 @@ Floors = Sequence[Mapping[str, str]]
 #: `saturn` itself. Packages of one floor don't use one another.
 FLOORS: Floors = (
     {
-        "plain": "_core common/ errors loggers/ runs.result scripts scripts.command "
+        "plain": "_core plain/ errors loggers/ runs.result scripts scripts.command "
         "scripts.reporting stoppers/ tasks tasks.definition tasks.evaluation tasks.strategy runs"
     },
     {"rank": "rank/"},

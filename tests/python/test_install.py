@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from saturn.common.supported import TORCH_REQUIREMENT
+from saturn.plain.supported import TORCH_REQUIREMENT
 from test_pages import ROOT, blocks
 from test_walkthrough import WALK_THROUGH
 

@@ -18,7 +18,7 @@ from pair_happenings import AT, Story, play
 from pair_models import STEPS
 from pairs import Case
 from saturn import Task
-from saturn.common.measures import number, numbers
+from saturn.plain.measures import number, numbers
 
 SCRIPT = Path(__file__).with_name("pair_script.py")
 TECHNIQUE = {"name": "script", "level": "black_box", "import": "saturn.worker.scripts.script:run"}

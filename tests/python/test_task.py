@@ -14,7 +14,7 @@ import torch
 from faces import make_task
 from models import Mlp
 from saturn import HParams, Task
-from saturn.common.names import is_path_safe, slug
+from saturn.plain.names import is_path_safe, slug
 from saturn.tasks import definition
 from saturn.tasks.strategy import unwrap_parameters, wrap_parameters
 from saturn.training.accumulation import Accumulation

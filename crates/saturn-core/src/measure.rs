@@ -1,7 +1,7 @@
 //! Losses and metrics in JSON, which has neither NaN nor infinities: these are written as the strings
 //! `"nan"`, `"inf"` and `"-inf"`, and read back as the numbers that they are.
 //!
-//! Python's side of it is `python/saturn/common/measures.py`. `null` is what nobody has told.
+//! Python's side of it is `python/saturn/plain/measures.py`. `null` is what nobody has told.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -22,7 +22,7 @@ from saturn.checkpoint.folder import Folder
 from saturn.checkpoint.place import Directory
 from saturn.checkpoint.reader import reader_of
 from saturn.checkpoint.writer import digested
-from saturn.common import durable
+from saturn.plain import durable
 
 #: The one file of such a checkpoint.
 FILE = "state.pt"

@@ -28,7 +28,7 @@ from saturn.checkpoint.folder import Folder
 from saturn.checkpoint.place import Directory
 from saturn.checkpoint.reader import reader_of
 from saturn.checkpoint.writer import CheckpointWriter, Digest
-from saturn.common import durable
+from saturn.plain import durable
 
 #: How the names of their files begin.
 _PREFIX = "frozen"

@@ -35,7 +35,7 @@ import torch
 
 from saturn.checkpoint.folder import Folder
 from saturn.checkpoint.place import Directory
-from saturn.common import durable
+from saturn.plain import durable
 
 VERSION = 1
 NAME = "manifest.json"

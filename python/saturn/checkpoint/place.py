@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from saturn.checkpoint.folder import Folder
-from saturn.common import durable
 from saturn.errors import InvalidInput
+from saturn.plain import durable
 
 #: A directory on a file system, or a folder of an object store.
 Directory: TypeAlias = Path | Folder

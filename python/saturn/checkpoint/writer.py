@@ -40,7 +40,7 @@ from torch.futures import Future
 
 from saturn.checkpoint.folder import Folder
 from saturn.checkpoint.place import Directory
-from saturn.common.sizes import size_text
+from saturn.plain.sizes import size_text
 
 #: Size and SHA-256 of a file, as the manifest holds them.
 Digest = dict[str, Any]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from saturn.checkpoint import place
 from saturn.checkpoint.folder import Folder
-from saturn.common import durable
 from saturn.errors import InvalidInput
+from saturn.plain import durable
 
 _QUESTION = "question"
 #: Begins what a node says that has trouble with the object store, not with the run directory.

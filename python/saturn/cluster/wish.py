@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from saturn.common.given_numbers import check_whole
 from saturn.errors import InvalidInput
+from saturn.plain.given_numbers import check_whole
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from saturn.common.names import SAFE_RULE, did_you_mean, is_path_safe
 from saturn.errors import InvalidInput
 from saturn.loggers.interface import Logger
+from saturn.plain.names import SAFE_RULE, did_you_mean, is_path_safe
 
 #: The group of entry points with which other packages bring loggers.
 GROUP = "saturn.loggers"

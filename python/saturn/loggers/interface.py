@@ -37,7 +37,7 @@ class Point:
     """What is known of a step."""
 
     step: int
-    #: By the names of `saturn.common.series`: `train/loss`, `eval/accuracy`, …
+    #: By the names of `saturn.plain.series`: `train/loss`, `eval/accuracy`, …
     values: Mapping[str, float]
     at_s: float  # Unix time
 

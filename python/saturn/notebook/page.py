@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from saturn.common.measures import number
+from saturn.plain.measures import number
 
 Curve = Sequence[tuple[int, float]]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from saturn import native
-from saturn.common.measures import number
 from saturn.notebook.page import Curve, render
+from saturn.plain.measures import number
 
 #: How often it is made anew, and how long the end of a cell waits for the last one.
 _EVERY_S, _END_S = 1.0, 5.0

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from saturn.common.sizes import size_text
+from saturn.plain.sizes import size_text
 from saturn.rank import malloc
 from saturn.rank.memory import PeakMemory
 
@@ -142,7 +142,7 @@ class DeviceMemory:
             gc.collect()
             malloc.give_back()
             malloc.return_freed()
-            # Between blocks that are in use the heap keeps addresses, which the limit counts.
+            # The heap keeps free addresses between blocks in use, and the limit counts them.
             self._holes = malloc.free_bytes()
             if self._apart is not None:
                 self._apply()

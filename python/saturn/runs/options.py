@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from typing import Any, TypedDict, TypeVar, cast
 
-from saturn.common.names import did_you_mean
 from saturn.loggers import Logger
+from saturn.plain.names import did_you_mean
 from saturn.runs.request import PathLike, Settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from types import CodeType, FunctionType
 from typing import Any
 
-from saturn.common.installed import is_installed, is_of_package
+from saturn.plain.installed import is_installed, is_of_package
 
 #: What the warm parent imports anyway.
 _ALWAYS_THERE = ("saturn", "torch", "cloudpickle")

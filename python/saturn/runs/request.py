@@ -17,11 +17,11 @@ from typing import Any
 from saturn import library
 from saturn.checkpoint import place
 from saturn.cluster import wish
-from saturn.common.given_numbers import check_seconds, check_whole
-from saturn.common.sizes import parse_size, size_text
 from saturn.errors import InvalidInput
 from saturn.library import Entry
 from saturn.loggers import Logger, choosing
+from saturn.plain.given_numbers import check_seconds, check_whole
+from saturn.plain.sizes import parse_size, size_text
 from saturn.runs.preload import functions_of, preload_entries
 from saturn.runs.profiles import Profile
 from saturn.runs.result import trial_of

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from saturn.common.measures import number, numbers
 from saturn.errors import InvalidInput
+from saturn.plain.measures import number, numbers
 from saturn.tasks.evaluation import MAX, MIN
 from saturn.tasks.strategy import Strategy
 

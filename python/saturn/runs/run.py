@@ -14,9 +14,9 @@ from saturn import native
 from saturn.checkpoint import place
 from saturn.cluster import wish
 from saturn.cluster.opening import open_cluster
-from saturn.common.sizes import parse_size
-from saturn.common.supported import check_torch
 from saturn.errors import InvalidInput, SaturnError
+from saturn.plain.sizes import parse_size
+from saturn.plain.supported import check_torch
 from saturn.runs import profiles, request, run_directory
 from saturn.runs.live import Run, StartedRun
 from saturn.runs.options import DEFAULTS, ClusterOptions, RunOptions, SearchOptions, takes

@@ -16,11 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from saturn.common import durable
-from saturn.common.names import SAFE_RULE, is_path_safe, slug
 from saturn.errors import InvalidInput, RunFailed
 from saturn.library import Entry
 from saturn.loggers import Logger
+from saturn.plain import durable
+from saturn.plain.names import SAFE_RULE, is_path_safe, slug
 from saturn.tasks.pickling import dump
 from saturn.tasks.task import Task
 from saturn.tasks.tracked_config import config_of

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from saturn.common.names import did_you_mean
+from saturn.plain.names import did_you_mean
 from saturn.scripts.command import REPORT, RESUME_FLAG, TECHNIQUE, ScriptDefinition
 from saturn.tasks.hparams import HParams
 from saturn.tasks.task import Task

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from saturn.common.names import did_you_mean
 from saturn.errors import InvalidInput
+from saturn.plain.names import did_you_mean
 from saturn.stoppers.halving import ASHA
 from saturn.stoppers.progress import LOSS
 from saturn.stoppers.rules import Function, Median, NaN, Plateau, Target, TimeLimit

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saturn.common.names import did_you_mean
+from saturn.plain.names import did_you_mean
 
 _TYPES: dict[str, tuple[Any, str]] = {
     "object": (Mapping, "a table"),

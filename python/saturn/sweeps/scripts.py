@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from saturn.common.names import did_you_mean
+from saturn.plain.names import did_you_mean
 from saturn.tasks.task import Task
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"

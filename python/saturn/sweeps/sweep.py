@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from saturn.common.names import did_you_mean, is_path_safe
 from saturn.errors import InvalidInput
+from saturn.plain.names import did_you_mean, is_path_safe
 from saturn.scripts.task import check_there
 from saturn.stoppers.given import stoppers_of
 from saturn.sweeps.distinct import refuse_equal

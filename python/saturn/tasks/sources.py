@@ -15,7 +15,7 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from types import CodeType
 
-from saturn.common.installed import is_installed
+from saturn.plain.installed import is_installed
 
 #: Whose versions say nothing here: those of Python and Saturn themselves, and torch's, which a
 #: trial names by itself.

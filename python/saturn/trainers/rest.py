@@ -19,8 +19,8 @@ from typing import Any
 from saturn.checkpoint import best, manifest
 from saturn.checkpoint.black_box_state import read_into
 from saturn.checkpoint.place import checkpoints_of
-from saturn.common.measures import number
 from saturn.errors import InvalidInput
+from saturn.plain.measures import number
 from saturn.scripts.command import LAUNCHER_VARIABLES, RUN_DIR
 from saturn.scripts.reporting import report
 from saturn.tasks import definition as definitions

@@ -85,11 +85,12 @@ def agree(
     save: bool,
     gradient_norm: Tensor | None = None,
 ) -> Agreement:
-    """Bring together the (loss, weight) of this rank's slices, and two flags, with all others'.
+    """Bring together the (loss, weight) of the slices, and two flags, of this and all other ranks.
 
-    Every rank calls it, in the same place of a step. None: another rank reports that slice's loss.
-    The loss is the sum of what is weighed over that of all ranks' `count`, which is the sum of the
-    weights where none is given. `gradient_norm` is every rank's own, and travels along.
+    Every rank calls this function at the same place of a step. A loss is None where another rank
+    reports the loss of that slice, as in a pipeline. The step's loss is the weighted sum of all
+    ranks' losses divided by the sum of all ranks' `count`; a rank's `count` is the sum of its
+    weights by default. `gradient_norm` is each rank's own and is only passed on.
     """
     counted = [(loss, weight) for loss, weight in losses if loss is not None and weight]
     rest = [sum(weight for _, weight in counted) if count is None else count, stop, save]

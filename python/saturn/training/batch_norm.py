@@ -69,7 +69,8 @@ class GlobalBatchNorm:
     def _normalise(self, norm: _BatchNorm, inputs: Tensor) -> Tensor:
         mean, variance, count = _statistics(inputs.detach(), counts=self.counts)
         values = count / self._ranks_a_slice
-        # One value in all means one or none here: elsewhere nothing has to wait for the device.
+        # If the global batch has one value a channel, this rank has one or none. Only such a rank
+        # compares, because reading `values` waits for the device.
         if inputs.numel() == inputs.shape[1] and not values > 1:
             raise ValueError(
                 "batch norm needs more than 1 value per channel when training; the global batch "

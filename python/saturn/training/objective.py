@@ -99,7 +99,8 @@ class TaskObjective:
     def _as_part(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
         num_samples = nested.num_samples(batch) if self._slicing.adds_up else None
         if num_samples and self.num_global:
-            # What is summed is told as a mean, whose weights undo this: of a whole batch, nothing.
+            # A loss that sums over samples: scale this slice's sum to a mean, because gradients are
+            # weighted by slice size later. A whole batch has factor 1.
             loss = loss * (self.num_global / num_samples)
         return loss
 

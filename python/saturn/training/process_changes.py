@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from saturn.common.installed import is_installed
+from saturn.plain.installed import is_installed
 
 _TORCH = str(Path(torch.__file__).parent)
 

@@ -1,14 +1,14 @@
 """The loss of a step as a task's own object computes it, with the model in its hands.
 
-Where a task has a `StepLoss`, the loss of a step is the *sum* of what that gives for each of the
-step's batches (elsewhere it is the mean over all that counts). It is told what the step holds all
-together, over all its batches and ranks, since a batch's part may be counted in those items.
+Where a task has a `StepLoss`, the loss of a step is the *sum* of the losses of its batches; for
+other tasks it is the mean over all samples. A `StepLoss` is told how many items the whole step has,
+over all batches and ranks, because a batch's loss may be divided by that number.
 
-A batch that is cut over ranks is made of its slices as of any other task: by what
-`slice_check` has found. Where parts add up, as what is divided by the items of the whole step does,
-each slice's loss counts as it is.
+A batch that is cut over ranks is weighed as for any other task, by the finding of `slice_check`. If
+losses of slices add up to the loss of the batch, as they do where each is divided by the items of
+the whole step, each slice's loss is added unchanged.
 
-Not here: what a slice counts (`weighing`), and any such object (`saturn.trainers` has one).
+Not here: the weight of a slice (`weighing`), and implementations (`saturn.trainers` has one).
 """
 
 from __future__ import annotations

@@ -117,8 +117,8 @@ class Stepper:
             data_size=self.parallel.data_size,
             counts_samples=self._weigh is None,
             step_loss=step_loss,
-            # Statistics of batches that are dealt out anew would be others, and a buffer that
-            # counts batches would count fewer. Collating draws for whole batches.
+            # Batches that are joined and dealt out anew would have other statistics, and a buffer
+            # that counts batches would count fewer. A collator draws for each whole batch.
             keeps_batches=slicing.changes_buffers
             or slicing.draws_in_collating
             or any(isinstance(m, _BatchNorm) for m in self.parallel.module.modules()),

@@ -57,14 +57,14 @@ class Weighing:
         self._data_size, self._counts_samples = data_size, counts_samples
         self._step_loss = step_loss
         parts_add_up = slicing.adds_up or counts_samples
-        #: Whether batches of a step may be dealt out as one: whether what a sample counts depends
-        #: on its batch by no more than that one's size.
+        #: Whether the batches of a step may be joined and dealt out anew: whether the weight of a
+        #: sample depends on nothing of its batch but the batch's size.
         self.may_deal = (
             step_loss is not None and data_size > 1 and parts_add_up and not keeps_batches
         )
 
     def deals(self, sizes: Sequence[int]) -> bool:
-        """Whether batches of such sizes may be: of means, where all are as large."""
+        """Whether batches of these sizes may be joined: means only where all sizes are equal."""
         return self._slicing.adds_up or min(sizes) == max(sizes)
 
     def begin(self, slices: Sequence[Slice]) -> Callable[[], Shares]:

@@ -10,8 +10,8 @@ import pickle
 import sys
 from pathlib import Path
 
-from saturn.common import durable
 from saturn.errors import InvalidInput
+from saturn.plain import durable
 from saturn.tasks.pickling import dump
 from saturn.tuning.tuner import Tuner
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from saturn.common.measures import number
+from saturn.plain.measures import number
 from saturn.stoppers.progress import LOSS
 
 #: Steps over which a loss is averaged.

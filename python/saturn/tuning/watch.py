@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saturn import native
-from saturn.common.measures import numbers, plain
 from saturn.errors import InvalidInput
+from saturn.plain.measures import numbers, plain
 from saturn.runs import run_directory
 from saturn.stoppers.progress import ENDED, HELD, LOSS, TRAINING, WAITING, Progress
 from saturn.stoppers.stopper import GO_ON, STOP, Ruling

@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
-from saturn.common.supported import ANY_TORCH, TORCH_REQUIREMENT, torch_problem, torch_version
+from saturn.plain.supported import ANY_TORCH, TORCH_REQUIREMENT, torch_problem, torch_version
 from saturn.worker.parent import claim_pipes
 
 #: The name under which pip knows Saturn, and that of another project whose package is `saturn` too.

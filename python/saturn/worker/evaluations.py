@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from saturn.common.measures import numbers, plain
+from saturn.plain.measures import numbers, plain
 from saturn.rank.gang import Gang
 from saturn.tasks.definition import TaskDefinition
 from saturn.tasks.evaluation import MIN

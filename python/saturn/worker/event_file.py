@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from saturn.common.series import DEVICES, LOSS
+from saturn.plain.series import DEVICES, LOSS
 
 
 class EventFile:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from saturn.common.sizes import size_text
+from saturn.plain.sizes import size_text
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import Knobs, Setting, Technique
 from saturn.training.optimizer import build_optimizer

@@ -2,9 +2,10 @@
 
 All ranks of the gang run this in step; rank 0 alone reports and keeps the metrics.
 
-On an accelerator the host runs a step ahead: what a step told is read once the next one has been
-given to the device (`Stepper.steps_behind`). So ranks say a step sooner what they are asked for:
-all stop, or save, after the same step, and a stop at a step that is known a step before is exact.
+On an accelerator the host runs a step ahead: it reads a step's loss after it has launched the next
+step on the device (`Stepper.steps_behind`). Ranks agree on stops and saves within a step's results,
+so they ask for a stop or a save a step earlier. All ranks then stop, or save, after the same step,
+and a stop that is known one step before its step comes at exactly that step.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from dataclasses import dataclass
 
 from saturn.checkpoint import best
 from saturn.checkpoint.checkpoints import Checkpoints
-from saturn.common.measures import number
 from saturn.data.slices import Position, Slice
+from saturn.plain.measures import number
 from saturn.rank.gang import Gang
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import Technique
@@ -289,7 +290,8 @@ class _Attempt:
             # the order of the next epoch may depend on what it draws.
             self._staged = self._stepper.stage(next(self._pieces))
         if len(self._unread) > self._behind:
-            # In the mean, rounds take as long as steps do.
+            # This round read the step before the one that it launched. On average a round takes as
+            # long as a step.
             self._read(lambda: time.monotonic() - began)
         self._tell_saves()
         if self._saves_at is not None and self._saves_at <= self._done:

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from saturn.common.measures import plain
-from saturn.common.series import values_of
+from saturn.plain.measures import plain
+from saturn.plain.series import values_of
 from saturn.worker.event_file import EventFile
 
 

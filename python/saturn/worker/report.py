@@ -27,7 +27,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from saturn.common.measures import plain
+from saturn.plain.measures import plain
 
 #: Least seconds between two signs of life that a loop gives.
 _ALIVE_EVERY_S = 3.0

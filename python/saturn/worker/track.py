@@ -29,8 +29,8 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from saturn.common.series import values_of
 from saturn.loggers import Logger, Point, TrackedRun, TrackedTask
+from saturn.plain.series import values_of
 
 #: How often files are looked at.
 _LOOK_EVERY_S = 0.5

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from saturn.common import durable
+from saturn.plain import durable
 
 _NAME = "script.json"
 

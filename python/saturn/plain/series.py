@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saturn.common.measures import number
+from saturn.plain.measures import number
 
 #: How many devices the task has: its moves show.
 DEVICES = "saturn/devices"
