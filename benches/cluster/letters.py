@@ -53,12 +53,12 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.exchange, name)
 
-    def deliver(self, agent: int, letters: list[str]) -> None:
+    def deliver(self, agent: int, letters: list[str]) -> int:
         """Count, and hand on."""
         self.num_letters += len(letters)
         self.num_deliveries += bool(letters)
         try:
-            self.exchange.deliver(agent, letters)
+            return self.exchange.deliver(agent, letters)
         except saturn.SaturnError:
             self.num_refused += 1
             raise

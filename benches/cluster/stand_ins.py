@@ -66,7 +66,7 @@ class StandIn:
             self._changed.notify_all()
 
     def news(self, at_most_s: float) -> tuple[list[str], None]:
-        """Letters to the driver."""
+        """Letters to the driver; none is lost here, so each is handed out once."""
         until = time.monotonic() + at_most_s
         with self._changed:
             while True:
@@ -167,8 +167,8 @@ class Host:
         """Of one of them."""
         self._agents[index].take(letters)
 
-    def news(self, index: int, at_most_s: float) -> tuple[list[str], None]:
-        """Of one of them."""
+    def news(self, index: int, at_most_s: float, num_read: int) -> tuple[list[str], None]:
+        """Of one of them; `num_read` confirms letters that a stand-in does not keep."""
         return self._agents[index].news(at_most_s)
 
     def num_reports(self) -> int:

@@ -39,10 +39,11 @@ class Exchange:
     def join(self, agent: int, description: str) -> None:
         """An agent has come; `description` is `Agent.description` of it."""
 
-    def deliver(self, agent: int, letters: list[str]) -> None:
-        """Letters of an agent, in their order. Waits where the run can't follow.
+    def deliver(self, agent: int, letters: list[str]) -> int:
+        """Letters of an agent, in their order; letters that came before are skipped.
 
-        Raises `saturn.errors.InvalidInput` where they can't be understood: it is to be given up.
+        Gives how many of the agent's letters were read so far. Raises `saturn.errors.InvalidInput`
+        where a letter can't be understood: the agent is to be given up.
         """
 
     def lose(self, agent: int, reason: str) -> None:
@@ -89,15 +90,16 @@ class Agent:
         """What it holds, as JSON."""
 
     def take(self, letters: list[str]) -> None:
-        """Do what letters say, in their order.
+        """Do what letters say, in their order; letters that were taken before are skipped.
 
         Raises `saturn.errors.InvalidInput` where it can't go on: then everything has ended.
         """
 
-    def news(self, at_most_s: float) -> list[str]:
-        """Letters to the driver: as soon as there are some, or none after so many seconds.
+    def news(self, at_most_s: float, num_read: int) -> list[str]:
+        """Letters to the driver, beyond the `num_read` that it has read.
 
-        Raises `saturn.errors.InvalidInput`, which says why there will be none any more.
+        Returns as soon as there are some, or none after so many seconds. Raises
+        `saturn.errors.InvalidInput`, which says why there will be no letters any more.
         """
 
     def end(self) -> None:

@@ -33,8 +33,11 @@ class Exchange(Protocol):
     def join(self, agent: int, description: str) -> None:
         """An agent has come, and says what it holds."""
 
-    def deliver(self, agent: int, letters: list[str]) -> None:
-        """Letters of an agent, in their order; raises where it can't be understood."""
+    def deliver(self, agent: int, letters: list[str]) -> int:
+        """Letters of an agent, in their order; gives how many of its letters were read so far.
+
+        Raises where a letter can't be understood.
+        """
 
     def lose(self, agent: int, reason: str) -> None:
         """An agent or its node is lost."""
@@ -58,8 +61,11 @@ class Agent(Protocol):
     def take(self, letters: list[str]) -> None:
         """Do what letters say, in their order; raises where it can't go on."""
 
-    def news(self, at_most_s: float) -> list[str]:
-        """Letters to the driver; raises where there will be none any more."""
+    def news(self, at_most_s: float, num_read: int) -> list[str]:
+        """Letters to the driver, beyond the `num_read` that it has read.
+
+        Raises where there will be no letters any more.
+        """
 
     def end(self) -> None:
         """End every process."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ import clusters
 import pytest
 import saturn
 from clusters import TestCluster
+from saturn.cluster import carrier as carrier_module
+from saturn.cluster.carrier import Carrier
 from saturn.errors import InvalidInput
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # they start Ray, and torch many times
@@ -163,6 +166,28 @@ def test_agents_and_nodes_die_and_come_and_no_loss_is_another(
     assert [task.status for task in result.tasks] == ["done"] * (TASKS + LATE)
     assert_all_trained_alike(run_dir, num_tasks=TASKS + LATE)
     assert not workers(run_dir)
+
+
+def test_answers_that_get_lost_cost_no_agent_and_no_step(
+    cluster: TestCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws, answer = random.Random(1), Carrier._result
+    num_lost = 0
+
+    def lossy(carrier: Carrier, reference: Any, number: int) -> Any:
+        nonlocal num_lost
+        answered = answer(carrier, reference, number)
+        is_lost = draws.random() < 0.4
+        num_lost += is_lost
+        return carrier_module._UNANSWERED if is_lost else answered
+
+    monkeypatch.setattr(Carrier, "_result", lossy)
+    run = begin(cluster.address, tmp_path, "lossy", steps=500)
+    result = run.wait()
+    assert num_lost >= 10
+    assert [(task.status, task.attempts) for task in result.tasks] == [("done", 1)] * TASKS
+    assert_all_trained_alike(run.run_dir, steps=500)
+    assert not workers(run.run_dir)
 
 
 PROGRAM = """

@@ -27,9 +27,9 @@ impl PyExchange {
         py.detach(|| self.0.join(agent, description)).map_err(|error| to_python(py, &error))
     }
 
-    /// Letters of an agent.
+    /// Letters of an agent; gives how many of its letters were read so far.
     #[expect(clippy::needless_pass_by_value, reason = "Python's list becomes one")]
-    fn deliver(&self, py: Python<'_>, agent: u64, letters: Vec<String>) -> PyResult<()> {
+    fn deliver(&self, py: Python<'_>, agent: u64, letters: Vec<String>) -> PyResult<u64> {
         py.detach(|| self.0.deliver(agent, &letters)).map_err(|error| to_python(py, &error))
     }
 
@@ -113,10 +113,10 @@ impl PyAgent {
         py.detach(|| self.0.take(&letters)).map_err(|error| to_python(py, &error))
     }
 
-    /// Letters to the driver.
-    fn news(&self, py: Python<'_>, at_most_s: f64) -> PyResult<Vec<String>> {
+    /// Letters to the driver, beyond the `num_read` that it has read.
+    fn news(&self, py: Python<'_>, at_most_s: f64, num_read: u64) -> PyResult<Vec<String>> {
         let at_most = duration(py, at_most_s)?;
-        py.detach(|| self.0.news(at_most)).map_err(|error| to_python(py, &error))
+        py.detach(|| self.0.news(at_most, num_read)).map_err(|error| to_python(py, &error))
     }
 
     /// Ends every process.

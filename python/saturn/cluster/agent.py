@@ -90,16 +90,16 @@ class NodeAgent:
         return storage.answer(directory, word, self._post.node)
 
     def take(self, letters: list[str]) -> None:
-        """Do what letters say."""
+        """Do what letters say; letters that were taken before are skipped."""
         if self._agent is not None:
             self._agent.take(letters)
 
-    def news(self, at_most_s: float) -> tuple[list[str], str | None]:
-        """Letters to the driver, and why there will be none any more."""
+    def news(self, at_most_s: float, num_read: int) -> tuple[list[str], str | None]:
+        """Letters beyond the `num_read` that the driver has read; why there will be no more."""
         if self._agent is None:
             return [], "it was never begun"
         try:
-            return self._agent.news(at_most_s), None
+            return self._agent.news(at_most_s, num_read), None
         except SaturnError as error:
             return [], str(error)
 

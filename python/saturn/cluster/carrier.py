@@ -6,9 +6,10 @@
 - One seats agents: on nodes that have none, where the run may use them, and after a while on those
   whose agent is lost.
 
-An agent whose calls fail is lost, and is ended: nobody can say what reached it. So is one that does
-not answer for longer than an agent serves without a driver. Time in which this program stood still
-counts for no silence.
+An agent whose process or node has died is lost. So is an agent that does not answer for longer than
+an agent serves without a driver; it is ended then. Time in which this program stood still counts
+for no silence. A call that Ray could not bring to an end, as after a broken connection, is made
+again: letters have numbers, so the reader skips those that did arrive.
 
 Where Ray's head is gone, agents answer all the same, and calls about nodes hang; after a minute
 nodes end too. So the run is stopped before, at checkpoints.
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
 
 from saturn import native
 from saturn.cluster import seating
@@ -44,10 +45,17 @@ _PROOF_S = 30.0
 _STOOD_STILL_S = 5.0
 #: How often answers, and nodes, are looked at.
 _LOOK_S, _NODES_S = 0.2, 1.0
+#: How often answers to orders are looked at, for which further orders may wait.
+_SOON_S = 0.02
+#: How long after a call without an answer the next call is made.
+_RETRY_S = 0.5
 #: How long Ray's head may be silent before the run stops at checkpoints, and before at once.
 _HEAD_S = (15.0, 35.0)
 #: How long after a failure a node is tried again: at first, and at most.
 _AGAIN_S, _AT_MOST_S = 2.0, 60.0
+
+#: In place of the answer of a call that has none.
+_UNANSWERED: Any = object()
 
 
 @dataclass
@@ -121,60 +129,76 @@ class Carrier:
             self.press()
 
     def _send_orders(self) -> None:
-        sent: dict[Any, int] = {}
-        while (orders := self.exchange.orders(_LOOK_S)) is not None:
-            by_agent: dict[int, list[str]] = {}
+        """Carry orders. An agent has one call at a time, so that a call can be made again."""
+        unconfirmed: dict[int, list[str]] = {}
+        sent: dict[Any, tuple[int, int]] = {}
+        retry_at: dict[int, float] = {}
+        while (orders := self.exchange.orders(_SOON_S if sent else _LOOK_S)) is not None:
             for number, letter in orders:
-                by_agent.setdefault(number, []).append(letter)
-            for number, letters in by_agent.items():
-                if (seat := self.seats.get(number)) is not None:
-                    sent[seat.actor.take.options(concurrency_group="orders").remote(letters)] = (
-                        number
-                    )
-            if sent:
-                done = _finished(sent, at_most=len(sent), within_s=0)
-                for reference in done:
-                    self._result(reference, sent.pop(reference))
+                unconfirmed.setdefault(number, []).append(letter)
+            for reference in _finished(sent, at_most=len(sent), within_s=0):
+                number, count = sent.pop(reference)
+                if self._result(reference, number) is _UNANSWERED:
+                    retry_at[number] = time.monotonic() + _RETRY_S
+                else:
+                    del unconfirmed[number][:count]
+            busy = {number for number, _ in sent.values()}
+            for number, letters in list(unconfirmed.items()):
+                if number in busy or retry_at.get(number, 0.0) > time.monotonic():
+                    continue
+                seat = self.seats.get(number)
+                if seat is None or not letters:
+                    del unconfirmed[number]
+                    continue
+                take = seat.actor.take.options(concurrency_group="orders")
+                sent[take.remote(list(letters))] = number, len(letters)
 
     def _fetch_news(self) -> None:
-        asked: dict[Any, tuple[int, float]] = {}
+        asked: dict[Any, int] = {}
+        silent_since: dict[int, float] = {}
+        num_read: dict[int, int] = {}
+        retry_at: dict[int, float] = {}
         looked = time.monotonic()
         while not self._over.is_set():
             looked, stood_s = _since(looked)
-            if stood_s > 0:
-                asked = {call: (number, since + stood_s) for call, (number, since) in asked.items()}
-                self._head_heard += stood_s
+            silent_since = {number: since + stood_s for number, since in silent_since.items()}
+            self._head_heard += stood_s
             self._look_at_head()
-            waiting = {number for number, _ in asked.values()}
+            waiting = set(asked.values())
             for number, seat in list(self.seats.items()):
-                if number not in waiting:
+                if number not in waiting and retry_at.get(number, 0.0) <= looked:
                     news = seat.actor.news.options(concurrency_group="news")
-                    asked[news.remote(_NEWS_S)] = (number, time.monotonic())
+                    asked[news.remote(_NEWS_S, num_read.get(number, 0))] = number
+                    silent_since.setdefault(number, looked)
             if not asked:
                 self._over.wait(_LOOK_S)
-                continue
             done = _finished(asked, at_most=1, within_s=_LOOK_S)
             if done:
                 done = _finished(asked, at_most=len(asked), within_s=0)
             for reference in done:
-                number, _ = asked.pop(reference)
+                number = asked.pop(reference)
                 answer = self._result(reference, number)
-                if answer is not None:
-                    self._deliver(number, *answer)
-            for reference, (number, since) in list(asked.items()):
+                if answer is _UNANSWERED:
+                    retry_at[number] = looked + _RETRY_S
+                else:
+                    silent_since.pop(number, None)
+                    num_read[number] = self._deliver(number, *answer)
+            for number, since in list(silent_since.items()):
                 if looked - since > _SILENCE_S:
-                    del asked[reference]
                     self._lose(number, f"it has not answered for {_SILENCE_S:.0f} s")
-                elif number not in self.seats:
-                    del asked[reference]
+                if number not in self.seats:
+                    del silent_since[number]
+                    asked = {call: other for call, other in asked.items() if other != number}
 
     def _result(self, reference: Any, number: int) -> Any:
-        """What a call gave; None where the agent is lost by it."""
+        """A call's answer. `_UNANSWERED`: nobody knows whether it arrived, or the agent is lost."""
         try:
             return ray.get(reference)
+        except ActorUnavailableError:
+            return _UNANSWERED
         except RayError as error:
             self._lose(number, f"its agent or the node has died ({type(error).__name__})")
-            return None
+            return _UNANSWERED
 
     def _look_at_head(self) -> None:
         """Have the run stopped where Ray's head is silent."""
@@ -188,13 +212,16 @@ class Carrier:
                 )
             self.press()
 
-    def _deliver(self, number: int, letters: list[str], reason: str | None) -> None:
+    def _deliver(self, number: int, letters: list[str], reason: str | None) -> int:
+        """Give the run an agent's letters; how many of the agent's letters were read so far."""
+        num_read = 0
         try:
-            self.exchange.deliver(number, letters)
+            num_read = self.exchange.deliver(number, letters)
         except SaturnError as error:
             reason = str(error)
         if reason is not None and not self._over.is_set():
             self._lose(number, reason)
+        return num_read
 
     def _lose(self, number: int, reason: str) -> None:
         with self._lock:
@@ -265,6 +292,8 @@ def _since(looked: float) -> tuple[float, float]:
 def _finished(calls: Mapping[Any, Any], *, at_most: int, within_s: float) -> list[Any]:
     """Those of the calls that have an answer."""
     _check_connected()
+    if not calls:
+        return []
     done, _ = ray.wait(list(calls), num_returns=at_most, timeout=within_s)
     return list(done)
 

@@ -3,13 +3,15 @@
 //! - It holds the node's devices from its making to its end, and their locks.
 //! - What is launched carries the agent's name in its mark, so that agents of one run on one machine
 //!   don't end each other's ranks, and one that starts again on a node ends what the one before left.
-//! - An attempt is launched once: a number that it has had before is refused.
+//! - An attempt is launched once: a number that it has had before is refused. An order that arrives a
+//!   second time, because its carrier could not know that it had arrived, is skipped.
+//! - Letters to the driver are kept, and handed out again, until the driver has confirmed them.
 //! - That ranks go on is told as often as the driver wants, of each rank by what it said last; all else at
 //!   once.
 //! - Where nothing is heard of the driver for [`LEASE`], everything is ended: it may have started the
 //!   same tasks elsewhere. A thread sees to that, also where Python comes to nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -90,7 +92,10 @@ struct Inner {
     stage: Stage,
     inbox: Inbox,
     outbox: Option<Outbox>,
-    letters: Vec<String>,
+    /// Letters that the driver has not confirmed.
+    letters: VecDeque<String>,
+    /// The number of the first of these letters.
+    first: u64,
     /// Of ranks that go on, the last sign of life that is in no letter yet.
     alive: BTreeMap<(AttemptId, u32), RankReport>,
     /// Every attempt so far. They need not come in the order of their numbers: a gang of several nodes
@@ -125,7 +130,8 @@ impl Agent {
             stage: Stage::Waiting(pool),
             inbox: Inbox::default(),
             outbox: None,
-            letters: Vec::new(),
+            letters: VecDeque::new(),
+            first: 0,
             alive: BTreeMap::new(),
             attempts: BTreeSet::new(),
             pace: Duration::ZERO,
@@ -150,12 +156,14 @@ impl Agent {
         &self.description
     }
 
-    /// Does what letters say, in their order. An error says why it can't go on: it is over.
+    /// Does what letters say, in their order; letters that it has taken before are skipped. An error says
+    /// why it can't go on: it is over.
     pub fn take(&self, letters: &[String]) -> Result<(), RuntimeError> {
         self.hear();
         let mut inner = self.inner();
         for letter in letters {
-            let taken = inner.inbox.open(letter).and_then(|order| self.obey(&mut inner, order));
+            let opened = inner.inbox.open(letter);
+            let taken = opened.and_then(|order| order.map_or(Ok(()), |o| self.obey(&mut inner, o)));
             if let Err(reason) = taken {
                 inner.end(&reason);
                 self.bell.ring();
@@ -167,15 +175,15 @@ impl Agent {
         Ok(())
     }
 
-    /// Letters to the driver: as soon as there are some, or none after so long. That ranks go on may
-    /// wait. An error says why there will be none any more.
-    pub fn news(&self, at_most: Duration) -> Result<Vec<String>, RuntimeError> {
+    /// Letters to the driver, which has read `num_read` letters so far: as soon as there are some, or none
+    /// after so long. Signs of life may wait. An error says why there will be no letters any more.
+    pub fn news(&self, at_most: Duration, num_read: u64) -> Result<Vec<String>, RuntimeError> {
         let until = clock::deadline(at_most);
         loop {
             self.hear();
             let mut inner = self.inner();
             inner.gather();
-            let letters = inner.hand_out();
+            let letters = inner.hand_out(num_read);
             if !letters.is_empty() {
                 return Ok(letters);
             }
@@ -324,8 +332,11 @@ impl Inner {
         }
     }
 
-    /// What goes to the driver now.
-    fn hand_out(&mut self) -> Vec<String> {
+    /// The letters that go to the driver now: those beyond the `num_read` that it has read.
+    fn hand_out(&mut self, num_read: u64) -> Vec<String> {
+        while self.first < num_read && self.letters.pop_front().is_some() {
+            self.first += 1;
+        }
         if self.delivered.is_none_or(|at| at.elapsed() >= self.pace)
             && let Err(reason) = self.seal_signs_of_life()
         {
@@ -334,7 +345,7 @@ impl Inner {
         if !self.letters.is_empty() {
             self.delivered = Some(clock::now());
         }
-        std::mem::take(&mut self.letters)
+        self.letters.iter().cloned().collect()
     }
 
     fn say(&mut self, word: FromAgent) -> Result<(), String> {
@@ -362,7 +373,7 @@ impl Inner {
 
     fn seal(&mut self, word: FromAgent) -> Result<(), String> {
         if let Some(outbox) = &mut self.outbox {
-            self.letters.push(outbox.seal(word)?);
+            self.letters.push_back(outbox.seal(word)?);
         }
         Ok(())
     }
@@ -426,7 +437,7 @@ mod tests {
     /// Reports as the driver reads them.
     fn read(letters: &[String]) -> Vec<(u32, RankReport)> {
         let mut inbox = Inbox::default();
-        let words = letters.iter().map(|letter| inbox.open(letter).unwrap());
+        let words = letters.iter().filter_map(|letter| inbox.open(letter).unwrap());
         let reported = words.map(|word| match word {
             FromAgent::Reported { rank, report, .. } => (rank, *report),
             other => panic!("{other:?}"),
@@ -443,7 +454,8 @@ mod tests {
             stage: Stage::Over(String::new()),
             inbox: Inbox::default(),
             outbox: Some(Outbox::new("one".to_owned())),
-            letters: Vec::new(),
+            letters: VecDeque::new(),
+            first: 0,
             alive: BTreeMap::new(),
             attempts: BTreeSet::new(),
             pace: Duration::from_mins(1),
@@ -458,14 +470,16 @@ mod tests {
             say(&mut inner, rank, report);
         }
         say(&mut inner, 0, RankReport::Alive);
-        assert!(inner.hand_out().is_empty(), "they wait");
+        assert!(inner.hand_out(0).is_empty(), "they wait");
         say(&mut inner, 0, checkpoint.clone());
         say(&mut inner, 0, progress(6));
-        let told = read(&inner.hand_out());
-        assert_eq!(told, vec![(0, progress(5)), (1, RankReport::Alive), (0, checkpoint)]);
-        assert!(inner.hand_out().is_empty(), "a delivery was just now");
+        let expected = vec![(0, progress(5)), (1, RankReport::Alive), (0, checkpoint)];
+        assert_eq!(read(&inner.hand_out(0)), expected);
+        assert_eq!(read(&inner.hand_out(0)), expected, "the driver has not confirmed them");
+        assert_eq!(inner.hand_out(2).len(), 1, "the driver has confirmed two");
+        assert!(inner.hand_out(3).is_empty(), "a delivery was just now");
         inner.delivered = None;
         inner.outbox = Some(Outbox::new("two".to_owned()));
-        assert_eq!(read(&inner.hand_out()), vec![(0, progress(6))]);
+        assert_eq!(read(&inner.hand_out(3)), vec![(0, progress(6))]);
     }
 }

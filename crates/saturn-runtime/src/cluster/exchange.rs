@@ -108,26 +108,28 @@ impl Exchange {
         Ok(())
     }
 
-    /// Letters of an agent, in their order. An error says why it can't be understood: then it is to
-    /// be given up.
-    pub fn deliver(&self, agent: u64, letters: &[String]) -> Result<(), RuntimeError> {
+    /// Letters of an agent, in their order; letters that came before are skipped. Gives how many of the
+    /// agent's letters were read so far, for [`Agent::news`](super::Agent::news). An error says why a
+    /// letter can't be understood: then the agent is to be given up.
+    pub fn deliver(&self, agent: u64, letters: &[String]) -> Result<u64, RuntimeError> {
         let mut words = Vec::new();
-        {
+        let num_read = {
             let mut rooms = self.rooms();
-            // One that was given up has no say.
-            let Some(inbox) = rooms.inboxes.get_mut(&agent) else { return Ok(()) };
+            // An agent that was given up has no say.
+            let Some(inbox) = rooms.inboxes.get_mut(&agent) else { return Ok(0) };
             for letter in letters {
                 let word = inbox.open(letter);
-                words.push(word.map_err(|reason| RuntimeError::Refused { reason })?);
+                words.extend(word.map_err(|reason| RuntimeError::Refused { reason })?);
             }
-        }
+            inbox.num_read()
+        };
         let mut rooms = self.rooms();
         for word in words {
             if !rooms.takes_the_place_of_the_last(agent, &word) {
                 rooms.put(Arrival::Word { agent, word });
             }
         }
-        Ok(())
+        Ok(num_read)
     }
 
     /// An agent or its node is lost: nothing more is heard of it.

@@ -1,4 +1,8 @@
-//! What driver and agents say to each other, and how it is seen that nothing is missing or foreign.
+//! The letters between driver and agents, and the checks that no letter is missing, foreign or read twice.
+//!
+//! A carrier that can't know whether a letter arrived carries the letter again. So a writer keeps its
+//! letters until the reader has confirmed them by their number, and a reader skips a letter that it has
+//! read before.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -108,8 +112,9 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// What the next letter says; in words, what is wrong with it.
-    pub(crate) fn open<T: DeserializeOwned>(&mut self, letter: &str) -> Result<T, String> {
+    /// The content of the next letter; `None` if the letter was read before. An error says in words
+    /// what is wrong with the letter.
+    pub(crate) fn open<T: DeserializeOwned>(&mut self, letter: &str) -> Result<Option<T>, String> {
         #[derive(Deserialize)]
         struct Versioned {
             version: u32,
@@ -124,11 +129,19 @@ impl Inbox {
         if self.epoch.get_or_insert_with(|| epoch.clone()) != &epoch {
             return Err("a letter is of another driver of the run".to_owned());
         }
+        if number < self.next {
+            return Ok(None);
+        }
         if number != self.next {
             return Err(format!("letter {number} came in place of letter {}", self.next));
         }
         self.next += 1;
-        Ok(content)
+        Ok(Some(content))
+    }
+
+    /// How many letters were read: their numbers are below this.
+    pub(crate) fn num_read(&self) -> u64 {
+        self.next
     }
 
     /// The epoch of the letters so far.
@@ -152,16 +165,17 @@ mod tests {
         let mut inbox = Inbox::default();
         let open = |inbox: &mut Inbox, letter: &str| inbox.open::<FromAgent>(letter);
         assert!(
-            matches!(open(&mut inbox, &letters[0]), Ok(FromAgent::Note { text }) if text == "a")
+            matches!(open(&mut inbox, &letters[0]), Ok(Some(FromAgent::Note { text })) if text == "a")
         );
-        let twice = open(&mut inbox, &letters[0]).unwrap_err();
-        assert_eq!(twice, "letter 0 came in place of letter 1");
-        assert!(open(&mut inbox, &letters[2]).unwrap_err().contains("letter 2 came"));
+        assert!(matches!(open(&mut inbox, &letters[0]), Ok(None)), "it was read before");
+        assert_eq!(inbox.num_read(), 1);
+        let early = open(&mut inbox, &letters[2]).unwrap_err();
+        assert_eq!(early, "letter 2 came in place of letter 1");
         let foreign = Outbox::new("two".to_owned()).seal(note("x")).unwrap();
         assert!(open(&mut inbox, &foreign).unwrap_err().contains("another driver"));
         let newer = letters[1].replace("\"version\":3", "\"version\":4");
         assert_eq!(open(&mut inbox, &newer).unwrap_err(), "a letter has version 4, not 3");
         assert!(open(&mut inbox, "[]").unwrap_err().starts_with("a letter can't be read"));
-        assert!(open(&mut inbox, &letters[1]).is_ok());
+        assert!(matches!(open(&mut inbox, &letters[1]), Ok(Some(_))));
     }
 }
