@@ -1,1 +1,1 @@
-"""What several techniques do with a model: find layers, run them again, choose the attention."""
+"""What techniques share about models: find layers, recompute them, choose the attention."""
