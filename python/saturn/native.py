@@ -1,7 +1,7 @@
 """The only access to the compiled part, `saturn._core`.
 
 It is imported at the first use, so that workers and the library run without it. Tests replace its
-functions by fakes. Nothing here decides anything; each function only converts types.
+functions by fakes. Nothing here decides anything: each function only calls its counterpart.
 """
 
 from __future__ import annotations

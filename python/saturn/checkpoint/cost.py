@@ -25,7 +25,7 @@ from saturn.checkpoint.writer import CheckpointWriter, Digest
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import ParallelModel
 
-#: The most that all ranks try to write each; a single larger tensor is still written whole.
+#: The most bytes that each rank writes; more only if a single tensor is larger.
 _MOST_BYTES = 256 << 20
 
 

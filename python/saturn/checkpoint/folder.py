@@ -38,7 +38,7 @@ class Folder:
     """A folder, or an object in a folder."""
 
     url: str
-    #: The directory on the file system of the task (or run) that the folder belongs to.
+    #: The directory, on the file system, of the task (or run) that owns the folder.
     task_dir: Path
 
     def __str__(self) -> str:

@@ -1,4 +1,7 @@
-"""Read a distributed checkpoint in place, with DCP's own reader of files or a store's objects."""
+"""Read a distributed checkpoint in place, with DCP's own reader of files or a store's objects.
+
+The reader opens pickles, so the caller must have verified the checkpoint (`manifest.verify`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Open a cluster, or say in one line why Ray can't be used; the only module that needs no Ray."""
+"""Open a cluster, or say in one line why Ray can't be used.
+
+Importing this module doesn't import Ray, so any run may import it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Versions that must be equal on all nodes, because checkpoints and pickles travel between them."""
+"""Versions that must be equal on all nodes, because checkpoints and pickles travel between them.
+
+The module only compares; `seating` refuses a node whose versions differ.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A user's request for a cluster, checked before anything is connected."""
+"""A user's request for a cluster, checked before anything is connected.
+
+The check needs neither Ray nor a network; `connection` finds out whether the cluster is there.
+"""
 
 from __future__ import annotations
 

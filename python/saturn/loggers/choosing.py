@@ -1,4 +1,8 @@
-"""Turn the value of `loggers=` into loggers that work here, or raise one clear line."""
+"""Turn the value of `loggers=` into loggers that work here, or raise one clear line.
+
+Every logger is checked in the user's process, before anything of the run is on disk. A name always
+means Saturn's own logger if there is one of that name.
+"""
 
 from __future__ import annotations
 

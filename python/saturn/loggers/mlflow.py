@@ -1,4 +1,7 @@
-"""MLflow: a run for each task, in an experiment that has the run's name."""
+"""MLflow: a run for each task, in an experiment that has the run's name.
+
+The package mlflow is imported only when a task's tracked run begins.
+"""
 
 from __future__ import annotations
 

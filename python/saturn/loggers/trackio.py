@@ -1,4 +1,7 @@
-"""Trackio: a run for each task, in a project that has the run's name."""
+"""Trackio: a run for each task, in a project that has the run's name.
+
+The package trackio is imported only when a task's tracked run begins.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Weights & Biases: a tracked run for each task, grouped by the run."""
+"""Weights & Biases: a tracked run for each task, grouped by the run.
+
+The package wandb is imported only when a task's tracked run begins.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Check numbers that a user gives; errors name the argument."""
+"""Check numbers that a user gives; errors name the argument.
+
+A wrong type raises `TypeError`, and a number out of range `InvalidInput`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sizes of memory, as people write and read them."""
+"""Sizes of memory, as people write and read them.
+
+A size is read in decimal units (MB) or binary units (MiB), and always written in decimal units.
+"""
 
 from __future__ import annotations
 

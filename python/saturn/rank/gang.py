@@ -128,7 +128,7 @@ class Gang:
     def outliving(self, name: str) -> Iterator[PeerWatch | None]:
         """Within this context no rank waits for a failed rank (`PeerWatch.fail`).
 
-        Every rank must enter it, with a `name` of its own for each block, and must `close` its
+        Every rank must enter it with the same `name`, which no other block has. It must `close` its
         group before the block ends. Gives None on CPU slots, where a lost connection is enough.
         """
         self._block, self._opened = name, 0

@@ -1,4 +1,8 @@
-"""This process: its cores, its device, its age."""
+"""This process: its cores, its threads, its device, and its age.
+
+Other modules of this folder limit its memory (`device_memory`) and connect it with its gang
+(`gang`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`export`: a trained model of a run, as a directory that Hugging Face's libraries read."""
+"""`export`: write a trained model of a run as a directory that Hugging Face's libraries read.
+
+The run is only read, and may be in progress. `saturn.checkpoint.huggingface` writes the directory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The result of a run, as `search` and `orchestrate` return it."""
+"""The result of a run, as `search` and `orchestrate` return it.
+
+It is read from the run's `report.json`, and holds plain data: nothing here asks a run in progress.
+All tables (rows, CSV, text) have the same columns and the same order of tasks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The state of a run and its tasks, as `Run.status` returns it."""
+"""The state of a run and its tasks, as `Run.status` returns it.
+
+A status is a snapshot of one moment; it doesn't follow the run.
+"""
 
 from __future__ import annotations
 

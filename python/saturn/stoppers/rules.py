@@ -1,4 +1,7 @@
-"""Stoppers that end tasks by a simple rule, which each one's docstring says in a sentence."""
+"""Stoppers that end tasks by a simple rule, which each one's docstring says in a sentence.
+
+None of them holds a task: for that, see `halving`.
+"""
 
 from __future__ import annotations
 

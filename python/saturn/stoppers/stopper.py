@@ -82,7 +82,7 @@ class Stopper:
         return self.metric
 
     def badness(self, value: float) -> float:
-        """The value, with its sign changed if need be so that less is better; infinite if NaN."""
+        """The value as a number of which less is better; infinity if the value is not finite."""
         if not math.isfinite(value):
             return math.inf
         return -value if self.mode == MAX else value

@@ -1,4 +1,4 @@
-"""Combinations of values, for sweeps: `saturn.grid`."""
+"""Combinations of values for sweeps: `saturn.grid`. It makes dictionaries, and no tasks."""
 
 from __future__ import annotations
 

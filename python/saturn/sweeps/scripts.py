@@ -1,4 +1,8 @@
-"""Scripts of a sweep file: the arguments, the command and the task of one set of parameters."""
+"""Scripts of a sweep file: the arguments, the command and the task of one set of parameters.
+
+Every parameter must reach the script as a value, and no two tasks may run the same command: a sweep
+that breaks either rule is refused. Nothing here reads the file or starts a script.
+"""
 
 from __future__ import annotations
 

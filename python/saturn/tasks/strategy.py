@@ -1,4 +1,8 @@
-"""A strategy as `search` found it: a technique, a number of devices, knobs, and the outcome."""
+"""A strategy as `search` found it: a technique, a number of devices, knobs, and the outcome.
+
+It is plain data. A black box's parameters may be any plain value; `wrap_parameters` makes knobs of
+them, and `unwrap_parameters` restores them.
+"""
 
 from __future__ import annotations
 

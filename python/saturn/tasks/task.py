@@ -1,4 +1,8 @@
-"""A task: one model to train, as its user describes it."""
+"""A task: one model to train, as its user describes it.
+
+A task is checked when it is made, as far as that is possible without a run. It is only a
+description: `saturn.runs` plans and trains it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A task's hyper-parameters as plain values, for trackers; its curves are told elsewhere."""
+"""A task's hyper-parameters as plain values, for trackers.
+
+A tracker gets a task's curves from its `metrics.jsonl` (`saturn.worker.track`), not from here.
+"""
 
 from __future__ import annotations
 

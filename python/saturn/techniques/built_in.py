@@ -1,4 +1,7 @@
-"""The built-in techniques: names, import paths and knobs. The library always has them."""
+"""The built-in techniques: names, import paths and knobs. The library always has them.
+
+The paths are texts, so that listing techniques doesn't import torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A technique with knobs that a task has pinned to one or several allowed values."""
+"""A technique with knobs that a task has pinned to one or several allowed values.
+
+Only the choice of knob sets changes. How the technique runs a model stays its own.
+"""
 
 from __future__ import annotations
 

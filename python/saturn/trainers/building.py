@@ -85,7 +85,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def _place_on_cpu(trainer: Any) -> None:
-    """Move a trainer to the CPU whose arguments were made earlier, outside `alone`, for a GPU."""
+    """Set a trainer to the CPU if its arguments, made earlier outside `alone`, name a GPU."""
     if trainer.args.device.type != "cpu":
         tell_device(trainer, torch.device("cpu"))
 

@@ -303,7 +303,7 @@ def _is_strange(callback: Any) -> bool:
 
 
 def _events_of(callback: Any) -> set[str]:
-    """The events for which a callback has methods of its own; counts `EarlyStoppingCallback`'s."""
+    """Events for which a callback has its own method; of transformers' own only `on_evaluate`."""
     from transformers import TrainerCallback
 
     events = [name for name in vars(TrainerCallback) if name.startswith("on_")]

@@ -1,4 +1,8 @@
-"""The pieces of a task, taken from a LightningModule: what `Task.from_lightning` puts together."""
+"""The pieces of a task, taken from a LightningModule: what `Task.from_lightning` puts together.
+
+Everything that Saturn can't train as Lightning would is refused here, before a run begins.
+`lightning` has the functions that travel to the ranks.
+"""
 
 from __future__ import annotations
 

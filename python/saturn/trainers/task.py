@@ -1,4 +1,7 @@
-"""The pieces of a task, taken from a trainer: what `Task.from_trainer` puts together."""
+"""The pieces of a task, taken from a trainer: what `Task.from_trainer` puts together.
+
+The trainer is made and read once, in the user's process. `source` makes it again on each rank.
+"""
 
 from __future__ import annotations
 

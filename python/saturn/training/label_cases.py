@@ -1,4 +1,7 @@
-"""Batches with other labels, which show which labels a loss counts (see `slice_check`)."""
+"""Batches with other labels, which show which labels a loss counts (see `slice_check`).
+
+Only the labels differ; the inputs of the samples stay. No loss is computed here.
+"""
 
 from __future__ import annotations
 

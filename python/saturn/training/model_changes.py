@@ -1,4 +1,4 @@
-"""What a forward changes in its model, and whether that depends on how the batch is sliced.
+"""What a forward changes in its model, and whether the changes depend on the batch's slices.
 
 Running means, codebooks, queues and counters are buffers that a forward writes to; some layers also
 write to their parameters. A rank with a slice could write something else than a rank with the whole

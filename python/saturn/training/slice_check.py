@@ -3,8 +3,8 @@
 The task's first samples go through the freshly built model, all at once and in unequal parts that
 are cut as slices are. Three explanations are tried: parts count by their samples, by their labels
 that aren't -100, or not at all, because losses add up. If the task has a `loss_weight`, only that
-is tried. If the batch has integer labels, all is computed again with some of them -100, because
-the task's own data may have such labels only in a later batch.
+is tried. If the batch has integer labels, all is computed again with some of them -100: the
+task's own data may have such labels only in a later batch.
 
 Random draws are the same for every sample (see `steady`). Batch norm passes its inputs through,
 because Saturn computes its statistics over the global batch in any case. Parameters and inputs are

@@ -102,7 +102,7 @@ class Stopping(Tuner):
         return strictest(one for stopper in self.stoppers for one in stopper.at(now_s, tasks))
 
     def is_enough(self, now_s: float, tasks: Tasks) -> bool:
-        """Whether a stopper says that no more tasks shall be suggested."""
+        """Whether a stopper says that no more tasks must be suggested."""
         return any(one.is_enough(now_s, tasks) for one in self.stoppers)
 
     def is_trained(self, task: Progress, tasks: Tasks) -> bool:

@@ -58,7 +58,7 @@ class Evaluations:
         #: `step` and `metrics` of the last evaluation, and of the best one.
         self._last: Mapping[str, Any] | None = None
         self._best: Mapping[str, Any] | None = None
-        #: The second best, kept until the best evaluation's checkpoint is in place.
+        #: The previous best, until the new best's checkpoint is in place.
         self._before_best: Mapping[str, Any] | None = None
         self._noted: set[str] = set()
 

@@ -1,4 +1,7 @@
-"""How long each part of an attempt's set-up took, in the order of the parts."""
+"""How long each part of an attempt's set-up took, in the order of the parts.
+
+The parts cover the whole time since the process was forked or started, without gaps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Load an attempt's technique: import it by path, or unpickle it from the run directory."""
+"""Load an attempt's technique: import it by path, or unpickle it from the run directory.
+
+A class of the wrong kind raises `TypeError`. Nothing here runs a technique.
+"""
 
 from __future__ import annotations
 

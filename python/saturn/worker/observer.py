@@ -70,7 +70,7 @@ class Observer:
         return self._listener is not None and self._listener.is_over
 
     def state(self, is_over: bool) -> dict[str, Any] | None:
-        """The listener's state, for a checkpoint's manifest; None where there is no listener."""
+        """The listener's state, for a checkpoint's manifest; None if there is no listener."""
         if self._listener is None:
             return None
         return {"is_over": is_over, **self._listener.state()}

@@ -7,7 +7,7 @@ that the runtime is gone: every rank is killed.
 
 Each rank leads a session of its own and adopts its orphans. When the rank has gone, its orphans
 come to this process. So a child that is no rank, and was not there before the first rank, was left
-behind by a rank that has gone, and is killed.
+behind by a rank. Such a child is killed.
 
 The module imports only the standard library, so that the cold parent starts at once.
 """

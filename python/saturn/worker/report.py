@@ -76,7 +76,7 @@ class Reporter:
         return self.stop_requested or (until is not None and step >= until)
 
     def steps_to_go_on_for(self) -> int:
-        """Wait until the runtime says how many steps a trial goes on to; 0 if it ends instead."""
+        """Wait for the answer on a trial that could go on: the task's number of steps, or 0."""
         with self.alive_throughout():
             self._is_answered.wait()
         return self._go_on_steps

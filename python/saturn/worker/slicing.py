@@ -2,8 +2,8 @@
 
 An inspection finds out for a whole group of tasks, if the model is small enough for it. Otherwise
 the first gang that needs the answer finds out on its own device: rank 0 checks before anything is
-parallelised, and tells the other ranks. The answer is a file of the run and holds for every later
-attempt, so a task's slices are weighed alike from its first step to its last.
+parallelised, and tells the other ranks. The answer is a file of the run, and holds for every later
+attempt. So a task's slices are weighed alike from its first step to its last.
 
 How the check is made is the business of `saturn.training.slice_check`.
 """

@@ -55,7 +55,7 @@ def compile_layers(module: nn.Module, knobs: Knobs) -> None:
     torch._inductor.config.fallback_random = True
     # Compile in this process alone: ranks share the machine, and must leave no helpers behind.
     torch._inductor.config.compile_threads = 1
-    # Batches of many lengths shall share one program with a variable shape.
+    # Batches of many lengths share one program with a variable shape, instead of one for each.
     torch._dynamo.config.assume_static_by_default = True
     torch._dynamo.config.automatic_dynamic_shapes = True
     try:

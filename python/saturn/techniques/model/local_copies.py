@@ -146,7 +146,7 @@ class WholeScalars:
         return set(self._parameters)
 
     def average_gradients(self, data: DeviceMesh) -> None:
-        """Replace each gradient by its mean over `data`; a missing gradient counts as 0."""
+        """Replace each gradient by its mean over `data`; on ranks that lack it, it counts as 0."""
         trained = [parameter for parameter in self._parameters if parameter.requires_grad]
         if not trained or data.size() == 1:
             return

@@ -2,7 +2,7 @@
 
 On a GPU the slow tier is the host's memory, pinned, so that copies run beside the computation. On a
 CPU slot it is a mapped file in the attempt's directory. The kernel may write back and drop a file's
-pages, so the limit of the process's data (`RLIMIT_DATA`) doesn't count them, and a control group
+pages. So the limit of the process's data (`RLIMIT_DATA`) doesn't count them, and a control group
 can reclaim them. The file's name is removed as soon as the file is mapped, so nothing is left
 behind if the process dies.
 

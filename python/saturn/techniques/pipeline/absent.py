@@ -4,7 +4,7 @@ Each stage of a pipeline runs the model's own forward, but holds only some of it
 runs only some of its layers. The results of the other layers are absent. A value computed from an
 absent tensor is absent too. So every number on a stage is right: none comes from a parameter or a
 layer that the stage lacks. When the value of an absent tensor arrives, the tensor is supplied with
-it, and stands for it from then on, wherever the model's code kept the tensor.
+it. From then on the tensor stands for the value, wherever the model's code kept the tensor.
 
 If the code asks for an absent value, or would overwrite a present tensor with absent values,
 `NotApplicable` is raised.

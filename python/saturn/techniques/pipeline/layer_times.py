@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from saturn.techniques.pipeline.balance import Seen
 
-#: Number of measured steps. Few micro-batches are in the first step, which is slow.
+#: Number of measured steps. The first is slow, but too few micro-batches to move a median.
 _STEPS = 3
 #: One pass of a micro-batch: moments, each with the layer that begins there, or None.
 _Pass = list[tuple[int | None, Any]]

@@ -1,8 +1,8 @@
 """How many devices go to each kind of parallelism: the shapes that a gang's mesh can have.
 
 Of all factorings of a number of devices, few are worth a trial, so a rule picks them. The smallest
-tensor groups come first, because they communicate in every layer; pipelines and FSDP2 only do so at
-a layer's ends. Then the fewest stages come first: each further stage adds waiting time and saves
+tensor groups come first, because they communicate within every layer; pipelines and FSDP2 only do
+so between layers. Then the fewest stages come first: each further stage adds waiting time and saves
 memory, so more stages are only wanted if fewer don't fit.
 """
 

@@ -273,5 +273,5 @@ def _holders(
 def _put_absent(
     part: nn.Module, name: str, tensor: torch.Tensor, device: torch.device, full: str
 ) -> None:
-    # Set in the dictionary itself: assigning a plain tensor to a parameter's name would raise.
+    # Set in the dictionary, past `nn.Module.__setattr__`, which treats parameters' names specially.
     part.__dict__[name] = AbsentTensor.of(tensor.shape, tensor.dtype, device, [full])

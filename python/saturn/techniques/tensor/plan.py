@@ -172,8 +172,8 @@ def _from_model(module: nn.Module) -> Iterator[_Entry]:
     """
     planned: list[str] = []
     for outer, model in module.named_modules():
-        # Only a class's own attribute: a wrapper may forward its inner model's plan, with names
-        # that don't match.
+        # Only an attribute of its own: a wrapper may forward its inner model's plan, whose names
+        # begin further in.
         is_own = inspect.getattr_static(model, "tp_plan", None) is not None
         plan = getattr(model, "tp_plan", None) if is_own else None
         if not isinstance(plan, Mapping) or not plan:

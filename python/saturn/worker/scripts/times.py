@@ -1,4 +1,7 @@
-"""How long a script's steps take, computed from the times of its reports."""
+"""How long a script's steps take, computed from the times of its reports.
+
+A report may come after several steps; its time is then divided by their number.
+"""
 
 from __future__ import annotations
 
