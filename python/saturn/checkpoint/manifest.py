@@ -6,9 +6,9 @@ So a directory of that name was complete once, and the digests show whether it s
 a checkpoint is opened before it has been verified against its manifest, because DCP's `.metadata`
 is a pickle.
 
-A checkpoint is never overwritten. If a step already has a checkpoint, which is damaged or which a
-black box saves again, the new one gets a number: `step-<8 digits>.2`. It takes precedence, and the
-older one is removed once the newer one is durable.
+A checkpoint is never overwritten. A step may already have a checkpoint: a damaged one, or one that
+a black box saves again. The new checkpoint then gets a number: `step-<8 digits>.2`. It takes
+precedence, and the older one is removed once the newer one is durable.
 
 The runtime gives up an attempt whose node was silent for too long, and trains its task elsewhere.
 Such an attempt must not commit anything (`GivenUp`).

@@ -60,9 +60,9 @@ class SearchOptions(ClusterOptions, total=False):
         expected to take, as bytes or a size; by default what is available at the start.
     name: the run's name, unique in `runs_dir`; made from the time by default.
     profile: the source of earlier trial results, which are not measured again. By default all
-        results of earlier runs that hold for this hardware and these versions (see `saturn
-        profile`). The directory of an earlier run, or a file like its `profile.json`: its results
-        on the same type of device. "none": everything is measured again.
+        results of earlier runs that hold for this hardware and these versions (see
+        `saturn profile`). The directory of an earlier run, or a file like its `profile.json`: its
+        results on the same type of device. "none": everything is measured again.
     warmup_steps: how many steps at the start of a trial are not timed.
     timed_steps: how many steps a trial times at least, two or more.
     max_timed_steps: how many steps a trial times at most; 30 by default. Timing ends earlier once

@@ -100,7 +100,7 @@ class Objective(Protocol):
     def loss(self, outputs: Any, batch: Any) -> Tensor:
         """Scalar mean loss of the model's `outputs` on `batch`.
 
-        Raises a task error, with the shape it got, where the task's loss is not a scalar.
+        Raises `TaskError`, with the shape that it got, if the task's loss is not a scalar.
         """
         ...
 
@@ -143,9 +143,9 @@ class ParallelModel(ABC):
         """Add the gradients of `share` times the mean loss over `batch`.
 
         `batch` is this data rank's slice, already on the device. `share` is the slice's part of the
-        whole step, between 0 and 1, under fp16 times the loss's scale. It is called once a step,
-        or, with gradient accumulation, once for each of the step's batches. Returns the unscaled
-        mean loss, detached, or None if another rank of the same slice reports it.
+        whole step, between 0 and 1, under fp16 times the loss's scale. Saturn calls the method once
+        a step, or, with gradient accumulation, once for each of the step's batches. Returns the
+        unscaled mean loss, detached, or None if another rank of the same slice reports it.
         """
 
     def accumulating(self) -> AbstractContextManager[None]:

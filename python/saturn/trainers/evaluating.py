@@ -86,7 +86,7 @@ def evaluate_of(source: TrainerSource, reading: EvaluationReading) -> Evaluate:
 
 
 class TrainerEvaluation:
-    """The functions of a task's evaluation that is a trainer's."""
+    """The functions of a task's evaluation, if its trainer evaluates."""
 
     def __init__(self, source: TrainerSource) -> None:
         """`source` makes the trainer when it is needed."""

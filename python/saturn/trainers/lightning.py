@@ -31,7 +31,7 @@ from saturn.trainers.lightning_stand_ins import NO_INDEX, Logged, NoTrainer, unl
 
 
 class LightningSource:
-    """The functions of a task that is a LightningModule."""
+    """A task's functions, all taken from a LightningModule."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ def ready(trainer: Any) -> Ready:
 
 
 class TrainerSource:
-    """The functions of a task that is a trainer, and its `StepLoss`."""
+    """A task's functions, and its `StepLoss`, all taken from a trainer."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ class OwnEnd:
 
 
 class Listener(Protocol):
-    """Is told of a training's progress, and may end it."""
+    """Hears of a training's progress, and may end the training."""
 
     @property
     def is_over(self) -> bool:

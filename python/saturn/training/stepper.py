@@ -227,7 +227,7 @@ class Stepper:
 
     @property
     def _draws_on(self) -> bool:
-        """Whether each batch draws on from the state in which the one before left the streams."""
+        """Whether each batch goes on drawing where the batch before it stopped."""
         return self.draws is not None and self._gang.world_size == 1
 
     def _drawing(self, staged: Staged) -> AbstractContextManager[None]:
@@ -257,7 +257,7 @@ class Stepper:
     def _gradients(
         self, pieces: Sequence[_Piece], shares: Sequence[float]
     ) -> tuple[list[Tensor | None], bool]:
-        """The step's losses, and whether the optimizer may step; gradients are then clipped.
+        """Compute the step's gradients, clipped; returns (losses, whether the optimizer may step).
 
         All ranks agree on whether the optimizer may step.
         """

@@ -2,8 +2,8 @@
 
 The steps are the task's own, in order, so that training can go on from the last of them.
 
-On an accelerator, training launches a step before the step before it is done. A trial waits for
-each step instead, because only so a step's own seconds are known. Training stages the next step
+On an accelerator, training launches a step before the previous step is done. A trial waits for each
+step instead, because only so a step's own seconds are known. Training stages the next step
 meanwhile; a trial stages it in the same place.
 
 The ranks take each step together, and must agree on which step is the last. After every step, one
