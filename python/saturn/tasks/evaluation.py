@@ -27,8 +27,8 @@ class Evaluation:
         get_dataloader: returns a `DataLoader`, or an iterable of batches like those that the task
             trains on. Each evaluation reads it once, in the same order.
         metrics: called once an evaluation, with the results of `keep` for all batches joined;
-            without `keep` as `metrics(outputs, labels)`. Returns a mapping of names to numbers.
-            None: only `eval_loss` is measured.
+            without `keep` as `metrics(outputs, labels)`. Returns a mapping of names to
+            numbers. None: only `eval_loss` is measured.
         keep: `keep(outputs, labels)` → what of a batch is kept for `metrics`, such as
             `(outputs.argmax(-1), labels)`. For batches that are mappings, `keep(outputs, batch)`.
             A tuple becomes several arguments. By default the outputs (their `logits`, if they have
