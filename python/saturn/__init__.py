@@ -1,11 +1,12 @@
 """Saturn plans and trains many large models on one pool of GPUs.
 
-Describe each model as a `Task`, then let `search` measure and `orchestrate` plan and train them.
-`start` does the same and returns at once, with a run to which tasks may be added; `resume` goes on
-with a run that was stopped; `attach` gives hold of a run of another process.
-`report` and `should_stop` are what a script, `Task.script`, says and asks.
-`register` adds a technique of your own to the library; `export` writes a trained model of
-transformers for `from_pretrained`.
+Describe each model as a `Task`. `search` measures the tasks, and `orchestrate` plans and trains
+them. `start` does the same but returns at once, with a run to which tasks may be added. `resume`
+continues a run that was stopped, and `attach` connects to a run of another process.
+
+`report` and `should_stop` are for scripts (`Task.script`): they report progress and ask for a stop.
+`register` adds your own technique to the library. `export` writes a trained model of transformers
+for `from_pretrained`.
 """
 
 from typing import Any
@@ -69,7 +70,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # `import saturn` loads nothing that was compiled; the version is that of `Cargo.toml`.
+    # `import saturn` loads no compiled code; the version is that of `Cargo.toml`.
     if name == "__version__":
         from saturn._core import __version__
 

@@ -1,8 +1,8 @@
-"""The errors that Saturn raises, and the exit code that goes with each.
+"""The errors that Saturn raises, with their exit codes.
 
-Bad arguments are plain `ValueError` and `TypeError`. Everything else that a caller may want to
-catch is a `SaturnError`; the exit codes are those of the `saturn` program, so that a script can
-end with `sys.exit(error.exit_code)` and mean the same thing.
+Bad arguments raise plain `ValueError` and `TypeError`. Any other error that a caller may want to
+catch is a `SaturnError`. The exit codes are those of the `saturn` program, so that a script can
+end with `sys.exit(error.exit_code)` and mean the same.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class SaturnError(Exception):
-    """Anything that Saturn itself reports."""
+    """Base of all errors that Saturn itself reports."""
 
-    #: For `sys.exit`; each subclass says what it means.
+    #: The code for `sys.exit`; each subclass's docstring explains its own.
     exit_code: ClassVar[int] = 5
 
 
 class InvalidInput(SaturnError, ValueError):
-    """Something handed to Saturn can't be used; the message says what would be right. Code 2."""
+    """An argument or input can't be used; the message says what would be right. Code 2."""
 
     exit_code: ClassVar[int] = 2
 
@@ -31,11 +31,11 @@ class NotPicklable(InvalidInput):
 
 
 class UnknownTechnique(InvalidInput):
-    """A technique name that the library doesn't hold; the message lists those that it does."""
+    """The library has no technique of this name; the message lists the known names."""
 
 
 class RunOver(InvalidInput):
-    """No process drives the run any more, so nothing can be asked of it."""
+    """No process drives the run any more, so it takes no commands."""
 
 
 class RunFailed(SaturnError):
@@ -43,29 +43,29 @@ class RunFailed(SaturnError):
 
 
 class TasksFailed(SaturnError):
-    """Every task has ended, and some failed; `result` says what each of them did. Code 1."""
+    """Every task has ended, and some have failed; `result` has all tasks' results. Code 1."""
 
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, result: RunResult) -> None:
-        """Keep the result along with the message."""
+        """Keep the result with the message."""
         super().__init__(message)
         self.result = result
 
 
 class RunInterrupted(KeyboardInterrupt, SystemExit):
-    """Training stopped at checkpoints; `resume_command` finishes the run. Code 130.
+    """Training stopped at checkpoints; `resume_command` continues the run. Code 130.
 
-    Ctrl-C, SIGTERM, SIGHUP and `Run.stop` have this effect, and so has `saturn stop`.
-    A script that doesn't catch it ends with that code and without a traceback: how to go on has
-    been said already. (Python does so for `KeyboardInterrupt` itself but not for its subclasses,
-    so this is a `SystemExit` too.)
+    Ctrl-C, SIGTERM, SIGHUP, `Run.stop` and `saturn stop` have this effect. A script that doesn't
+    catch this exception ends with that code and without a traceback, because the command to resume
+    has already been printed. (Python does so for `KeyboardInterrupt` itself but not for its
+    subclasses, so this is a `SystemExit` too.)
     """
 
     exit_code: ClassVar[int] = 130
 
     def __init__(self, message: str, *, run_dir: str, resume_command: str) -> None:
-        """Keep what is needed to go on."""
+        """Keep the run directory and the command that resumes the run."""
         super().__init__(message)
         self.code = self.exit_code
         self.run_dir = run_dir

@@ -1,8 +1,8 @@
 """The library: the techniques that Saturn may choose from, by name.
 
-Built-in techniques are always there. A registered class lives as long as the process; one that
-can be imported by path is also remembered, by that path alone, in `$SATURN_HOME/library.json`, so
-that later processes find it. Nothing is ever unpickled from there.
+Built-in techniques are always in it. A registered class stays as long as the process. If the class
+can be imported by path, that path is also stored in `$SATURN_HOME/library.json`, so that later
+processes find it. Nothing is ever unpickled from there.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _registered: dict[str, type[Any]] = {}
 
 @dataclass(frozen=True)
 class Entry:
-    """A technique as a run needs it."""
+    """A technique in the form that a run needs."""
 
     name: str
     level: str  # "managed" or "black_box"
-    import_path: str | None  # "module:Qualified.Name"; None where it must travel by pickle
-    technique: type[Any] | None  # None where only the import path is known
+    import_path: str | None  # "module:Qualified.Name"; None if it must travel as a pickle
+    technique: type[Any] | None  # None if only the import path is known
 
 
 def register(name: str, technique: type[Any]) -> None:
-    """Put a technique into the library under `name`, in place of what had that name.
+    """Put a technique into the library under `name`, replacing an earlier one of that name.
 
     `technique` is a subclass of `BaseTechnique` (two functions that train by themselves) or of
     `saturn.techniques.Technique` (the managed interface). Raises `TypeError` and `ValueError`.
@@ -64,7 +64,7 @@ def register(name: str, technique: type[Any]) -> None:
 
 
 def deregister(name: str) -> None:
-    """Take a technique out of the library; raises `UnknownTechnique` where it isn't there."""
+    """Remove a technique from the library; raises `UnknownTechnique` if it isn't there."""
     if name in BUILT_IN:
         raise ValueError(
             f"`{name}` is a built-in technique, which is always there: it can't be removed"
@@ -101,10 +101,10 @@ def known() -> list[str]:
 
 
 def select(names: Iterable[str] | None) -> list[Entry]:
-    """The named techniques, as a run needs them; all by default.
+    """The named techniques, in the form that a run needs; all by default.
 
-    Raises `UnknownTechnique`; of all, those remembered ones that can't be imported here are left
-    out with a word on standard error.
+    Raises `UnknownTechnique`. Without names, stored techniques that can't be imported here are left
+    out, with a note on standard error.
     """
     if isinstance(names, str):
         raise TypeError(f"techniques is a string; it must be a list of names, such as [{names!r}]")
@@ -123,12 +123,12 @@ def select(names: Iterable[str] | None) -> list[Entry]:
 
 
 def of_scripts() -> Entry:
-    """The technique of scripts: in no library, since no other task can be trained under it."""
+    """The technique of scripts; it is not in the library, since no other task can use it."""
     return Entry(SCRIPT, "black_box", "saturn.worker.scripts.script:run", None)
 
 
 def import_path_of(technique: type[Any]) -> str | None:
-    """`module:Qualified.Name` where that leads to this very class; None for those of `__main__`."""
+    """`module:Qualified.Name` if that leads to this very class; None for classes of `__main__`."""
     module_name, qualified_name = technique.__module__, technique.__qualname__
     if module_name == "__main__" or "<locals>" in qualified_name:
         return None

@@ -1,7 +1,7 @@
-"""The only door to the compiled part, `saturn._core`.
+"""The only access to the compiled part, `saturn._core`.
 
-It is imported when first needed, so that workers and the library run without it; tests put a fake
-in place of its functions.
+It is imported at the first use, so that workers and the library run without it. Tests replace its
+functions by fakes. Nothing here decides anything: each function only calls its counterpart.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from saturn.errors import RunFailed
 
 
 class Interrupts(Protocol):
-    """How often a person asked a run to stop; the run looks without the interpreter's lock."""
+    """Counts how often the user asked a run to stop; the run reads it without the GIL."""
 
     def press(self) -> None:
         """Ask once more."""
 
 
 def interrupts() -> Interrupts:
-    """None so far."""
+    """Make a counter at zero."""
     made: Interrupts = _core().Interrupts()
     return made
 
 
 class Exchange(Protocol):
-    """The way between a run that this process drives and its agents, which have numbers."""
+    """The connection between a run that this process drives and its agents, which have numbers."""
 
     def join(self, agent: int, description: str) -> None:
-        """An agent has come, and says what it holds."""
+        """Tell the run that an agent has come, with the description of its devices."""
 
     def deliver(self, agent: int, letters: list[str]) -> int:
         """Letters of an agent, in their order; gives how many of its letters were read so far.
@@ -40,26 +40,26 @@ class Exchange(Protocol):
         """
 
     def lose(self, agent: int, reason: str) -> None:
-        """An agent or its node is lost."""
+        """Tell the run that an agent or its node is lost."""
 
     def note(self, text: str) -> None:
-        """A word for the person watching."""
+        """Show a note to the user."""
 
     def orders(self, at_most_s: float) -> list[tuple[int, str]] | None:
-        """Letters to carry, with the agents that they are for; None where the run is over."""
+        """(agent, letter) for each letter to carry; None if the run is over."""
 
     def close(self) -> None:
-        """The run is over, or never was one."""
+        """Note that the run is over, or never began."""
 
 
 class Agent(Protocol):
-    """The agent of the node that this process is on."""
+    """The agent of this process's node."""
 
     def description(self) -> str:
-        """What it holds, for `Exchange.join`."""
+        """A description of its devices, for `Exchange.join`."""
 
     def take(self, letters: list[str]) -> None:
-        """Do what letters say, in their order; raises where it can't go on."""
+        """Carry out letters, in order; raises if the agent can't go on."""
 
     def news(self, at_most_s: float, num_read: int) -> list[str]:
         """Letters to the driver, beyond the `num_read` that it has read.
@@ -68,11 +68,11 @@ class Agent(Protocol):
         """
 
     def end(self) -> None:
-        """End every process."""
+        """End every process of the agent."""
 
 
 def exchange() -> Exchange:
-    """One without agents."""
+    """Make an exchange without agents."""
     made: Exchange = _core().Exchange()
     return made
 
@@ -88,7 +88,7 @@ def agent(
     interface: str | None,
     open_store: Callable[[], str],
 ) -> Agent:
-    """An agent that holds this machine's devices (see `_core.pyi`)."""
+    """Make an agent that holds this machine's devices (see `_core.pyi`)."""
     made: Agent = _core().Agent(
         node,
         devices=devices,
@@ -129,7 +129,7 @@ def resume(
     wait: bool,
     prepared_s: float,
 ) -> str:
-    """Go on with a run that was stopped, to its end; returns its report as JSON."""
+    """Continue a stopped run to its end; returns its report as JSON."""
     report: str = _core().resume(
         str(run_dir),
         write,
@@ -145,7 +145,7 @@ def resume(
 
 
 def outlook(request: str) -> str:
-    """What is known of a request's tasks before they are run, as JSON."""
+    """What is known of a request's tasks before they run, as JSON."""
     found: str = _core().outlook(request)
     return found
 
@@ -157,13 +157,13 @@ def is_driven(run_dir: Path) -> bool:
 
 
 def ask(run_dir: Path, line: str) -> str | None:
-    """Hand a command to the process that drives the run; its reply, None where there is none."""
+    """Send a command to the process that drives the run; its reply, None if there is none."""
     reply: str | None = _core().ask(str(run_dir), line)
     return reply
 
 
 def status(run_dir: Path) -> str:
-    """Where the run stands, as JSON: live, or from its journal."""
+    """The run's status as JSON: from its driver if it has one, else from its journal."""
     found: str = _core().status(str(run_dir))
     return found
 
@@ -175,19 +175,19 @@ def status_text(status: str, width: int) -> str:
 
 
 def explain(run_dir: Path, task: str | None) -> str:
-    """Why a task, or the run, is where it is, as JSON: live, or from its journal."""
+    """Why a task, or the run, is in its state, as JSON: from the driver or the journal."""
     found: str = _core().explain(str(run_dir), task)
     return found
 
 
 def judged(run_dir: Path) -> str:
-    """What the run's stopper has said so far, in its order, as JSON."""
+    """All decisions of the run's stopper so far, in order, as JSON."""
     found: str = _core().judged(str(run_dir))
     return found
 
 
 def report(run_dir: Path) -> str:
-    """The report of a run, as JSON, from its journal."""
+    """The report of a run, made from its journal, as JSON."""
     found: str = _core().report(str(run_dir))
     return found
 

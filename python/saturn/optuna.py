@@ -3,12 +3,12 @@
     study = optuna.create_study(direction="minimize", pruner=optuna.pruners.HyperbandPruner())
     result = saturn.optuna.optimize(study, make_task, n_trials=50)
 
-`make_task(trial)` returns a `saturn.Task` made of what the trial suggests. Several are trained at
-once, each under whatever technique and on as many devices as the plan gives it; as soon as one
-ends the study is asked for the next. A trial's number names its task: `trial-7`.
+`make_task(trial)` returns a `saturn.Task` made of the trial's suggested values. Several tasks train
+at once, each under the technique and on the devices that the plan gives it. As soon as one ends,
+the study is asked for the next. A trial's number names its task: `trial-7`.
 
-The study is kept with the run, and `saturn resume` goes on with both. What the run trains no more
-(the trials of a run that is never resumed) stays `RUNNING` in the study.
+The study is kept with the run, and `saturn resume` continues both. If a run is never resumed, its
+unfinished trials stay `RUNNING` in the study.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from saturn.tuning.study import MakeTask, StudyTuner, optuna_for
 if TYPE_CHECKING:
     import optuna
 
-#: Of a run, what `start` says otherwise than `saturn.start`.
+#: Keywords of `saturn.start` that this module's `start` sets itself.
 _OURS = {"tasks", "keep_open"}
 
 
@@ -42,21 +42,21 @@ def optimize(
     log: bool = True,
     **options: Any,
 ) -> RunResult:
-    """Train `n_trials` suggestions of a study; returns what was realised, the study has the values.
+    """Train `n_trials` suggestions of a study; returns the run's result. The study has the values.
 
     Args:
-        study: of one direction. It may have trials already.
+        study: a study of one direction. It may already have trials.
         make_task: makes the task of a trial; it travels with the run.
-        n_trials: how many are suggested in this run.
-        in_flight: how many at once; as many as there are devices by default.
-        metric: what the study goes by: a metric of the tasks' evaluations, or `"loss"`, the mean
-            over the last steps. By default as `Task(best=…)` says, else the loss. Of a metric of
-            evaluations the best value goes back, of the loss the last.
+        n_trials: how many trials are suggested in this run.
+        in_flight: how many train at once; by default as many as there are devices.
+        metric: the metric of the study: a metric of the tasks' evaluations, or `"loss"`, the mean
+            over the last steps. By default as `Task(best=…)` says, else the loss. For a metric of
+            evaluations the study gets the best value, for the loss the last.
         log: show what happens on standard error.
-        options: keywords of `saturn.orchestrate`. What a `stopper` says counts as what the study's
-            pruner says does: the strictest of both. It goes by the study's metric by default.
+        options: keywords of `saturn.orchestrate`. A `stopper` decides beside the study's pruner:
+            the stricter decision counts. By default it uses the study's metric.
 
-    Raises what `saturn.orchestrate` raises, and what `make_task` raises.
+    Raises the errors of `saturn.orchestrate` and of `make_task`.
     """
     return start(
         study, make_task, n_trials, in_flight=in_flight, metric=metric, log=log, **options
@@ -73,7 +73,7 @@ def start(
     log: bool = True,
     **options: Any,
 ) -> StartedRun:
-    """`optimize`, which returns at once, with the run in progress (see `saturn.start`)."""
+    """Like `optimize`, but returns the run in progress at once (see `saturn.start`)."""
     optuna_for("saturn.optuna")
     for name in _OURS & set(options):
         raise InvalidInput(f"`{name}` can't be given with a study: the study's trials decide that")
@@ -87,9 +87,9 @@ def start(
     if "interval" in options:
         options["interval_s"] = options.pop("interval")
     options.setdefault("trial_budget", "worthwhile")
-    options.setdefault("max_switches", 0)  # most tasks never come to a step far ahead
+    options.setdefault("max_switches", 0)  # most tasks are stopped long before a move would pay
     settings = Settings(mode="orchestrate", keep_open=True, **options)
-    # The first of them is made here: what is wrong with `make_task` is raised before anything runs.
+    # The first task is made here, so that errors of `make_task` are raised before anything runs.
     try:
         return runs.started([tuner.suggested()], settings, log, tuner=lambda workload: tuner)
     except BaseException:
@@ -100,16 +100,16 @@ def start(
 def resume(
     run: PathLike, study: optuna.Study | None = None, log: bool = True, **options: Any
 ) -> StartedRun:
-    """Go on with the run of a study; as `saturn.resume`, and `saturn resume` does the same.
+    """Continue the run of a study, like `saturn.resume`; `saturn resume` does the same.
 
     Args:
         run: its directory, or its name in `runs_dir`.
-        study: to go on with instead of the study that is kept with the run; it must have the trials
-            of the run's tasks.
+        study: replaces the study that is kept with the run; it must have the trials of the run's
+            tasks.
         log: show what happens on standard error.
         options: keywords of `saturn.resume`.
 
-    Raises `InvalidInput` where the study has another direction, or its trials other parameters.
+    Raises `InvalidInput` if the study has another direction, or its trials other parameters.
     """
     if study is not None:
         run_dir = runs.found(run, options.get("runs_dir", "saturn_runs"))
@@ -121,7 +121,7 @@ def resume(
 
 
 def study_of(run: PathLike, *, runs_dir: PathLike = "saturn_runs") -> optuna.Study:
-    """The study that is kept with a run, as it was when it last suggested or was told something."""
+    """The study that is kept with a run, as it was at its last suggestion or value."""
     return _kept(runs.found(run, runs_dir)).study
 
 

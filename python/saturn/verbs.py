@@ -1,7 +1,7 @@
-"""Verbs of the `saturn` program that are done in Python: `python -m saturn.verbs VERB JSON`.
+"""Verbs of the `saturn` program that Python carries out: `python -m saturn.verbs VERB JSON`.
 
-The program has read the command line and hands it over as one piece of JSON. Data goes to standard
-output, talk to standard error; exit codes are the program's.
+The program has read the command line, and passes it as one piece of JSON. Data goes to standard
+output, messages to standard error. Exit codes are the program's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from saturn.sweeps import sweep
 from saturn.tasks.task import Task
 
 _OK, _BAD_INPUT = 0, 2
-#: At most so many names of tasks in a line.
+#: At most this many names of tasks are shown in a line.
 _SHOWN = 5
 
 
@@ -104,7 +104,7 @@ def _train(tasks: list[Task], of_file: Mapping[str, Any], start: Mapping[str, An
 
 
 def _options(of_file: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of `saturn.orchestrate`: what the command line says comes before the file."""
+    """Keywords of `saturn.orchestrate`; the command line overrides the file."""
     options = {**of_file}
     for option, given in (
         ("name", start["run_name"]),
@@ -121,7 +121,7 @@ def _options(of_file: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, 
 
 
 def _show(train: Callable[[], RunResult], tell: Callable[[RunResult], None]) -> int:
-    """Train, and tell of the result; also of a run in which tasks failed."""
+    """Train, and show the result, even if tasks failed."""
     failure = None
     try:
         result = train()
@@ -136,12 +136,12 @@ def _show(train: Callable[[], RunResult], tell: Callable[[RunResult], None]) -> 
 def _teller(
     start: Mapping[str, Any], *, with_parameters: bool = False
 ) -> Callable[[RunResult], None]:
-    """What prints the result of a run that was started so."""
+    """The function that prints the result, as the options of the start ask."""
     return _print_result if start["json"] else partial(_rank, with_parameters=with_parameters)
 
 
 def resume_run(asked: Mapping[str, Any]) -> int:
-    """Go on with a run that has a tuner, or on a cluster."""
+    """Resume a run that has a tuner, or on a cluster."""
     size = asked["device_memory_bytes"]
     run = resume(
         asked["run_dir"],
@@ -163,9 +163,9 @@ def _print_result(result: RunResult) -> None:
 
 
 def _rank(result: RunResult, *, with_parameters: bool) -> None:
-    """The tasks by how well they did, the best first; with parameters if names don't say them.
+    """Print the tasks, best first; with parameters if the names don't show them.
 
-    Nothing of one task alone, which has no others to stand before.
+    Nothing is printed for a single task, which has no rank.
     """
     if len(result.tasks) == 1:
         return
@@ -192,7 +192,7 @@ def _list(found: sweep.Sweep, *, as_json: bool) -> None:
 
 
 def _list_search(found: sweep.Sweep, *, as_json: bool) -> None:
-    """What a search draws from, and its first task, the only one that is known before it runs."""
+    """Print a search's spaces, and its first task, the only one that is known beforehand."""
     search = found.search
     assert search is not None
     first = search.first()
@@ -238,7 +238,7 @@ _VERBS: dict[str, Callable[[Mapping[str, Any]], int]] = {
 
 
 def main() -> int:
-    """Do what the arguments say; returns the exit code."""
+    """Carry out the verb of the program's arguments; returns the exit code."""
     verb, asked = sys.argv[1:]
     try:
         return _VERBS[verb](json.loads(asked))
@@ -246,9 +246,9 @@ def main() -> int:
         _say(f"error: {error}")
         return error.exit_code
     except RunInterrupted as error:
-        return error.exit_code  # how to go on has been said
+        return error.exit_code  # the command to resume has been printed
     except KeyboardInterrupt:
-        return RunInterrupted.exit_code  # before there was a run to go on with
+        return RunInterrupted.exit_code  # interrupted before there was a run to resume
     except (ValueError, TypeError, FileNotFoundError) as error:
         _say(f"error: {error}")
         return _BAD_INPUT

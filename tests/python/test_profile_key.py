@@ -171,12 +171,19 @@ def imports_inside() -> Any:
     return load_digits
 
 
+def imports_a_neighbour() -> Any:
+    from .numpy import zeros  # type: ignore[import-not-found]  # the caller's own `numpy`
+
+    return zeros
+
+
 def test_installed_modules_of_the_functions_are_preloaded() -> None:
     import numpy as np
 
     task = make_task(get_model=lambda: np.zeros(1))
     entries = preload_entries([task.definition().dumps()], [imports_inside])
     assert entries == ["numpy", "sklearn.datasets", "sklearn.datasets:load_digits"]
+    assert preload_entries([], [imports_a_neighbour]) == []
 
 
 def test_the_text_of_the_users_own_modules_counts(

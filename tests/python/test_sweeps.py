@@ -203,6 +203,8 @@ def test_a_function_makes_the_tasks(directory: Path, monkeypatch: pytest.MonkeyP
         "    return saturn.Task.script('train.py', ['--step_s', step_s], name=None)\n"
         "def odd(step_s):\n"
         "    return step_s\n"
+        "def wrong(step_s):\n"
+        "    return len(step_s)\n"
     )
     grid = "\n[grid]\nstep_s = [0.1, 0.2]"
     found = read(directory, 'function = "sweep_makers.py:made"\nname = "s{step_s}"' + grid)
@@ -211,6 +213,7 @@ def test_a_function_makes_the_tasks(directory: Path, monkeypatch: pytest.MonkeyP
         ("sweep_makers.py:mad", "has no function `mad`; did you mean `made`"),
         ("sweep_makers:odd", "sweep_makers:odd returned a float; it must be a saturn.Task"),
         ("sweep_nothing:odd", "`sweep_nothing`, which can't be imported"),
+        ("sweep_makers:wrong", "object of type 'float' has no len"),
     ):
         with pytest.raises(InvalidInput, match=words):
             read(directory, f'function = "{function}"' + grid)
@@ -379,3 +382,8 @@ def test_a_script_that_cannot_resume_says_so(directory: Path) -> None:
     assert "can't go on from where it is stopped" in found["reasons"][0]["sentence"]
     with pytest.raises(saturn.RunInterrupted):
         run.wait()
+
+
+def test_made_names_are_unique_beside_names_that_end_in_a_number() -> None:
+    combinations = [{"x": "a"}, {"x": "a"}, {"x": "a-2"}, {"x": "a"}]
+    assert sweep._names("{x}", combinations) == ["a", "a-3", "a-2", "a-4"]

@@ -1,7 +1,7 @@
-"""One save that goes on while training does: a thread of this rank, and what came of it.
+"""Save in a thread while training goes on, and report how the save ended.
 
-The thread begins by copying the state, and training stands still until that is done. What the
-thread writes, and in which order, is the caller's.
+The thread first copies the state, and training stands still until the copy is done. What the thread
+writes, and in which order, is the caller's business.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Save:
     """How one save ended."""
 
     step: int
-    save_s: float  # from its beginning until it counted
-    blocked_s: float  # for how much of that training stood still
-    failure: Failure | None = None  # why it doesn't count
+    save_s: float  # seconds from its beginning until the checkpoint was valid
+    blocked_s: float  # seconds of these for which training stood still
+    failure: Failure | None = None  # why the checkpoint is not valid
 
 
 class BackgroundSave:
-    """Runs `write` in a thread; `write` calls what it is given once the state may change."""
+    """Runs `write` in a thread; `write` calls its argument once the state may change again."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class BackgroundSave:
         began: float,
         device: torch.device,
     ) -> None:
-        """`began`: when this save began for the training loop, on the monotonic clock."""
+        """`began` is when the training loop began this save, on the monotonic clock."""
         self._write = write
         self._step = step
         self._began = began
@@ -60,7 +60,7 @@ class BackgroundSave:
         return not self._thread.is_alive()
 
     def result(self) -> Save:
-        """Wait for its end, and say how it ended."""
+        """Wait for the save's end; returns how it ended."""
         self._thread.join()
         return Save(
             step=self._step,
@@ -72,7 +72,7 @@ class BackgroundSave:
     def _run(self) -> None:
         try:
             if self._device.type != "cpu":
-                torch.accelerator.set_device_index(self._device)  # each thread has one of its own
+                torch.accelerator.set_device_index(self._device)  # the index is set per thread
             self._write(self._staged.set)
         except BaseException as error:
             self._failure = describe(error)

@@ -1,8 +1,9 @@
 """The best checkpoint of a task, kept beside the last ones: `<task>/best/step-<n>/`.
 
-It has the files of a checkpoint by hard links (copies, where the file system has no links), and is
-as whole as that one: what is removed there stays here, and takes room on the disk once. There is
-one at a time; it goes when a better one is in place, and not before.
+It has the files of a checkpoint as hard links (copies, if the file system has no links). So when
+the original is removed, the best checkpoint stays whole, and the disk holds its files once. A task
+has one best checkpoint; it is removed only when a better one is in place. Which checkpoint is the
+best is the business of `worker.evaluations`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from saturn.checkpoint import manifest
 from saturn.checkpoint.folder import Folder
 from saturn.checkpoint.place import Directory
 
-#: Beside the directory of a task's checkpoints.
+#: The name of the directory, beside the directory of a task's checkpoints.
 DIRECTORY = "best"
 
 
 def directory_of(checkpoints_dir: Directory) -> Directory:
-    """Where the best of the checkpoints in `checkpoints_dir` is."""
+    """The directory of the best of the checkpoints in `checkpoints_dir`."""
     return checkpoints_dir.with_name(DIRECTORY)
 
 
 def keep(checkpoint: Directory, step: int) -> None:
-    """Keep the committed checkpoint of `step` as the best, in place of the one before."""
+    """Keep the committed checkpoint of `step` as the best, replacing the one before."""
     directory = directory_of(checkpoint.parent)
     if isinstance(directory, Folder):
         _keep_stored(checkpoint, directory / checkpoint.name)
@@ -34,7 +35,7 @@ def keep(checkpoint: Directory, step: int) -> None:
 
 
 def _keep_stored(checkpoint: Directory, folder: Folder) -> None:
-    """The store copies it, object by object, the manifest last."""
+    """Let the store copy the checkpoint, object by object, the manifest last."""
     assert isinstance(checkpoint, Folder)
     content = json.loads((checkpoint / manifest.NAME).read_text())
     for name in content["files"]:
@@ -44,6 +45,6 @@ def _keep_stored(checkpoint: Directory, folder: Folder) -> None:
 
 
 def repair(checkpoint: Directory, step: int) -> None:
-    """Keep `checkpoint`, of `step`, as the best, where a crash came before that."""
+    """Keep `checkpoint`, of `step`, as the best, if a crash came before that was done."""
     if all(there != step for there, _ in manifest.found(directory_of(checkpoint.parent))):
         keep(checkpoint, step)

@@ -1,7 +1,8 @@
-"""What a black-box technique saves: one file, in a checkpoint directory like any other.
+"""The saves of a black-box technique: one file, in a checkpoint directory like any other.
 
-The file holds whatever `task.save` was given: the model's state dict, or a mapping with it under
-`model`. Managed techniques can go on from the model in it, and the other way round.
+The file holds what `task.save` was given: the model's state dict, or a mapping with it under
+`model`. Managed techniques can resume from the model in it, and black boxes from managed
+checkpoints. A save is *pending*, and not a checkpoint yet, until its position is known.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from saturn.checkpoint.reader import reader_of
 from saturn.checkpoint.writer import digested
 from saturn.plain import durable
 
-#: The one file of such a checkpoint.
+#: The single file of such a checkpoint.
 FILE = "state.pt"
-#: Directory of what was saved by a function that hasn't said yet how far it is.
+#: The directory of a pending save.
 _PENDING = ".pending"
-#: What `DataParallel` and `DistributedDataParallel` put before every name.
+#: The prefix that `DataParallel` and `DistributedDataParallel` put before every name.
 _WRAPPER_PREFIX = "module."
 
 
 def _on_disk(checkpoints_dir: Directory) -> Path:
-    """Where what is pending lies: on the file system, whatever holds checkpoints."""
+    """Where a pending save lies: always on the file system, even if checkpoints are not."""
     if isinstance(checkpoints_dir, Folder):
         return checkpoints_dir.task_dir / "checkpoints"
     return checkpoints_dir
 
 
 def write_pending(state: Mapping[str, Any], place: Directory) -> None:
-    """Write what is saved, durably, in place of what was pending; it doesn't count yet."""
+    """Write a pending save durably, replacing an earlier one; it is no checkpoint yet."""
     checkpoints_dir = _on_disk(place)
     scratch = checkpoints_dir / f"{manifest.UNFINISHED}{os.getpid()}"
     durable.make_directory(checkpoints_dir)
@@ -54,24 +55,24 @@ def write_pending(state: Mapping[str, Any], place: Directory) -> None:
         drop_pending(checkpoints_dir)
         scratch.rename(checkpoints_dir / _PENDING)
     except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)  # a full disk needs the room
+        shutil.rmtree(scratch, ignore_errors=True)  # on a full disk, the space is needed
         raise
 
 
 def has_pending(checkpoints_dir: Directory) -> bool:
-    """Whether something is saved that doesn't count yet."""
+    """Whether there is a pending save."""
     return (_on_disk(checkpoints_dir) / _PENDING / FILE).is_file()
 
 
 def drop_pending(checkpoints_dir: Directory) -> None:
-    """Forget what is pending, if anything is."""
+    """Remove the pending save, if there is one."""
     shutil.rmtree(_on_disk(checkpoints_dir) / _PENDING, ignore_errors=True)
 
 
 def commit_pending(checkpoints_dir: Directory, about: Mapping[str, Any]) -> Directory:
-    """Make what is pending a checkpoint; `about` is its manifest but for the files.
+    """Make the pending save a checkpoint; `about` is its manifest except for the files.
 
-    Returns its directory.
+    Returns the checkpoint's directory.
     """
     pending = _on_disk(checkpoints_dir) / _PENDING
     content = {
@@ -98,11 +99,11 @@ def commit_pending(checkpoints_dir: Directory, about: Mapping[str, Any]) -> Dire
 
 
 def read_whole(directory: Directory, *, mapped: bool = False) -> Any:
-    """All that was saved, in host memory; the directory must have been verified.
+    """The whole saved state, in host memory; the directory must have been verified.
 
-    With `mapped`, tensors are read from the file as they are used, and not to be written to.
+    With `mapped`, tensors are read from the file when they are used, and must not be written to.
     """
-    # A pickle, but one that this run's own worker wrote, as its digest says.
+    # The pickle is safe: the digest shows that this run's own worker wrote it.
     if isinstance(directory, Folder):
         with (directory / FILE).open("rb") as file:
             return torch.load(file, map_location="cpu", weights_only=False)
@@ -110,7 +111,7 @@ def read_whole(directory: Directory, *, mapped: bool = False) -> Any:
 
 
 def saved_model(directory: Directory) -> dict[str, Any]:
-    """The model's state in what was saved, under unwrapped names; mapped: the rest isn't read."""
+    """The model's saved state, under unwrapped names; mapped, so nothing else is read."""
     whole = read_whole(directory, mapped=True)
     state = whole["model"] if isinstance(whole.get("model"), Mapping) else whole
     if state and all(key.startswith(_WRAPPER_PREFIX) for key in state):
@@ -119,7 +120,7 @@ def saved_model(directory: Directory) -> dict[str, Any]:
 
 
 def read_into(directory: Directory, content: Mapping[str, Any], module: nn.Module) -> None:
-    """Load the model's state of a verified checkpoint of either kind into `module`."""
+    """Load the model's state of a verified checkpoint, managed or black box, into `module`."""
     if content["format"] == "torch":
         module.load_state_dict(saved_model(directory))
         return

@@ -1,19 +1,19 @@
 """Save and load the training state of a managed task, under any layout.
 
-State is the model's and the optimizer's tensors by unsplit parameter names, in PyTorch's
-distributed checkpoint format (DCP), so any technique loads any other's. Learning rates and other
-group settings are the task's, and are rebuilt, not stored, but for those that changed since (see
-`optimizer_groups`, `lr_schedule`, `loss_scale`); random streams are seeded anew (see `seeds`).
-Non-persistent buffers stay as the model built them. Weights that don't train are written once (see
-`kept`).
+The state is the model's and the optimizer's tensors by unsplit parameter names, in PyTorch's
+distributed checkpoint format (DCP). So any technique loads any other's checkpoints. Learning rates
+and other group settings belong to the task, and are rebuilt. Only settings that changed since are
+stored (see `optimizer_groups`, `lr_schedule`, `loss_scale`). Random streams are seeded anew (see
+`seeds`). Non-persistent buffers stay as the model built them. Weights that don't train are written
+once (see `kept`).
 
-A save may run in the background: the state is copied to host memory, training goes on, and a
-thread of each rank writes. It does on GPUs; on CPU slots only where saving mostly waits for the
-disk, since copying, digesting and writing need the core that trains. There is never more than one
-at a time. One that fails costs nothing but itself; the next is then made while training waits, and
-what fails there fails the attempt.
+A save may run in the background: the state is copied to host memory, training goes on, and a thread
+of each rank writes. On GPUs saves do so. On CPU slots they do so only if saving mostly waits for
+the disk, since copying, digesting and writing need the core that trains. At most one save runs at a
+time. If a background save fails, only that save is lost. The next save is then made while training
+waits, and if that fails too, the attempt fails.
 
-Which directories count, and how one is committed, is in `manifest`.
+Which directories are valid, and how one is committed, is the business of `manifest`.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ from saturn.training.optimizer_groups import OptimizerGroups
 
 #: Prefix of the optimizer's entries in DCP's index.
 _OPTIMIZER = "optimizer."
-#: Less state than this is written sooner than a thread is of use.
+#: Smaller states are written before a thread would pay.
 _LEAST_BACKGROUND_BYTES = 16 << 20
-#: Share of a save that a CPU slot must have spent waiting, for the disk above all, for the next to
-#: go to the background: what is computing of it takes the same core either way.
+#: On a CPU slot, the next save goes to the background if this one spent at least this share of its
+#: time waiting, mostly for the disk. Computing takes the same core either way.
 _LEAST_WAITING_SHARE = 0.5
-#: Share of the host's free memory that copies of the state may take, all ranks together.
+#: Share of the host's free memory that copies of the state may take, over all ranks.
 _STAGED_SHARE = 0.5
 
 
@@ -83,23 +83,23 @@ class Checkpoints:
         *,
         may_stage: bool = True,
     ) -> None:
-        """`about` is what else a manifest says; without `may_stage`, training always waits."""
+        """`about` is the rest of the manifest; without `may_stage`, training always waits."""
         self._directory = directory
         self._gang = gang
         self._groups = groups  # of the optimizer that is saved and loaded here
-        self._lr_schedule = lr_schedule  # of the same
-        self._loss_scale = loss_scale  # None where the loss isn't scaled
-        self._draws = draws  # None where each batch is seeded
+        self._lr_schedule = lr_schedule  # the schedule of the same optimizer
+        self._loss_scale = loss_scale  # None if the loss isn't scaled
+        self._draws = draws  # None if each batch is seeded
         self._about = dict(about)
         self._may_stage = may_stage
-        self._room: dict[Any, torch.Tensor] = {}  # of staged copies, kept between saves
+        self._room: dict[Any, torch.Tensor] = {}  # memory of staged copies, kept between saves
         self._running: BackgroundSave | None = None
         self._last_failed = False
         self._is_worth_it = gang.device.type == "cuda"
         self._ended: list[Save] = []
-        self._num_saves = 0  # that were begun
-        #: Whether weights that don't train are in a checkpoint already, and with which bits; rank
-        #: 0 knows where.
+        self._num_saves = 0  # how many saves were begun
+        #: The checksum of the weights that don't train, if a checkpoint has them. Only rank 0
+        #: knows which checkpoint.
         self._frozen_sum: int | None = None
         self._kept: Kept | None = None
         expect_no_process_group()
@@ -117,13 +117,13 @@ class Checkpoints:
         listener: Mapping[str, Any] | None = None,
         background: bool = False,
     ) -> None:
-        """Save after `step` done steps; every rank calls it. What came of it: `take_ended`.
+        """Save after `step` finished steps; every rank calls this. `take_ended` has the outcome.
 
-        `evaluation` and rank 0's `listener` go into the manifest. With `is_best`, it is kept as
-        the best too.
+        `evaluation` and rank 0's `listener` go into the manifest. With `is_best`, the checkpoint
+        is also kept as the best.
 
-        Waits for a save in the background. With `background` this one may go there too; without,
-        or where it may not, what goes wrong is raised, on every rank.
+        First waits for a save in the background. With `background`, this save may go to the
+        background too. Otherwise its errors are raised, on every rank.
         """
         began = time.monotonic()
         self.wait()
@@ -145,15 +145,15 @@ class Checkpoints:
             **self._about,
             **manifest.versions(),
         }
-        # The same on every rank; fresh, because no attempt but this one writes there.
+        # Equal on every rank, and fresh, because only this attempt writes there.
         attempt = int(self._about["attempt"])
         scratch = manifest.fresh(self._directory, step, attempt, self._num_saves)
         self._num_saves += 1
         if self._gang.rank == 0:
             manifest.begin(scratch)
-        # Nobody writes before it is there.
+        # Both branches let all ranks meet, so that nobody writes before the directory is there.
         if background and self._all_can_stage(state):
-            group = self._gang.second_group()  # training's own is not for two threads
+            group = self._gang.second_group()  # two threads must not share training's own group
             planner = StagingPlanner(self._room)
 
             def write(staged: Callable[[], None]) -> None:
@@ -187,14 +187,14 @@ class Checkpoints:
             self._ended.append(ended)
 
     def take_ended(self) -> list[Save]:
-        """The saves that have ended since it was last asked, oldest first."""
+        """The saves that have ended since the last call, oldest first."""
         if not self.is_saving:
             self.wait()
         ended, self._ended = self._ended, []
         return ended
 
     def _all_can_stage(self, state: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Whether all ranks may copy `state` to host memory, and it is worth it."""
+        """Whether all ranks can copy `state` to host memory, and whether that pays."""
         num_bytes = sum(local_bytes(value) for part in state.values() for value in part.values())
         held = sum(local_bytes(copy) for copy in self._room.values())
         has_room = (
@@ -205,7 +205,7 @@ class Checkpoints:
         return cannot_total == 0 and bytes_total >= _LEAST_BACKGROUND_BYTES
 
     def _to_be_written(self, frozen: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The weights that don't train, where they are not in the last checkpoint; all agree."""
+        """The weights that don't train, if the last checkpoint lacks them; all ranks agree."""
         now = bit_sum(frozen.values())
         there, differing = self._gang.sum([len(frozen), now != self._frozen_sum])
         if there == 0 or differing == 0:
@@ -224,7 +224,7 @@ class Checkpoints:
         staged: Callable[[], None] | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        """Write `state` and make it the newest checkpoint; every rank, maybe in a thread."""
+        """Write `state` as the newest checkpoint; every rank calls this, perhaps in a thread."""
 
         def commit(files: dict[str, Digest]) -> None:
             kept = self._kept
@@ -252,18 +252,18 @@ class Checkpoints:
             writer = CheckpointWriter(scratch, commit, staged, join)
             write_state(state, writer, self._gang, planner=planner, group=group)
         except BaseException:
-            self._frozen_sum = None  # they may not be where they were
+            self._frozen_sum = None  # the files that hold these weights may be gone
             if self._gang.rank == 0:
-                manifest.discard(scratch)  # a full disk needs the room
+                manifest.discard(scratch)  # on a full disk, the space is needed
             raise
 
     def newest(self) -> tuple[Directory, dict[str, Any]] | None:
-        """The newest checkpoint that verifies, and its manifest; every rank calls it.
+        """The newest checkpoint that verifies, and its manifest; every rank calls this.
 
-        Torn, damaged and foreign directories are passed over.
+        Torn, damaged and foreign directories are skipped.
         """
         gang = self._gang
-        # Rank 0's list is the list: the others may see a directory in another state.
+        # All ranks use rank 0's list, because others may see the directory in another state.
         listed = manifest.found(self._directory) if gang.rank == 0 else []
         for name in gang.collect([path.name for _, path in listed])[0]:
             path = self._directory / name
@@ -282,11 +282,11 @@ class Checkpoints:
         parallel: ParallelModel,
         optimizer: torch.optim.Optimizer,
     ) -> Position:
-        """Load a verified checkpoint into the model and a fresh optimizer; every rank calls it."""
+        """Load a verified checkpoint into model and fresh optimizer; every rank calls this."""
         module = parallel.module
         model_state = get_model_state_dict(module, options=OPTIONS)
         if content["format"] == "torch":
-            # Saved by a black-box technique: the model alone.
+            # A black-box technique saved this, so it holds only the model.
             set_model_state_dict(
                 module,
                 saved_model(directory),
@@ -312,7 +312,7 @@ class Checkpoints:
                 self._kept = Kept.of(directory, content) if self._gang.rank == 0 else None
                 self._frozen_sum = bit_sum(frozen_of(module, model_state).values())
             room.fill()
-            # What the optimizer had counted while its state was made is undone here.
+            # Making the optimizer's state may have changed its settings; this puts them back.
             self._groups.restore(content["optimizer_groups"])
             self._lr_schedule.restore(content["lr_scheduler"])
             if self._loss_scale is not None and (scale := content.get("loss_scale")) is not None:
@@ -325,9 +325,9 @@ class Checkpoints:
 def state_of(
     parallel: ParallelModel, optimizer: torch.optim.Optimizer
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """What a checkpoint holds, as this rank holds it: the very tensors, not copies.
+    """(changing state, weights that don't train): this rank's tensors themselves, not copies.
 
-    First what changes as training goes on, then the weights that don't train.
+    Together they are the content of a checkpoint.
     """
     model = get_model_state_dict(parallel.module, options=OPTIONS)
     frozen = frozen_of(parallel.module, model)
@@ -336,15 +336,15 @@ def state_of(
 
 
 def frozen_of(module: nn.Module, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The weights of a model's state that don't train."""
+    """The entries of a model's state that are weights which don't train."""
     names = frozen_names(module)
     return {name: value for name, value in state.items() if name in names}
 
 
 def expect_no_process_group() -> None:
-    """Silence DCP where it warns, from whichever thread, of one rank without a process group.
+    """Silence DCP's warning that there is no process group, in all threads.
 
-    That is what a gang of one is.
+    A gang of one rank has none.
     """
     warnings.filterwarnings("ignore", message="torch.distributed is disabled")
 
@@ -357,7 +357,7 @@ def write_state(
     planner: StagingPlanner | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> None:
-    """Have all ranks write their shares; what fails on one is raised on every rank."""
+    """Have all ranks write their shares; an error of one rank is raised on every rank."""
     try:
         save_distributed(
             dict(state),
@@ -367,12 +367,12 @@ def write_state(
             no_dist=gang.world_size == 1,
         )
     except CheckpointException as error:
-        # What a rank raised, in place of DCP's account of all ranks.
+        # The error of one rank, instead of DCP's summary of all ranks.
         raise next(iter(error.failures.values()))[0] from None
 
 
 def local_bytes(value: Any) -> int:
-    """Bytes of this rank's part of an entry of a state dict."""
+    """Bytes of this rank's part of a state dict's entry."""
     if isinstance(value, DTensor):
         value = value.to_local()
     return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0

@@ -1,8 +1,8 @@
-"""What a checkpoint costs a task, measured in a trial: one is written, and removed again.
+"""Measure in a trial what a checkpoint costs a task: one is written and removed again.
 
-Of a large state only a part is written, and the time is scaled: a trial should stay short. What a
-save costs whatever its size (planning, a few syncs) is scaled along then, so the figure errs to
-the safe side.
+To keep a trial short, only a part of a large state is written, and the time is scaled up. The fixed
+cost of a save (planning, a few syncs) is then scaled too, so the estimate is rather too high than
+too low.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from saturn.checkpoint.writer import CheckpointWriter, Digest
 from saturn.rank.gang import Gang
 from saturn.techniques.interface import ParallelModel
 
-#: Most that a rank has written; more where a single tensor is larger.
+#: The most bytes that each rank writes; more only if a single tensor is larger.
 _MOST_BYTES = 256 << 20
 
 
 def measure(
     parallel: ParallelModel, optimizer: torch.optim.Optimizer, gang: Gang, directory: Directory
 ) -> float:
-    """Seconds that a checkpoint takes while training waits for it; every rank calls it.
+    """Seconds that a checkpoint takes while training waits for it; every rank calls this.
 
-    It is written below `directory`, which must be in the same storage as real ones.
+    The checkpoint is written below `directory`, which must be in the same storage as real ones.
     """
     expect_no_process_group()
     checkpoints_dir = directory / "checkpoints"
     scratch = manifest.fresh(checkpoints_dir, step=0, attempt=0, number=0)
     if gang.rank == 0:
         manifest.begin(scratch)
-    gang.sum([0.0])  # nobody writes before it is there
+    gang.sum([0.0])  # nobody writes before the directory is there
 
     def commit(files: dict[str, Digest]) -> None:
         manifest.commit(scratch, checkpoints_dir, {"step": 0, "files": files})
@@ -49,7 +49,7 @@ def measure(
     try:
         began = time.monotonic()
         parallel.before_save()
-        state, _ = state_of(parallel, optimizer)  # what doesn't train is written but once
+        state, _ = state_of(parallel, optimizer)  # weights that don't train are written only once
         part, written, held = _part_of(state)
         all_written, all_held = gang.sum([written, held])
         gathered = time.monotonic()
@@ -64,7 +64,7 @@ def measure(
 def _part_of(
     state: Mapping[str, Mapping[str, Any]],
 ) -> tuple[dict[str, dict[str, Any]], int, int]:
-    """The first entries of `state` up to a size; bytes of them, and of all."""
+    """(the first entries of `state` up to a size, their bytes, the bytes of all entries)."""
     part: dict[str, dict[str, Any]] = {}
     written = held = 0
     for kind, entries in state.items():

@@ -1,11 +1,11 @@
-"""A folder of an object store (`s3://bucket/a/b`), as much of it as checkpoints need.
+"""A folder of an object store (`s3://bucket/a/b`), with the operations that checkpoints need.
 
-Stores have no folders and no rename: a name is an object's or the beginning of some. What is
-written appears whole or not at all, and what was written is read. So a checkpoint is a folder whose
-manifest is written last: without that it is not there.
+Stores have no folders and no rename: a name is that of an object, or the beginning of such names. A
+written object appears whole or not at all, and readers then see it. So a checkpoint is a folder
+whose manifest is written last: without its manifest it doesn't exist.
 
-Which store, and by what right, is fsspec's affair: the environment and the store's own files say so
-(`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `~/.aws`, …), on every node. What a store raises is an
+fsspec chooses the store and its credentials, from the environment and the store's own files
+(`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `~/.aws`, …), on every node. A store's errors become
 `OSError` here.
 """
 
@@ -21,24 +21,24 @@ from typing import IO, Any
 
 from saturn.errors import InvalidInput
 
-#: Bytes that are fetched at once where a file is read from its beginning to its end.
+#: Bytes of one fetch when a file is read from beginning to end.
 _BLOCK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What a store says of an object without handing it out."""
+    """What a store says of an object without sending its content."""
 
     num_bytes: int
-    tag: str | None  # another one for other content; None where the store has none
+    tag: str | None  # changes with the content; None if the store has no tags
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder, or an object in one."""
+    """A folder, or an object in a folder."""
 
     url: str
-    #: The task's own directory, on the file system.
+    #: The directory, on the file system, of the task (or run) that owns the folder.
     task_dir: Path
 
     def __str__(self) -> str:
@@ -49,24 +49,24 @@ class Folder:
 
     @property
     def name(self) -> str:
-        """Its last part."""
+        """The last part of the address."""
         return self.url.rpartition("/")[2]
 
     @property
     def parent(self) -> Folder:
-        """What it lies in."""
+        """The folder that contains this one."""
         return Folder(self.url.rpartition("/")[0], self.task_dir)
 
     def with_name(self, name: str) -> Folder:
-        """Another one beside it."""
+        """A folder or object beside this one."""
         return self.parent / name
 
     def folders(self) -> list[str]:
-        """Names of the folders in it."""
+        """Names of the folders in this one."""
         return [_last(one["name"]) for one in self._listed() if one["type"] == "directory"]
 
     def objects(self) -> dict[str, Stored]:
-        """The objects in it, by name."""
+        """The objects in the folder, by name."""
         return {
             _last(one["name"]): Stored(int(one["size"]), one.get("ETag") or one.get("etag"))
             for one in self._listed()
@@ -74,13 +74,13 @@ class Folder:
         }
 
     def is_file(self) -> bool:
-        """Whether it is an object."""
+        """Whether this is an object that exists."""
         return self.name in self.parent.objects()
 
     exists = is_file
 
     def read_bytes(self) -> bytes:
-        """The object's content; `FileNotFoundError` where there is none."""
+        """The object's content; raises `FileNotFoundError` if it doesn't exist."""
         with self.open("rb") as file:
             content: bytes = file.read()
         return content
@@ -90,35 +90,35 @@ class Folder:
         return self.read_bytes().decode()
 
     def write_bytes(self, content: bytes) -> None:
-        """Have the object hold this, whole or not at all."""
+        """Write the object, whole or not at all."""
         with _errors():
             system(self.url).pipe_file(self.url, content)
 
     @contextlib.contextmanager
     def open(self, mode: str) -> Iterator[IO[bytes]]:
-        """The object as a file, to be read anywhere, or written from its beginning to its end."""
+        """The object as a file, for reading anywhere, or for writing from beginning to end."""
         with _errors(), system(self.url).open(self.url, mode, block_size=_BLOCK_BYTES) as file:
             yield file
 
     def copy_from(self, other: Folder) -> None:
-        """Have the object hold what another one does; the store does that by itself."""
+        """Let the store copy another object's content into this one."""
         with _errors():
             system(self.url).cp_file(other.url, self.url)
 
     def upload(self, path: Path) -> None:
-        """Have the object hold what a file does."""
+        """Copy a file's content into the object."""
         with _errors():
             system(self.url).put_file(str(path), self.url)
 
     def download(self, directory: Path) -> None:
-        """Copy all objects of the folder into a directory, which is made."""
+        """Copy all objects of the folder into a new directory."""
         directory.mkdir(parents=True)
         for name in self.objects():
             with (self / name).open("rb") as file, (directory / name).open("wb") as target:
                 shutil.copyfileobj(file, target, _BLOCK_BYTES)
 
     def remove(self, name: str) -> None:
-        """Remove an object of the folder; none is well too."""
+        """Remove an object of the folder, if it exists."""
         with _errors(), contextlib.suppress(FileNotFoundError):
             system(self.url).rm_file(f"{self.url}/{name}")
 
@@ -141,9 +141,9 @@ def _system(protocol: str) -> Any:
 
 
 def system(url: str) -> Any:
-    """What fsspec has for stores of this kind; one a process.
+    """The fsspec file system for stores of this kind; a process has one of each kind.
 
-    Raises `InvalidInput` where there is nothing, and says what to install.
+    Raises `InvalidInput`, which says what to install, if fsspec has none.
     """
     protocol = url.partition("://")[0]
     try:
@@ -161,7 +161,7 @@ def _last(path: str) -> str:
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """What a store's client raises besides, as an `OSError` in one line."""
+    """Turn other errors of a store's client into an `OSError` of one line."""
     try:
         yield
     except (OSError, InvalidInput):

@@ -1,8 +1,8 @@
 """Write a trained model as a Hugging Face directory: `config.json` and safetensors.
 
-Only for models that come from there, which know how they are written and read: those of
-transformers (`PreTrainedModel`) and of PEFT (`PeftModel`), which writes the adapters alone. A
-tokenizer is no part of a task, so none is written.
+Only models that know how to write themselves can be written: those of transformers
+(`PreTrainedModel`), and those of PEFT (`PeftModel`), which write only their adapters. A tokenizer
+is no part of a task, so none is written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from saturn.training.stepper import build_model
 
 
 def can_be_written(module: nn.Module) -> bool:
-    """Whether `module` is a model of these libraries; doesn't import them where nobody has."""
+    """Whether `module` is a model of these libraries; does not import them."""
     models = sys.modules.get("transformers.modeling_utils")
     adapters = sys.modules.get("peft.peft_model")
     return (models is not None and isinstance(module, models.PreTrainedModel)) or (
@@ -34,15 +34,15 @@ def can_be_written(module: nn.Module) -> bool:
 def trained_model(
     definition: TaskDefinition, checkpoint: Directory, content: Mapping[str, Any]
 ) -> nn.Module:
-    """The task's model, whole, on the CPU, with the weights of a verified checkpoint."""
-    # Its first weights are overwritten, and may be gone by now.
+    """The task's whole model on the CPU, with the weights of a verified checkpoint."""
+    # The starting weights are overwritten anyway, and their files may be gone by now.
     module = build_model(replace(definition, start_from=None))
     read_into(checkpoint, content, module)
     return module
 
 
 def write(module: Any, directory: Path) -> None:
-    """Write a model that can be written into `directory`, which appears when it is complete."""
+    """Write such a model into `directory`, which appears only when it is complete."""
     scratch = directory.with_name(f".{directory.name}")
     shutil.rmtree(scratch, ignore_errors=True)
     module.save_pretrained(scratch)

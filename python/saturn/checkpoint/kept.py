@@ -1,13 +1,13 @@
-"""What does not change from one checkpoint to the next: the weights that don't train.
+"""Weights that don't train, which are equal in all checkpoints of a task.
 
-They are written once, into files of their own. Every later checkpoint has the same files by hard
-links, so each is whole by itself: to load it, copy it or export it takes nothing else, on any
-machine, and the disk holds them once. (Building them again instead would rest on `get_model` giving
-the same bits everywhere, which random numbers and downloads don't.)
+They are written once, into files of their own. Every later checkpoint has the same files as hard
+links. So each checkpoint is complete: it can be loaded, copied or exported alone, on any machine,
+and the disk holds the files once. (Building these weights again instead would rely on `get_model`
+giving the same bits everywhere, which random numbers and downloads don't.)
 
-A parameter without gradients may change all the same, as the average of another that a model keeps.
-So what a rank holds of them is summed up, bit by bit, before each save; where that differs from
-before, they are written anew.
+A parameter without gradients may still change: a model may keep the average of another parameter
+in it. So before each save every rank computes a checksum of its part. If a checksum differs from
+the last, the weights are written anew.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from saturn.checkpoint.reader import reader_of
 from saturn.checkpoint.writer import CheckpointWriter, Digest
 from saturn.plain import durable
 
-#: How the names of their files begin.
+#: The beginning of the names of these files.
 _PREFIX = "frozen"
-#: Words of eight bytes that a checksum is taken of at once; that needs thrice their memory.
+#: How many words of eight bytes are summed at once; the sum needs three times their memory.
 _WORDS_AT_ONCE = 1 << 20
 
 
@@ -46,9 +46,9 @@ def frozen_names(module: nn.Module) -> set[str]:
 
 
 def bit_sum(tensors: Iterable[Any]) -> int:
-    """A checksum of what this rank holds of `tensors`: another one where a single number changes.
+    """A checksum of this rank's part of `tensors`, which changes if any number changes.
 
-    Each eight bytes count by their place, so that numbers that change places are seen too.
+    Each eight bytes are weighted by their position, so exchanged numbers change the sum too.
     """
     total = 0
     for number, tensor in enumerate(tensors, start=1):
@@ -58,7 +58,7 @@ def bit_sum(tensors: Iterable[Any]) -> int:
         of_tensor = int(flat[words.numel() * 8 :].sum())
         for start in range(0, words.numel(), _WORDS_AT_ONCE):
             some = words[start : start + _WORDS_AT_ONCE]
-            # Odd factors alone keep every bit of a word; what overflows wraps around.
+            # Only odd factors keep every bit of a word; sums that overflow wrap around.
             places = torch.arange(start, start + some.numel(), device=some.device) * 2 + 1
             of_tensor += int((some * places).sum())
         total += number * of_tensor
@@ -67,9 +67,9 @@ def bit_sum(tensors: Iterable[Any]) -> int:
 
 @dataclass(frozen=True)
 class Kept:
-    """The files of those weights, and what DCP's index says of them; rank 0 alone has it."""
+    """The files of these weights, and their entries in DCP's index; only rank 0 has this."""
 
-    directory: Directory  # a checkpoint that has them, or one that is being written
+    directory: Directory  # a checkpoint that has the files, or one that is being written
     files: Mapping[str, Digest]
     entries: Mapping[str, Any]
     places: Mapping[Any, Any]
@@ -77,7 +77,7 @@ class Kept:
 
     @classmethod
     def of(cls, directory: Directory, content: Mapping[str, Any]) -> Kept | None:
-        """Those of a verified checkpoint; None where it has none."""
+        """The files in a verified checkpoint; None if it has none."""
         files = {name: content["files"][name] for name in content.get("frozen", [])}
         if not files:
             return None
@@ -94,7 +94,7 @@ class Kept:
         )
 
     def put_into(self, scratch: Directory) -> None:
-        """Have the files in `scratch` too. Where the file system has no links, as copies."""
+        """Link the files into `scratch`; copy them if the storage has no links."""
         source = self.directory
         if isinstance(scratch, Folder) and isinstance(source, Folder):
             present = scratch.objects()
@@ -107,11 +107,11 @@ class Kept:
                     durable.link(source / name, scratch / name)
 
     def at(self, directory: Directory) -> Kept:
-        """The same, in another checkpoint."""
+        """The same files, in another checkpoint."""
         return replace(self, directory=directory)
 
     def join(self, metadata: Metadata) -> list[WriteResult]:
-        """Enter them into the index of a checkpoint; returns where its tensors are."""
+        """Add the weights to a checkpoint's index; returns the places of their tensors."""
         metadata.state_dict_metadata.update(self.entries)
         if isinstance(metadata.planner_data, dict):
             metadata.planner_data.update(self.paths)
@@ -119,7 +119,7 @@ class Kept:
 
 
 class KeptWriter(CheckpointWriter):
-    """Writes those weights into `scratch`, and no index; rank 0 hands the outcome to `done`."""
+    """Writes these weights into `scratch`, without an index; rank 0 calls `done` with them."""
 
     def __init__(self, scratch: Directory, done: Callable[[Kept], None]) -> None:
         super().__init__(scratch, lambda files: None)

@@ -1,21 +1,23 @@
-"""The manifest of a checkpoint, and which checkpoint directories count.
+"""The manifest of a checkpoint, and which checkpoint directories are valid.
 
-A checkpoint is a directory `step-<8 digits>` with a `manifest.json` that names every other file
-in it with size and SHA-256. It is written under another name, made durable, and renamed into
-place, so a directory of that name is complete; the digests say whether it still is. Nothing in a
-checkpoint is opened (DCP's `.metadata` is a pickle) before its manifest has been verified.
+A checkpoint is a directory `step-<8 digits>` with a `manifest.json` that names every other file in
+it, with size and SHA-256. It is written under another name, made durable, and renamed into place.
+So a directory of that name was complete once, and the digests show whether it still is. Nothing in
+a checkpoint is opened before it has been verified against its manifest, because DCP's `.metadata`
+is a pickle.
 
-Nothing is ever written in place of a checkpoint. One of a step that has one already, because that
-one is damaged or a black-box technique saves a step again, gets a name with a number of its own,
-`step-<8 digits>.2`, and counts before it; the older one is removed once the newer one is durable.
+A checkpoint is never overwritten. A step may already have a checkpoint: a damaged one, or one that
+a black box saves again. The new checkpoint then gets a number: `step-<8 digits>.2`. It takes
+precedence, and the older one is removed once the newer one is durable.
 
-An attempt whose node was silent for too long has been given up: its task trains elsewhere by now,
-and nothing that it saves may count (`GivenUp`).
+The runtime gives up an attempt whose node was silent for too long, and trains its task elsewhere.
+Such an attempt must not commit anything (`GivenUp`).
 
-In an object store (`folder`) nothing is renamed: a checkpoint is written under its own name, which
-has the number of its attempt, so that no other attempt writes there, and its manifest comes last.
-That also says by which tag the store knows each object's content, so that most of them needn't be
-fetched to see that they are as they were; pickles are, before they are opened.
+In an object store (`folder`) nothing can be renamed. A checkpoint is written under its own name,
+which has its attempt's number, so that no other attempt writes there; its manifest comes last. The
+manifest also has the store's tag of each object. A matching tag shows that content is unchanged, so
+most objects needn't be fetched to verify them. Pickles are fetched and digested before they are
+opened.
 """
 
 from __future__ import annotations
@@ -39,30 +41,30 @@ from saturn.plain import durable
 
 VERSION = 1
 NAME = "manifest.json"
-#: How many complete checkpoints stay on disk.
+#: How many complete checkpoints are kept.
 KEPT = 2
 
-#: The file in an attempt's directory by which the runtime says that it was given up.
+#: The file in an attempt's directory by which the runtime marks it as given up.
 _GIVEN_UP = "given-up"
 
-#: Prefixes of directories that are no checkpoint: not one yet, and no longer one.
+#: Prefixes of directories that are no checkpoint: unfinished ones, and removed ones.
 UNFINISHED, _REMOVED = ".new-", ".old-"
 
 _STEP_DIR = re.compile(r"step-(\d{8,})(?:\.(\d+))?")
 _CHUNK_BYTES = 1 << 20
-#: Files that are pickles, which whoever writes them could have run anything by.
+#: Files that are pickles: a forged pickle could run any code.
 _PICKLES = (".metadata", "state.pt")
 
 
 def step_dir_name(step: int) -> str:
-    """The directory of the checkpoint after `step` done steps."""
+    """The directory name of the checkpoint after `step` finished steps."""
     return f"step-{step:08d}"
 
 
 def fresh(checkpoints_dir: Directory, step: int, attempt: int, number: int) -> Directory:
-    """Where a checkpoint is written: the `number`th that this attempt writes, from 0.
+    """Where this attempt writes its `number`th checkpoint, counted from 0.
 
-    The same on every rank.
+    Equal on every rank.
     """
     if isinstance(checkpoints_dir, Folder):
         return checkpoints_dir / f"{step_dir_name(step)}.{attempt}{number % 1000:03}"
@@ -70,7 +72,7 @@ def fresh(checkpoints_dir: Directory, step: int, attempt: int, number: int) -> D
 
 
 def begin(scratch: Directory) -> None:
-    """Have it there, with nothing in it."""
+    """Make `scratch` an empty directory."""
     if isinstance(scratch, Folder):
         discard(scratch)
         return
@@ -80,12 +82,12 @@ def begin(scratch: Directory) -> None:
 
 
 def discard(scratch: Directory) -> None:
-    """Remove what was being written; what can't be removed stays."""
+    """Remove an unfinished checkpoint; parts that can't be removed stay."""
     if isinstance(scratch, Path):
         shutil.rmtree(scratch, ignore_errors=True)
         return
     with contextlib.suppress(OSError):
-        # First what makes it a checkpoint.
+        # The manifest goes first, so that the rest is no checkpoint.
         for name in sorted(scratch.objects(), key=lambda name: name != NAME):
             scratch.remove(name)
 
@@ -102,12 +104,12 @@ def found(checkpoints_dir: Directory) -> list[tuple[int, Directory]]:
 
 
 def of_step(checkpoints_dir: Directory, step: int) -> Directory:
-    """The directory of the checkpoint after `step` steps, which must be there."""
+    """The directory of the checkpoint after `step` steps, which must exist."""
     return next(directory for its, directory in found(checkpoints_dir) if its == step)
 
 
 def _step_dirs(checkpoints_dir: Directory) -> Iterator[tuple[int, int, Directory]]:
-    """(step, number among those of the step, path) of all that is called like a checkpoint."""
+    """(step, number within the step, path) of everything that is named like a checkpoint."""
     if isinstance(checkpoints_dir, Folder):
         names = checkpoints_dir.folders()
     else:
@@ -124,7 +126,7 @@ def digests(directory: Directory, names: Sequence[str]) -> dict[str, dict[str, A
 
 
 def read(directory: Directory) -> dict[str, Any] | None:
-    """The manifest of `directory`, or None where it is not one of ours."""
+    """The manifest of `directory`; None if there is no manifest of this version."""
     try:
         manifest = json.loads((directory / NAME).read_text())
     except (OSError, ValueError):
@@ -137,9 +139,9 @@ def read(directory: Directory) -> dict[str, Any] | None:
 def verify(
     directory: Directory, manifest: Mapping[str, Any], *, part: int = 0, parts: int = 1
 ) -> str | None:
-    """What is wrong with the files of a checkpoint, or None.
+    """What is wrong with the files of a checkpoint; None if nothing is.
 
-    The ranks of a gang verify one part of the files each; all of them check names and sizes.
+    Each rank of a gang digests its part of the files; all ranks check all names and sizes.
     """
     listed = manifest["files"]
     if isinstance(directory, Folder):
@@ -171,7 +173,7 @@ def _verify_stored(directory: Folder, listed: Mapping[str, Any]) -> str | None:
 
 
 def newest_valid(checkpoints_dir: Directory) -> tuple[Directory, dict[str, Any]] | None:
-    """The newest checkpoint that verifies, and its manifest, for a process on its own."""
+    """The newest checkpoint that verifies, and its manifest, for a single process."""
     for _, directory in found(checkpoints_dir):
         content = read(directory)
         if content is not None and verify(directory, content) is None:
@@ -180,21 +182,21 @@ def newest_valid(checkpoints_dir: Directory) -> tuple[Directory, dict[str, Any]]
 
 
 def versions() -> dict[str, str]:
-    """What writes a checkpoint."""
+    """The versions of the programs that write a checkpoint."""
     return {"torch": str(torch.__version__), "python": platform.python_version()}
 
 
 class GivenUp(Exception):
-    """The attempt has been given up: its task is trained elsewhere."""
+    """The attempt was given up: its task is trained elsewhere."""
 
 
 def commit(
     scratch: Directory, checkpoints_dir: Directory, manifest: Mapping[str, Any]
 ) -> Directory:
-    """Write the manifest into `scratch`, make all of it durable, and rename it into place.
+    """Write the manifest into `scratch`, make everything durable, and rename it into place.
 
     The files in `scratch` must have been synced already. Returns the checkpoint's directory. Raises
-    `GivenUp`.
+    `GivenUp` if the attempt was given up.
     """
     if isinstance(scratch, Folder):
         return _commit_stored(scratch, manifest)
@@ -220,7 +222,7 @@ def _commit_stored(folder: Folder, manifest: Mapping[str, Any]) -> Folder:
 
 
 def put(scratch: Path, checkpoints_dir: Path, step: int) -> Path:
-    """Rename `scratch`, a whole and durable checkpoint of `step`, into place; returns where."""
+    """Rename `scratch`, a complete and durable checkpoint of `step`; returns its new path."""
     taken = [number for its, number, _ in _step_dirs(checkpoints_dir) if its == step]
     name = step_dir_name(step)
     target = checkpoints_dir / (f"{name}.{max(taken) + 1}" if taken else name)
@@ -230,7 +232,7 @@ def put(scratch: Path, checkpoints_dir: Path, step: int) -> Path:
 
 
 def _write(scratch: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest, and make it and the names beside it durable."""
+    """Write the manifest; make it and the directory's entries durable."""
     with (scratch / NAME).open("w") as file:
         json.dump(manifest, file, indent=1, sort_keys=True)
         file.flush()
@@ -241,10 +243,10 @@ def _write(scratch: Path, manifest: Mapping[str, Any]) -> None:
 def link(
     checkpoint: Path, directory: Path, step: int, more: Mapping[str, Any] | None = None
 ) -> Path:
-    """Have a committed checkpoint of `step` in `directory` too, durably; returns where.
+    """Put a committed checkpoint of `step` into `directory` too, durably; returns its path.
 
-    Its files are there by hard links (by copies, where the file system has no links), but for the
-    manifest where it gets `more` fields.
+    Its files are hard links (copies, if the file system has no links). If there are `more` fields,
+    the manifest is a new file with these fields added.
     """
     durable.make_directory(directory)
     scratch = directory / f"{UNFINISHED}{checkpoint.name}"
@@ -260,14 +262,14 @@ def link(
 
 
 def _refuse_given_up(attempt_dir: Path) -> None:
-    # The directory is read anew: a network file system may remember that a file was not there.
+    # The directory is listed anew: a network file system may have cached that a file is absent.
     with contextlib.suppress(FileNotFoundError):
         if _GIVEN_UP in [entry.name for entry in attempt_dir.iterdir()]:
             raise GivenUp("this attempt was given up: its node was silent for too long")
 
 
 def prune(checkpoints_dir: Directory) -> None:
-    """Keep the last steps' checkpoints, as `keep_only` does."""
+    """Keep the checkpoints of the last steps, and remove all others (see `keep_only`)."""
     newest_of: dict[int, Directory] = {}
     with contextlib.suppress(OSError):
         for step, directory in found(checkpoints_dir):
@@ -276,9 +278,9 @@ def prune(checkpoints_dir: Directory) -> None:
 
 
 def keep_only(kept: Collection[Directory], checkpoints_dir: Directory) -> None:
-    """Remove all other checkpoints, and whatever was left half-written.
+    """Remove all other checkpoints, and everything that was left unfinished.
 
-    What can't be removed stays for the next time, and fails nothing: what was saved is saved.
+    Errors are ignored, since the saves themselves succeeded: the next call tries again.
     """
     if isinstance(checkpoints_dir, Folder):
         with contextlib.suppress(OSError):
@@ -289,7 +291,7 @@ def keep_only(kept: Collection[Directory], checkpoints_dir: Directory) -> None:
     with contextlib.suppress(OSError):
         for _, _, directory in list(_step_dirs(checkpoints_dir)):
             if directory not in kept and isinstance(directory, Path):
-                # Renamed first: a half-removed directory must not look like a checkpoint.
+                # Renamed first, so that a half-removed directory doesn't look like a checkpoint.
                 directory.rename(checkpoints_dir / f"{_REMOVED}{directory.name}-{os.getpid()}")
     with contextlib.suppress(OSError):
         for entry in checkpoints_dir.iterdir():
@@ -298,7 +300,7 @@ def keep_only(kept: Collection[Directory], checkpoints_dir: Directory) -> None:
 
 
 def remove_all(checkpoints_dir: Directory) -> None:
-    """Remove all that is there."""
+    """Remove all checkpoints."""
     if isinstance(checkpoints_dir, Path):
         shutil.rmtree(checkpoints_dir, ignore_errors=True)
     else:

@@ -1,10 +1,10 @@
-"""The optimizer's tensors on their way into a checkpoint and out of it, by unsplit names.
+"""Put the optimizer's tensors into a checkpoint and read them back, by unsplit names.
 
-Loading makes room for what the checkpoint holds and has it read straight into there. The
-alternative, DCP's own, is to have a fresh optimizer take a step on zero gradients and read into
-the state that this makes: twice the time, and the memory of another set of gradients. It is left
-for what can't be known in advance: a split parameter with state of another shape than its own, and
-state that is a mapping.
+Loading allocates tensors for what the checkpoint holds, and has it read straight into them. DCP's
+own way is slower: a fresh optimizer takes a step on zero gradients, and the state that this makes
+is read into. That takes twice the time, and the memory of another set of gradients. It is still
+used if a layout can't be known in advance: if a split parameter has state of another shape than
+its own, or if state is a mapping.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.tensor import DTensor
 
-#: One flat key for each tensor, so layouts that hold different parameters can share a checkpoint.
+#: One flat key for each tensor, so that layouts with different parameters share a checkpoint.
 OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
-#: Prefix of the optimizer's tensors among its flat keys; the others are group settings.
+#: Prefix of tensors among the optimizer's flat keys; keys without it are group settings.
 _STATE = "state."
 
 
 def tensors_of(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """The optimizer's state by flat key, without its group settings."""
     if not optimizer.state:
-        return {}  # asked for it, DCP would have the optimizer take a step to make some
+        return {}  # if asked, DCP would have the optimizer take a step to make state
     state = get_optimizer_state_dict(module, optimizer, options=OPTIONS)
     return {key: value for key, value in state.items() if key.startswith(_STATE)}
 
 
 class OptimizerRoom:
-    """Room for the state of a fresh optimizer, as a checkpoint holds it.
+    """Tensors for the state of a fresh optimizer, in the layout of a checkpoint.
 
-    `saved` is DCP's index of the checkpoint's optimizer: by flat key, what each entry is. A
-    parameter that had no gradient yet has no state there, and none after loading.
+    `saved` is DCP's index of the checkpoint's optimizer: the kind of each entry, by flat key. A
+    parameter that had no gradient before the save has no state there, and none after loading.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class OptimizerRoom:
         for key in saved:
             if (name := _owner(key, parameters)) is not None:
                 self._names[key] = parameters[name], key.removeprefix(f"{_STATE}{name}.")
-        #: To be read into, by flat key.
+        #: The tensors to read into, by flat key.
         self.state: dict[str, Any] = {}
         try:
             for key, (parameter, entry) in self._names.items():
-                if "." in entry:  # a mapping within the state
+                if "." in entry:  # the state contains a mapping
                     raise _UnknownLayoutError
                 self.state[key] = _room(parameter, saved[key])
         except _UnknownLayoutError:
@@ -71,7 +71,7 @@ class OptimizerRoom:
             self.state = {key: state[key] for key in self._names}
 
     def fill(self) -> None:
-        """Give what was read into `state` to the optimizer."""
+        """Give the optimizer the state that was read into `state`."""
         if self._settings is not None:
             held = {parameter for parameter, _ in self._names.values()}
             for parameter in set(self._optimizer.state) - held:
@@ -95,12 +95,12 @@ class OptimizerRoom:
 
 
 class _UnknownLayoutError(Exception):
-    """How a piece of state is split can't be told from its parameter."""
+    """The parameter doesn't tell how a tensor of its state is split."""
 
 
 def _room(parameter: nn.Parameter, entry: Any) -> Any:
     if not isinstance(entry, TensorStorageMetadata):
-        return None  # no tensor: it is read as a whole
+        return None  # the entry is no tensor, so it is read whole
     dtype = entry.properties.dtype
     if entry.size == parameter.shape:
         return torch.empty_like(parameter, dtype=dtype, requires_grad=False)
@@ -112,7 +112,7 @@ def _room(parameter: nn.Parameter, entry: Any) -> Any:
 
 
 def _owner(key: str, parameters: Mapping[str, nn.Parameter]) -> str | None:
-    """The parameter that an entry of the state belongs to, where this rank holds it."""
+    """The name of the parameter that a state's entry belongs to; None if this rank lacks it."""
     for prefix in _prefixes(key.removeprefix(_STATE)):
         if prefix in parameters:
             return prefix
@@ -120,7 +120,7 @@ def _owner(key: str, parameters: Mapping[str, nn.Parameter]) -> str | None:
 
 
 def _prefixes(key: str) -> Iterator[str]:
-    """`a.b.c` → `a.b`, `a`: the names of whatever an entry belongs to."""
+    """`a.b.c` → `a.b`, `a`: the names of parameters that an entry may belong to."""
     while key:
         key = key.rpartition(".")[0]
         yield key

@@ -1,7 +1,7 @@
 """Where a task's checkpoints are: in its directory, or in the run's folder of an object store.
 
-The run directory says so in `storage.json`, which is written before anything is launched and never
-changed. A run's folder has a name that no other run has, wherever that one is.
+The run directory has the address in `storage.json`, which is written before anything is launched
+and never changes. The name of a run's folder is unique among all runs that share the store.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _FILE = "storage.json"
 
 
 def checkpoints_of(task_dir: Path) -> Directory:
-    """Where the checkpoints of a task are, by its directory in the run's."""
+    """The place of a task's checkpoints, given the task's directory."""
     return _of(task_dir, "checkpoints")
 
 
 def scratch_of(task_dir: Path, attempt_dir: Path) -> Directory:
-    """Where an attempt may write what is to be like a checkpoint, and is removed."""
+    """A place where an attempt may write a trial checkpoint, which is then removed."""
     kept = _of(task_dir, "scratch")
     return attempt_dir if isinstance(kept, Path) else kept / attempt_dir.name
 
@@ -40,7 +40,7 @@ def _of(task_dir: Path, name: str) -> Directory:
 
 
 def store_of(run_dir: Path) -> Folder | None:
-    """The run's folder of an object store, where its checkpoints are in one."""
+    """The run's folder of an object store; None if checkpoints are on the file system."""
     try:
         described = json.loads((run_dir / _FILE).read_text())
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def store_of(run_dir: Path) -> Folder | None:
 
 
 def checked(storage: object) -> str | None:
-    """The address of a store, without what may end it; raises `TypeError` or `InvalidInput`."""
+    """The store's address without slashes at its end. Raises `TypeError` or `InvalidInput`."""
     if storage is None:
         return None
     if not isinstance(storage, str):
@@ -64,7 +64,7 @@ def checked(storage: object) -> str | None:
 
 
 def keep_in(run_dir: Path, storage: str) -> None:
-    """Have the checkpoints of a fresh run kept in a store; raises `InvalidInput` where it can't."""
+    """Keep a fresh run's checkpoints in a store; `InvalidInput` if the store doesn't work."""
     url = f"{storage}/{run_dir.name}-{secrets.token_hex(4)}"
     word = secrets.token_hex(16)
     proof = Folder(url, run_dir) / "proof"

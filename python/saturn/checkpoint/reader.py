@@ -1,4 +1,7 @@
-"""Read a distributed checkpoint where it is: DCP's own reader, of files or of a store's objects."""
+"""Read a distributed checkpoint in place, with DCP's own reader of files or a store's objects.
+
+The reader opens pickles, so the caller must have verified the checkpoint (`manifest.verify`).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from saturn.checkpoint.writer import StoredFiles
 
 
 def reader_of(directory: Directory) -> FileSystemReader:
-    """A reader of a checkpoint, which must have been verified."""
+    """A reader of a checkpoint, which must already be verified."""
     if not isinstance(directory, Folder):
         return FileSystemReader(directory)
     reader = FileSystemReader(".")

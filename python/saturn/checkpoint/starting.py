@@ -1,12 +1,12 @@
-"""The weights that a task starts from (`Task(start_from=…)`): found, compared with a model, loaded.
+"""Find, check and load the weights that a task starts from (`Task(start_from=…)`).
 
-They lie in a file of `torch.save` or safetensors, in a checkpoint of a Saturn run, or in a
-directory of transformers. They are a task's, as its model is: whoever builds the model loads them
-into it, and training saves over them nothing. No pickle runs code: tensors and plain containers are
-read, whatever else a file holds is refused.
+The weights lie in a file of `torch.save` or safetensors, in a checkpoint of a Saturn run, or in a
+directory of transformers. They belong to the task, like its model: every build of the model loads
+them. Training never overwrites them. No pickle runs code: tensors and plain containers are read,
+anything else is refused.
 
-The files must stay as they were when the task was made. Names and shapes (the *layout*) are read
-without the tensors, so that a task is refused before anything is built for real.
+The files must not change after the task was made. Names and shapes (the *layout*) are read without
+the tensors, so that a wrong task is refused before anything is built for real.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from saturn.rank.failure import task_function
 #: Shapes by the names of a state dict.
 Layout = Mapping[str, tuple[int, ...]]
 
-#: Under which of these a file may hold the state dict, beside other things.
+#: Keys under which a file may hold the state dict beside other data.
 _WITHIN = ("model", "state_dict", "model_state_dict")
-#: What `DistributedDataParallel` and `torch.compile` put before every name.
+#: Prefixes that `DistributedDataParallel` and `torch.compile` put before every name.
 _WRAPPERS = ("module.", "_orig_mod.")
-#: What transformers calls the weights in a directory: an index of several files, or one file.
+#: transformers' names for weights in a directory: an index of several files, or a single file.
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _SINGLE = ("model.safetensors", "pytorch_model.bin")
-#: Before every name of a model's tensor, in the index of a Saturn checkpoint.
+#: Prefix of the model's tensors in the index of a Saturn checkpoint.
 _MODEL = "model."
-#: What the index of a checkpoint is made of, besides torch's types: classes by their modules.
+#: The classes that a checkpoint's index consists of, besides torch's dtypes, by their modules.
 _METADATA = "torch.distributed.checkpoint.metadata"
 _OF_INDEX = {
     *((_METADATA, name) for name in ("Metadata", "MetadataIndex", "StorageMeta")),
@@ -61,26 +61,26 @@ _OF_INDEX = {
 
 @dataclass(frozen=True)
 class StartingWeights:
-    """Where a task's first weights are; it travels with the task's definition."""
+    """The place of a task's first weights; it travels with the task's definition."""
 
     path: Path  # absolute
-    #: Name, size and time of the last change of each file that says what the weights are.
+    #: Name, size and time of the last change of each file that determines the weights.
     stamp: tuple[tuple[str, int, int], ...]
 
     @classmethod
     def at(cls, path: Path) -> StartingWeights:
-        """What is at `path` now; raises `InvalidInput` for what holds no weights."""
+        """The weights at `path` now; raises `InvalidInput` if there are none."""
         path = path.absolute()
         return cls(path, _stamp(path))
 
     def layout(self) -> Layout:
-        """Names and shapes of the weights; raises `InvalidInput` where they can't be read."""
+        """Names and shapes of the weights; raises `InvalidInput` if they can't be read."""
         return _layout(self)
 
     def load_into(self, module: nn.Module) -> None:
-        """Load them into a model as it was built; one on `meta` is only compared.
+        """Load the weights into a freshly built model; a model on `meta` is only compared.
 
-        Raises `TaskError` where they don't fit it, have changed, or can't be read.
+        Raises `TaskError` if the weights don't fit, have changed, or can't be read.
         """
         with task_function("start_from"):
             try:
@@ -116,13 +116,13 @@ class StartingWeights:
         module.load_state_dict(state, strict=False)
 
     def _checkpoint(self) -> _Reader | None:
-        """A reader of the checkpoint, where a managed technique of Saturn wrote one."""
+        """A reader of the checkpoint; None if no managed technique of Saturn wrote one here."""
         content = manifest.read(self.path)
         return None if content is None or content["format"] == "torch" else _Reader(self.path)
 
 
 class _Unpickler(pickle.Unpickler):
-    """Of the index of a checkpoint: nothing in it may be called but what an index is made of."""
+    """Reads a checkpoint's index; refuses any class that an index doesn't consist of."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _OF_INDEX:
@@ -133,7 +133,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Reader(FileSystemReader):
-    """DCP's own, but for the index, which is a pickle; tensors it reads by `weights_only`."""
+    """DCP's reader with a safe reader of the index, a pickle; tensors use `weights_only`."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         try:
@@ -153,7 +153,7 @@ class _Reader(FileSystemReader):
 
 @functools.lru_cache(maxsize=64)
 def _layout(weights: StartingWeights) -> Layout:
-    # Of many tasks that start from the same weights, the first one reads them.
+    # Cached, because many tasks may start from the same weights.
     if (checkpoint := weights._checkpoint()) is None:
         return _shapes(_read(weights.path, only_layout=True))
     entries = checkpoint.read_metadata().state_dict_metadata
@@ -176,7 +176,7 @@ def _stamp(path: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 def _files(path: Path) -> list[Path]:
-    """The files of the weights; of a Saturn checkpoint the manifest, which vouches for others."""
+    """The files of the weights; for a Saturn checkpoint the manifest, which has all digests."""
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -203,9 +203,9 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read(path: Path, *, only_layout: bool = False) -> dict[str, Any]:
-    """The state dict at `path`; with `only_layout` its tensors are on `meta`."""
+    """The state dict at `path`; with `only_layout`, its tensors are on `meta`."""
     files = [file for file in _files(path) if file.suffix != ".json"]
-    if not files:  # of a black box
+    if not files:  # a black box's checkpoint
         files = [path / BLACK_BOX_FILE]
     state: dict[str, Any] = {}
     for file in files:
@@ -272,8 +272,8 @@ def _shapes(state: Mapping[str, Any]) -> Layout:
 
 
 def _what_differs(layout: Layout, own: Mapping[str, Tensor]) -> str | None:
-    """The first names that are missing, unexpected or of another shape; None where all fits."""
-    # A tensor that has several names needs to be there by one of them.
+    """The first names that are missing, unexpected or of another shape; None if all fit."""
+    # A tensor with several names needs to be present under only one of them.
     there = {id(own[name]) for name in layout if name in own}
     missing = [name for name, value in own.items() if id(value) not in there]
     unexpected = [name for name in layout if name not in own]

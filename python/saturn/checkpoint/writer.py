@@ -1,15 +1,15 @@
-"""Write one rank's files of a distributed checkpoint: staged, digested as they are written, synced.
+"""Write one rank's files of a distributed checkpoint: staged, digested while written, synced.
 
-On top of DCP's own writer:
+This adds to DCP's own writer:
 
-* *staging*: this rank's share of the state is copied to host memory first, and only that; from
-  then on the state itself may change;
-* *digests*: every file's size and SHA-256 are counted while its bytes pass, not read back;
-* *room*: what all ranks will write is compared with what the disk has left before any of it is;
-* *early syncing*: the disk works while the file is still being written, so that the last sync has
-  little left to do.
+* *staging*: this rank's share of the state, and no more, is first copied to host memory; from then
+  on the state itself may change;
+* *digests*: every file's size and SHA-256 are computed while its bytes are written, not read back;
+* *room*: the size of all ranks' files is compared with the free disk space before any is written;
+* *early syncing*: the disk works while a file is still being written, so the last sync has little
+  left to do.
 
-What makes a directory of such files a checkpoint is in `manifest`.
+What makes a directory of such files a checkpoint is the business of `manifest`.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from saturn.plain.sizes import size_text
 #: Size and SHA-256 of a file, as the manifest holds them.
 Digest = dict[str, Any]
 
-#: Bytes after which the disk is set to work on a file that is still being written.
+#: After this many bytes, a file is synced while it is still being written.
 _SYNC_EVERY_BYTES = 64 << 20
 
 
 class StagingPlanner(DefaultSavePlanner):
-    """Plans as DCP does; once asked to, it copies what this rank writes and gives the copies.
+    """Plans as DCP does; `stage` copies what this rank writes, and the copies are then written.
 
     `room` holds the copies' memory from one save to the next.
     """
@@ -61,7 +61,7 @@ class StagingPlanner(DefaultSavePlanner):
         self._copies: dict[Any, torch.Tensor | io.BytesIO] = {}
 
     def stage(self, plan: SavePlan) -> None:
-        """Copy what `plan` has this rank write."""
+        """Copy the tensors that this rank writes under `plan`."""
         for item in plan.items:
             found = self.resolve_data(item)
             if not isinstance(found, io.BytesIO):
@@ -78,9 +78,9 @@ class StagingPlanner(DefaultSavePlanner):
 
 
 class CheckpointWriter(FileSystemWriter):
-    """Writes into the fresh directory `scratch`; rank 0 then hands all digests to `commit`.
+    """Writes into the fresh directory `scratch`; rank 0 then calls `commit` with all digests.
 
-    `commit` runs inside DCP's last exchange, so what it raises is raised on every rank.
+    `commit` runs inside DCP's last exchange, so its errors are raised on every rank.
     """
 
     def __init__(
@@ -90,14 +90,14 @@ class CheckpointWriter(FileSystemWriter):
         staged: Callable[[], None] | None = None,
         join: Callable[[Metadata], list[WriteResult]] = lambda metadata: [],
     ) -> None:
-        """`join` enters into rank 0's index what is in the directory besides."""
+        """`join` adds to rank 0's index the tensors that are already in the directory."""
         is_stored = isinstance(scratch, Folder)
-        # A store's objects are durable when they are there.
+        # A store's objects are durable once they exist.
         super().__init__("." if is_stored else str(scratch), sync_files=not is_stored)
         self._scratch = scratch
         self._join = join
         self._commit = commit
-        self._staged = staged  # told that the state may change, where a `StagingPlanner` plans
+        self._staged = staged  # with a `StagingPlanner`, called once the state may change
         self._files: _DigestedFiles | StoredFiles
         if isinstance(scratch, Folder):
             self._files, self.path = StoredFiles(scratch), str(scratch)
@@ -106,9 +106,9 @@ class CheckpointWriter(FileSystemWriter):
         self.fs = self._files  # type: ignore[assignment]
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Rank 0 sees here what all ranks will write; raises `OSError` where it has no room."""
+        """Check the space for all ranks' files, on rank 0; raises `OSError` if it is short."""
         if not isinstance(self._scratch, Path):
-            return super().prepare_global_plan(plans)  # a store has room
+            return super().prepare_global_plan(plans)  # a store doesn't run out of space
         sizes = [item.tensor_storage_size() for plan in plans for item in plan.items]
         needed = sum(size for size in sizes if size is not None)
         free = shutil.disk_usage(self._scratch).free
@@ -126,7 +126,7 @@ class CheckpointWriter(FileSystemWriter):
             if self._staged is not None:
                 self._staged()
         results = super().write_data(plan, planner).wait()
-        # This rank's digests travel to rank 0 ahead of what DCP sends there.
+        # This rank's digests travel to rank 0 in front of the results that DCP sends.
         sent: Future[list[Any]] = Future()
         sent.set_result([dict(self._files.digests), *results])
         return sent
@@ -135,12 +135,12 @@ class CheckpointWriter(FileSystemWriter):
         others = self._join(metadata)
         super().finish(metadata, [*(written for _, *written in results), others])
         files = {name: digest for digests, *_ in results for name, digest in digests.items()}
-        # The index was written under another name, and renamed.
+        # DCP wrote the index under another name, and renamed it.
         self._commit({**files, ".metadata": self._files.digests[".metadata.tmp"]})
 
 
 class _DigestedFiles(FileSystem):
-    """Files whose digests are known when they are closed."""
+    """Files whose digests are known once they are closed."""
 
     def __init__(self) -> None:
         self.digests: dict[str, Digest] = {}
@@ -154,7 +154,7 @@ class _DigestedFiles(FileSystem):
 
 
 class StoredFiles(FileSystemBase):
-    """The objects of a folder, whose digests are known when they are written."""
+    """The objects of a folder, whose digests are known once they are written."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -182,7 +182,7 @@ class StoredFiles(FileSystemBase):
         self._folder.remove(Path(path).name)
 
     def mkdir(self, path: str | os.PathLike[str]) -> None:
-        """There is no need for it."""
+        """Do nothing: a store needs no directories."""
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -197,10 +197,10 @@ class StoredFiles(FileSystemBase):
 
 @contextlib.contextmanager
 def digested(file: Any, *, syncs: bool = True) -> Iterator[_Digested]:
-    """`file`, digested while it is written, and closed; and synced, where it is one of a disk.
+    """Write `file` through a digest; it is closed afterwards, and a file on disk is synced.
 
-    Where it can't be written, what is raised is the error itself: `torch.save` would say that a
-    position is not what it expected.
+    If the file can't be written, that error is raised. `torch.save` would raise another instead,
+    about an unexpected position.
     """
     stream = _Digested(file, syncs)
     try:
@@ -213,7 +213,7 @@ def digested(file: Any, *, syncs: bool = True) -> Iterator[_Digested]:
 
 
 class _Digested(io.IOBase):
-    """A file that is written from its beginning to its end."""
+    """A file that is written once, from beginning to end."""
 
     def __init__(self, file: Any, syncs: bool) -> None:
         self._file = file
@@ -221,7 +221,7 @@ class _Digested(io.IOBase):
         self._size = 0
         self._sync_at = _SYNC_EVERY_BYTES if syncs else math.inf
         self._syncing: threading.Thread | None = None
-        self.error: OSError | None = None  # the first of a write, or of an early sync
+        self.error: OSError | None = None  # the first error of a write or an early sync
 
     def write(self, data: Any) -> int:
         with self._noting():
@@ -252,7 +252,7 @@ class _Digested(io.IOBase):
             self._syncing = None
         self._file.close()
         if self.error is not None:
-            # Of a sync: the kernel tells it once, and the last sync has heard nothing.
+            # The kernel reports an error of a sync only once, so the last sync may have succeeded.
             raise self.error
 
     def digest(self) -> Digest:

@@ -1,6 +1,6 @@
-"""Several machines, on Ray: finding nodes, an agent on each, and letters between them and a run.
+"""Several machines, on Ray: find nodes, start an agent on each, and carry letters to and from them.
 
-Ray says which nodes there are and when one dies, starts an agent on each, and carries letters; what
-they say, and what an agent does, is the runtime's (`saturn-runtime`, `cluster.rs`). Nothing here
-plans. Ray is imported only where a cluster is asked for: `opening` sees to it.
+Ray says which nodes exist and which die, starts an agent on each, and carries letters. The content
+of letters, and what an agent does, belongs to the runtime (`saturn-runtime`, `cluster.rs`). Nothing
+here plans. Ray is imported only if a cluster is requested: see `opening`.
 """

@@ -1,9 +1,9 @@
-"""What runs on a node: an actor of Ray's that hosts the runtime's agent.
+"""The process on a node: an actor of Ray that hosts the runtime's agent.
 
-Ray gives it the devices that it holds; the agent starts ranks on them. It and all its ranks end
-with the program that made it, with the run, or when it hears nothing of its driver any more.
+Ray gives the actor the devices that it holds; the agent starts ranks on them. The agent and all its
+ranks end with the program that made it, with the run, or if the agent hears nothing of its driver.
 
-What goes wrong is returned, not raised: an exception would carry Ray's account of it.
+Errors are returned, not raised: an exception would carry Ray's long account of it.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ class Post:
 
     node: str  # the node's name in the run
     devices: int
-    python_path: Sequence[str]  # what the driver's program is imported from, without packages
+    python_path: Sequence[str]  # where the driver's program is imported from, without packages
     cwd: str
-    run: str  # where the run will be, for other runs on the machine
+    run: str  # where the run will be, to be shown to other runs on the machine
     driver: str  # an address of the driver's machine
-    network_interface: str | None  # for gangs of several nodes; the one that reaches the driver
+    network_interface: str | None  # for gangs of several nodes; None: the one to the driver
 
 
 @dataclass(frozen=True, kw_only=True)
 class About:
-    """What an agent says of itself; `error` where it can't serve."""
+    """An agent's description of itself; with `error` if it can't serve."""
 
     pid: int
     versions: dict[str, str]
     asks_for_token: bool
-    description: str = ""  # of its devices, for `Exchange.join`
+    description: str = ""  # its devices, for `Exchange.join`
     error: str | None = None
 
 
 class NodeAgent:
-    """The actor. Orders and news are asked for in a group of their own, and so keep their order."""
+    """The actor. Orders and news have a concurrency group each, and so keep their order."""
 
     def __init__(self, post: Post) -> None:
         self._post = post
         self._agent: native.Agent | None = None
 
     def begin(self) -> About:
-        """Take the node's devices; once."""
+        """Take the node's devices; called once."""
         about: dict[str, Any] = {
             "pid": os.getpid(),
             "versions": versions.here(),
             "asks_for_token": asks_for_token(),
         }
         post = self._post
-        # Ray's settings of a worker are none of its ranks'.
+        # Ray sets these for its workers; ranks must not inherit them.
         for name in ("OMP_NUM_THREADS", "RAY_JOB_ID", "RAY_RAYLET_PID"):
             os.environ.pop(name, None)
         try:
@@ -86,7 +86,7 @@ class NodeAgent:
         return About(**about, description=self._agent.description())
 
     def answer(self, directory: str, word: str) -> str | None:
-        """Its part in a `storage.Proof`."""
+        """Answer for this node in a `storage.Proof`."""
         return storage.answer(directory, word, self._post.node)
 
     def take(self, letters: list[str]) -> None:
@@ -105,11 +105,11 @@ class NodeAgent:
 
 
 def _own_path() -> list[str]:
-    """Where this node's Python finds packages, without what Ray adds for its own workers."""
+    """Where this node's Python finds packages, without the paths that Ray adds for its workers."""
     ours = Path(ray.__file__).parent
     return [path for path in sys.path if path and ours not in Path(path).parents]
 
 
 def actor_class() -> Any:
-    """`NodeAgent` as Ray starts it."""
+    """`NodeAgent` as a class of Ray actors."""
     return ray.remote(concurrency_groups={"orders": 1, "news": 1}, max_restarts=0)(NodeAgent)

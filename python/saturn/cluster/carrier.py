@@ -1,18 +1,18 @@
-"""Letters between a run and its agents, and word of the nodes: threads that use Ray's calls.
+"""Carry letters between a run and its agents, and watch the nodes: threads that call Ray.
 
-- One sends orders. To one agent they are sent in their order.
-- One has each agent asked for news at any time, and asks again when it has answered.
-- One looks which nodes there are.
-- One seats agents: on nodes that have none, where the run may use them, and after a while on those
-  whose agent is lost.
+- One thread sends orders. Each agent gets its orders in sequence.
+- One thread always has one request for news at each agent, and repeats it after each answer.
+- One thread watches which nodes exist.
+- One thread seats agents: on nodes without an agent that the run may use, and after a wait on nodes
+  whose agent was lost.
 
 An agent whose process or node has died is lost. So is an agent that does not answer for longer than
 an agent serves without a driver; it is ended then. Time in which this program stood still counts
 for no silence. A call that Ray could not bring to an end, as after a broken connection, is made
 again: letters have numbers, so the reader skips those that did arrive.
 
-Where Ray's head is gone, agents answer all the same, and calls about nodes hang; after a minute
-nodes end too. So the run is stopped before, at checkpoints.
+If Ray's head is gone, agents still answer, but calls about nodes hang, and after a minute the nodes
+end too. So the run is stopped before that, at checkpoints.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ from saturn.cluster.storage import Proof
 from saturn.cluster.wish import ClusterWish
 from saturn.errors import SaturnError
 
-#: How long an agent may take to say that it has no news.
+#: Seconds after which an agent answers that it has no news.
 _NEWS_S = 2.0
-#: Silence after which an agent is given up: longer than one serves without a driver (`agent.rs`).
+#: An agent that is silent for longer is lost: an agent serves for less without a driver
+#: (`agent.rs`).
 _SILENCE_S = 180.0
-#: Silence of a node that is asked for its view of the run directory, after which it is not used.
+#: A node that doesn't answer for so long about the run directory is not used.
 _PROOF_S = 30.0
-#: A look that comes so much later than the one before it: this program itself stood still.
+#: If a look comes this many seconds late, this program itself stood still.
 _STOOD_STILL_S = 5.0
-#: How often answers, and nodes, are looked at.
+#: Seconds between two looks for answers, and between two looks at the nodes.
 _LOOK_S, _NODES_S = 0.2, 1.0
-#: How often answers to orders are looked at, for which further orders may wait.
+#: Seconds between two looks for the answer to orders: the agent's next orders wait for it.
 _SOON_S = 0.02
-#: How long after a call without an answer the next call is made.
+#: Seconds after an unanswered call until it is made again.
 _RETRY_S = 0.5
-#: How long Ray's head may be silent before the run stops at checkpoints, and before at once.
+#: Seconds of silence of Ray's head after which the run stops at checkpoints, and then at once.
 _HEAD_S = (15.0, 35.0)
-#: How long after a failure a node is tried again: at first, and at most.
+#: Seconds after a failure until a node is tried again: at first, and at most.
 _AGAIN_S, _AT_MOST_S = 2.0, 60.0
 
 #: In place of the answer of a call that has none.
@@ -60,7 +61,7 @@ _UNANSWERED: Any = object()
 
 @dataclass
 class _Trouble:
-    """A node on which there is no agent, and when it is tried again."""
+    """A node without an agent, and when it is tried again."""
 
     again_at: float = 0.0
     wait_s: float = _AGAIN_S
@@ -72,7 +73,7 @@ class Carrier:
 
     exchange: native.Exchange
     wish: ClusterWish
-    resource: str  # "GPU" or "CPU": what the run's devices are
+    resource: str  # "GPU" or "CPU": the kind of the run's devices
     run_dir: Path
     press: Callable[[], None]  # asks the run to stop
     seats: dict[int, Seat] = field(default_factory=dict)
@@ -86,18 +87,18 @@ class Carrier:
 
     @property
     def has_head(self) -> bool:
-        """Whether Ray's head has answered of late."""
+        """Whether Ray's head has answered recently."""
         return self._presses == 0
 
     def join(self, seat: Seat) -> None:
-        """Let a run know of an agent."""
+        """Tell the run that an agent has come."""
         number = next(self._numbers)
         with self._lock:
             self.seats[number] = seat
         self.exchange.join(number, seat.about.description)
 
     def start(self) -> None:
-        """Start carrying."""
+        """Start the threads."""
         for work in (self._send_orders, self._fetch_news, self._watch_nodes, self._seat_nodes):
             name = f"saturn cluster {work.__name__.strip('_')}"
             thread = threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
@@ -105,7 +106,7 @@ class Carrier:
             thread.start()
 
     def stop(self) -> None:
-        """Stop carrying, and end every agent."""
+        """Stop the threads, and end every agent."""
         self._over.set()
         self.exchange.close()
         for thread in self._threads:
@@ -116,7 +117,7 @@ class Carrier:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:  # the cluster's connection is gone, and every agent with it
+        except Exception as error:  # the connection to the cluster is gone, with every agent
             if self._over.is_set():
                 return
             self._over.set()
@@ -124,7 +125,7 @@ class Carrier:
             self.exchange.note(reason)
             for number in list(self.seats):
                 self._lose(number, reason)
-            # What is saved is saved, and nothing can be stopped at a checkpoint any more.
+            # Nothing can be saved any more, so the run stops at once.
             self.press()
             self.press()
 
@@ -201,7 +202,7 @@ class Carrier:
             return _UNANSWERED
 
     def _look_at_head(self) -> None:
-        """Have the run stopped where Ray's head is silent."""
+        """Have the run stopped if Ray's head is silent."""
         silence = time.monotonic() - self._head_heard
         if self._presses < len(_HEAD_S) and silence > _HEAD_S[self._presses]:
             self._presses += 1
@@ -251,7 +252,7 @@ class Carrier:
             _check_connected()
             try:
                 self._seat_more()
-            except (RayError, OSError) as error:  # a node has gone meanwhile, or the disk is full
+            except (RayError, OSError) as error:  # a node is gone meanwhile, or the disk is full
                 if not self._over.is_set():
                     self.exchange.note(f"no agent could be started: {seating.in_words(error)}")
                     self._over.wait(_AT_MOST_S)
@@ -283,14 +284,14 @@ class Carrier:
 
 
 def _since(looked: float) -> tuple[float, float]:
-    """The time now, and for how long this program stood still since it looked; mostly 0."""
+    """(the time now, seconds for which this program stood still since `looked`, mostly 0)."""
     now = time.monotonic()
     passed = now - looked
     return now, passed if passed > _STOOD_STILL_S else 0.0
 
 
 def _finished(calls: Mapping[Any, Any], *, at_most: int, within_s: float) -> list[Any]:
-    """Those of the calls that have an answer."""
+    """The calls that have been answered."""
     _check_connected()
     if not calls:
         return []
@@ -299,13 +300,13 @@ def _finished(calls: Mapping[Any, Any], *, at_most: int, within_s: float) -> lis
 
 
 def _check_connected() -> None:
-    """Raise where the program has disconnected from Ray, which would start a cluster of its own."""
+    """Raise if the program has disconnected from Ray, which would start a cluster of its own."""
     if not ray.is_initialized():
         raise ConnectionError("the program has disconnected from Ray")
 
 
 def proved(proof: Proof, seat: Seat) -> Unusable | None:
-    """What is wrong with a node's view of the run directory; None where nothing is."""
+    """What is wrong with a node's view of the run directory; None if nothing is."""
     try:
         said = ray.get(seat.actor.answer.remote(str(proof.directory), proof.word), timeout=_PROOF_S)
     except GetTimeoutError:

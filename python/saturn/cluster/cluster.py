@@ -1,7 +1,7 @@
-"""A cluster for one run: seated before anything is on disk, served until the run is over.
+"""A cluster for one run: its agents start before anything is on disk, and serve until its end.
 
-A node that can't be used is refused before the run begins, with the reason. A node that is only
-slow does not keep the others waiting: the run begins without it, and it joins when it is ready.
+If a node can't be used, the run is refused before it begins, with the reason. If a node is only
+slow, the run begins without it, and the node joins when it is ready.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from saturn.errors import InvalidInput
 
 
 class Cluster:
-    """Agents on the nodes that a run may use. `close` ends them all, whatever came before."""
+    """Agents on the nodes that a run may use. `close` ends them all, in any state."""
 
     def __init__(self, wish: ClusterWish, *, run: str) -> None:
-        """Connect, and seat the agents; `run` is where the run will be.
+        """Connect to Ray, and seat the agents; `run` is where the run will be.
 
-        Raises `InvalidInput`: then nothing is left of it.
+        Raises `InvalidInput`, after undoing everything.
         """
         self._wish = wish
-        #: As it was asked for.
+        #: The cluster's address, as the user gave it.
         self.address = wish.address
         self._connection = Connection(wish)
         self._seats: list[Seat] = []
@@ -51,7 +51,7 @@ class Cluster:
     def serve(self, run_dir: Path, press: Callable[[], None]) -> native.Exchange:
         """Begin to carry letters between the run and its agents; `press` asks the run to stop.
 
-        Raises `InvalidInput` where the run directory isn't on storage that all nodes share.
+        Raises `InvalidInput` if the run directory isn't on storage that all nodes share.
         """
         try:
             with Proof(run_dir) as proof:
@@ -76,12 +76,12 @@ class Cluster:
         return exchange
 
     def _refuse(self, refused: list[Unusable]) -> None:
-        """Raise `InvalidInput` where a node can't be used, or no node is left."""
+        """Raise `InvalidInput` if a node can't be used, or if no node is left."""
         if refused or not self._seats:
             raise InvalidInput("; ".join(map(str, refused or self._late)))
 
     def close(self) -> None:
-        """End all agents, and disconnect."""
+        """End all agents, and disconnect from Ray."""
         if self._carrier is not None:
             self._carrier.stop()
             self._carrier = None

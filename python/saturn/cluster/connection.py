@@ -1,9 +1,9 @@
 """This process's connection to a Ray cluster.
 
-- A cluster that others can reach must ask for a token (Ray 2.52 or later): whoever reaches one that
-  doesn't can run programs on it. One on loopback alone may do without.
-- What the program itself has connected stays connected.
-- Signals are the program's, as on one machine (`saturn.runs.stopping`).
+- A cluster that others can reach must ask for a token (Ray 2.52 or later). Without a token, anyone
+  who reaches the cluster can run programs on it. A cluster on loopback alone needs no token.
+- A connection that the program itself has made is kept at the end.
+- Signals stay the program's, as on one machine (`saturn.runs.stopping`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any
 from saturn.cluster.wish import ClusterWish, host_and_port
 from saturn.errors import InvalidInput
 
-#: Of Ray: earlier ones know no token.
+#: The oldest version of Ray: earlier ones have no tokens.
 _OLDEST = (2, 52)
-#: How long the head may take to take a connection.
+#: Seconds that the head may take to accept a connection.
 _CONNECT_S = 5.0
 _HOW_TO_TOKEN = (
     "make a token with `ray get-auth-token --generate`, copy ~/.ray/auth_token to every node, and "
@@ -33,17 +33,17 @@ _HOW_TO_TOKEN = (
 
 
 class Connection:
-    """A connection; at its end, what was connected here is disconnected."""
+    """A connection; `close` disconnects only what was connected here."""
 
     def __init__(self, wish: ClusterWish) -> None:
-        """Connect; raises `InvalidInput` where that can't or must not be done."""
+        """Connect; raises `InvalidInput` if connecting fails or isn't safe."""
         self._ray = ray = ray_module()
         self._is_own = not ray.is_initialized()
         if self._is_own:
             _connect(ray, wish.address)
         try:
             address: str = ray.get_runtime_context().gcs_address
-            #: Whether others than this machine's users may reach the cluster.
+            #: Whether anyone besides this machine's users may reach the cluster.
             self.is_reachable = not _is_loopback(address)
             if self.is_reachable and not asks_for_token():
                 raise InvalidInput(
@@ -55,29 +55,29 @@ class Connection:
             raise
 
     def close(self) -> None:
-        """Disconnect what was connected here."""
+        """Disconnect, if the connection was made here."""
         if self._is_own:
             self._is_own = False
             self._ray.shutdown()
 
 
 def asks_for_token() -> bool:
-    """Whether Ray asks for a token here: in this process, as it was started."""
+    """Whether Ray asks for a token in this process, which decided that at its start."""
     try:
         from ray._raylet import AuthenticationMode, get_authentication_mode
-    except ImportError:  # moved since
+    except ImportError:  # later versions of Ray may have moved it
         return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
     return bool(get_authentication_mode() == AuthenticationMode.TOKEN)
 
 
 def ray_module() -> Any:
-    """Ray, where it is there and new enough."""
-    # Ray ends a program that has lost its head for so long: a run's has more to do than its run.
+    """The module `ray`; raises `InvalidInput` if it is missing or too old."""
+    # Ray ends a program that can't reach its head for this long; a program does more than its run.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "3600")
     oldest = ".".join(map(str, _OLDEST))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its own affairs
+            warnings.simplefilter("ignore")  # Ray's own warnings mean nothing to users
             import ray
     except ImportError as error:
         raise InvalidInput(
@@ -123,22 +123,22 @@ def _connect(ray: Any, address: str) -> None:
 
 @contextlib.contextmanager
 def _handler_of_sigterm_kept() -> Iterator[None]:
-    """Put the program's handler back: Ray's would end the program with another exit code."""
-    if threading.current_thread() is not threading.main_thread():  # Ray sets none either
+    """Restore the program's handler: Ray's would end the program with another exit code."""
+    if threading.current_thread() is not threading.main_thread():  # Ray sets none here either
         yield
         return
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        if handler is not None:  # None: it was not set from Python, and Python can't set it
+        if handler is not None:  # None: C code has set it, and Python can't restore it
             signal.signal(signal.SIGTERM, handler)
 
 
 def _hush() -> None:
-    """Keep Ray from printing the log of each node that dies on the program's standard output.
+    """Keep Ray from printing the log of each dying node on the program's standard output.
 
-    Ray has no setting for it. What a run's nodes come to, the run itself says.
+    Ray has no setting for that. The run itself reports what happens to its nodes.
     """
     import ray._private.worker as internals
 
@@ -147,7 +147,7 @@ def _hush() -> None:
 
 
 def _knock(address: str) -> None:
-    """Refuse an address where nobody answers: Ray itself would take minutes to say so."""
+    """Refuse an address where nobody answers, since Ray itself would take minutes."""
     try:
         with socket.create_connection(host_and_port(address), timeout=_CONNECT_S):
             return

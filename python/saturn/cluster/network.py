@@ -1,7 +1,7 @@
-"""Which of a node's networks others reach it by: its address there, and the interface's name.
+"""A node's address and network interface over which other nodes reach it.
 
-By default it is the one that reaches the driver, since Ray reaches all nodes by it too. Nothing
-here opens a connection.
+By default it is the interface that reaches the driver, since Ray reaches all nodes over it too.
+Nothing here opens a connection.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIOCGIFADDR = 0x8915
 
 
 def address_to(other: str) -> str:
-    """The address of this machine that packets to `other`, an address, leave from."""
+    """This machine's address from which packets to the address `other` leave."""
     family = socket.AF_INET6 if ":" in other else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as packets:
         packets.connect((other, 9))  # sends nothing
@@ -29,13 +29,13 @@ def address_to(other: str) -> str:
 
 
 def interface_of(address: str) -> str | None:
-    """The interface that has `address`; None where none has."""
+    """The interface that has `address`; None if no interface has it."""
     wanted = ipaddress.ip_address(address.partition("%")[0])
     return next((name for name, found in _addresses() if found == wanted), None)
 
 
 def address_of(interface: str) -> str:
-    """An address of `interface`, of IPv4 where it has one; raises `InvalidInput`."""
+    """An address of `interface`, IPv4 if it has one; raises `InvalidInput`."""
     found = [address for name, address in _addresses() if name == interface]
     if not found:
         known = ", ".join(sorted({name for name, _ in _addresses()}))
@@ -48,11 +48,11 @@ def address_of(interface: str) -> str:
 def _addresses() -> Iterator[tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Address]]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # it has none
+            with contextlib.suppress(OSError):  # the interface has no IPv4 address
                 request = struct.pack("256s", name.encode()[:15])
                 answer = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, request)
                 yield name, ipaddress.IPv4Address(answer[20:24])
-    with contextlib.suppress(OSError):  # without IPv6
+    with contextlib.suppress(OSError):  # the machine has no IPv6
         for line in Path("/proc/net/if_inet6").read_text().splitlines():
             digits, *_, name = line.split()
             yield name, ipaddress.IPv6Address(bytes.fromhex(digits))

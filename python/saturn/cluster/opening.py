@@ -1,4 +1,7 @@
-"""The way in: a cluster, or in one line why Ray can't be used."""
+"""Open a cluster, or say in one line why Ray can't be used.
+
+Importing this module doesn't import Ray, so any run may import it.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ if TYPE_CHECKING:
 def open_cluster(wish: ClusterWish, *, run: str) -> Cluster:
     """Agents on the nodes that a run may use; `run` is where the run will be.
 
-    Raises `InvalidInput`: then nothing is left of it.
+    Raises `InvalidInput`, after undoing everything.
     """
-    ray_module()  # which is looked for before anything that needs it is imported
+    ray_module()  # checked before any module is imported that needs Ray
     from saturn.cluster.cluster import Cluster
 
     return Cluster(wish, run=run)

@@ -1,8 +1,8 @@
-"""Agents on nodes: which nodes a run uses, and an agent on each that holds its devices.
+"""Choose the nodes that a run uses, and start an agent on each, which holds its devices.
 
-A placement group of one bundle, bound to its node, holds the devices against other users of the
-cluster. Many nodes are seated side by side: each step is begun on all before any is waited for.
-A node that takes too long is told from one that can't be used: it may be tried again.
+A placement group of one bundle, bound to its node, keeps the devices from other users of the
+cluster. Nodes are seated in parallel: each step begins on all of them before any is waited for. A
+node that takes too long is reported as late, not as unusable, because it may be tried again.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from saturn.cluster.connection import asks_for_token
 from saturn.cluster.wish import ClusterWish
 from saturn.errors import InvalidInput
 
-#: How long a placement group and an agent may take, seconds.
+#: Seconds that a placement group and an agent may take together.
 _SEAT_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class FreeNode:
-    """A node of the cluster, with what of it a run may use."""
+    """A node of the cluster, with the devices that a run may use."""
 
-    id: str  # Ray's
+    id: str  # Ray's id
     name: str
     resource: str  # "GPU" or "CPU"
     free: int
@@ -56,9 +56,9 @@ class Seat:
     about: About
 
     def free(self, *, has_head: bool = True) -> None:
-        """End the agent, whatever it is at, and let go of its devices.
+        """End the agent, whatever it is doing, and release its devices.
 
-        Without Ray's head nobody holds them for us, and to let go of them would hang.
+        Without Ray's head nobody keeps the devices for us, and releasing them would hang.
         """
         end(self.actor, self.group if has_head else None)
 
@@ -70,7 +70,7 @@ class Unusable:
     node_id: str
     name: str
     reason: str
-    is_late: bool = False  # it did not answer in time, and may do so later
+    is_late: bool = False  # it did not answer in time, but may do so later
 
     def __str__(self) -> str:
         if self.is_late:
@@ -79,14 +79,14 @@ class Unusable:
 
 
 def alive() -> dict[str, Mapping[str, Any]]:
-    """The nodes that Ray knows to live, by their ids."""
+    """The nodes that Ray knows to be alive, by their ids."""
     return {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
 
 
 def free_nodes(seated: Mapping[str, str], resource: str | None = None) -> list[FreeNode]:
-    """Nodes without an agent that have anything free; `seated` are names by node id.
+    """Nodes with devices but without an agent; `seated` are names by node id.
 
-    GPUs where any node has some, else CPU slots; or of this resource.
+    Devices are of kind `resource`; by default GPUs if any node has one, else CPU slots.
     """
     nodes = alive()
     if resource is None:
@@ -107,10 +107,10 @@ def free_nodes(seated: Mapping[str, str], resource: str | None = None) -> list[F
 
 
 def _fresh_name(node: Mapping[str, Any], taken: set[str]) -> str:
-    """What the node is called where it was given a name, else its host's name; and a number."""
+    """The node's given name, or else its host's name; with a number if that is taken."""
     given, host = str(node.get("NodeName") or ""), str(node["NodeManagerHostname"])
     name = host if given in ("", str(node["NodeManagerAddress"])) else given
-    # It names a directory too, and stands in marks of processes.
+    # The name is also used for a directory, and to mark processes.
     name = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
     number, fresh = 2, name
     while fresh in taken:
@@ -119,7 +119,7 @@ def _fresh_name(node: Mapping[str, Any], taken: set[str]) -> str:
 
 
 def chosen(wish: ClusterWish, nodes: Sequence[FreeNode]) -> list[FreeNode]:
-    """The nodes to begin with; raises `InvalidInput` where they are not enough."""
+    """The nodes to begin with; raises `InvalidInput` if there are not enough."""
     listed = "; ".join(str(node) for node in nodes) or "it has no node with devices"
     if wish.gpus_per_node is not None and all(node.total < wish.gpus_per_node for node in nodes):
         raise InvalidInput(
@@ -139,7 +139,7 @@ def chosen(wish: ClusterWish, nodes: Sequence[FreeNode]) -> list[FreeNode]:
 
 
 def seat(nodes: Sequence[FreeNode], wish: ClusterWish, *, run: str) -> list[Seat | Unusable]:
-    """An agent on each of the nodes, or why there is none."""
+    """For each node, an agent on it, or why there is none."""
     until = time.monotonic() + _SEAT_S
     begun = []
     agent = actor_class()
@@ -187,9 +187,9 @@ def seat(nodes: Sequence[FreeNode], wish: ClusterWish, *, run: str) -> list[Seat
 
 
 def end(actor: Any, group: Any) -> None:
-    """End an actor, whatever it is at, and let go of what its group holds, where there is one.
+    """End an actor, whatever it is doing, and release the devices of its group, if given.
 
-    Where the program has disconnected from Ray, Ray has ended both.
+    If the program has disconnected from Ray, Ray has already ended both.
     """
     if not ray.is_initialized():
         return
@@ -199,7 +199,7 @@ def end(actor: Any, group: Any) -> None:
 
 
 def in_words(error: BaseException) -> str:
-    """An error of Ray's in one line."""
+    """A Ray error in one line."""
     text = str(error)
     if "No module named 'saturn" in text:
         return "Saturn is not installed in the Python that Ray runs in there"
@@ -216,7 +216,7 @@ def _unfit(about: About) -> str | None:
 
 
 def _program_path() -> list[str]:
-    """Where the program's own modules are found: not Python's, nor its packages'."""
+    """Where the program's own modules are found, without Python's and its packages' paths."""
     inner = [Path(sys.prefix), Path(sys.base_prefix)]
     paths = [Path(path or Path.cwd()).absolute() for path in sys.path]
     return [str(path) for path in paths if not any(part in path.parents for part in inner)]

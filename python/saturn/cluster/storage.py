@@ -1,9 +1,8 @@
-"""Proof that a run directory is the same one on every node, and does what a checkpoint needs.
+"""Prove that a run directory is the same on every node, and supports what a checkpoint needs.
 
-The driver writes a word that nobody can guess, every node reads it and answers in a file of its
-own, written as checkpoints are (synced, then renamed into place), and the driver reads all of
-these. Where checkpoints are in an object store, every node reads the word from there too, and
-writes to it.
+The driver writes a random word. Every node reads the word, and answers in a file of its own, which
+is written as checkpoints are (synced, then renamed into place). The driver reads all answers. If
+checkpoints are in an object store, every node also reads the word from there, and writes to it.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from saturn.errors import InvalidInput
 from saturn.plain import durable
 
 _QUESTION = "question"
-#: Begins what a node says that has trouble with the object store, not with the run directory.
+#: The prefix of a node's answer if its trouble is with the object store, not the run directory.
 _OF_STORE = "store: "
 
 
 class Proof:
-    """One proof, for nodes that then may use the directory; a context manager."""
+    """One proof, after which nodes may use the directory; a context manager."""
 
     def __init__(self, run_dir: Path) -> None:
         self.word = secrets.token_hex(16)
@@ -39,14 +38,14 @@ class Proof:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Remove what was written."""
+        """Remove all files of the proof."""
         if (store := _store_of(self.directory)) is not None:
             with contextlib.suppress(OSError):
                 store.remove(_QUESTION)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def wrong_with(self, node: str, said: str | None) -> str | None:
-        """What is wrong, in words, after a node `answer`ed; None where all is well."""
+        """What is wrong, in words, after a node's `answer`; None if nothing is."""
         run_dir = self.directory.parent.parent
         if said is not None and said.startswith(_OF_STORE):
             return (
@@ -70,7 +69,7 @@ class Proof:
 
 
 def answer(directory: str, word: str, node: str) -> str | None:
-    """A node's part; what is wrong, in words, or None."""
+    """Answer for a node; returns what is wrong, in words, or None."""
     try:
         read = Path(directory, _QUESTION).read_text()
     except OSError as error:
@@ -95,13 +94,13 @@ def answer(directory: str, word: str, node: str) -> str | None:
 
 
 def _store_of(directory: Path) -> Folder | None:
-    """The folder of a proof in the run's object store, where it has one."""
+    """The proof's folder in the run's object store; None if the run has no store."""
     store = place.store_of(directory.parent.parent)
     return None if store is None else store / directory.name
 
 
 def _write(path: Path, text: str) -> None:
-    """As checkpoints are written: whole and durable before the name is there."""
+    """Write as checkpoints are written: complete and durable before the name exists."""
     fresh = path.with_name(f"{path.name}.new")
     with fresh.open("w") as file:
         file.write(text)

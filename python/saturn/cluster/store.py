@@ -1,7 +1,8 @@
-"""The store where ranks of several nodes meet: one an agent, open for as long as the agent lives.
+"""The store where ranks of several nodes meet: each agent has one, open as long as it lives.
 
-It is bound to a port of the kernel's choice before anybody is told of it, so that no port is raced
-for, and listens on one of the node's networks alone. Its names begin with the attempt's directory.
+The store is bound to a port of the kernel's choice before anyone is told of it, so that no two
+processes race for a port. It listens only on one of the node's networks. Names in the store begin
+with the attempt's directory.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from typing import Any
 
 
 class AgentStore:
-    """Opens the store when it is first asked for: torch, which has it, takes seconds to import."""
+    """Opens the store at the first request, because importing torch for it takes seconds."""
 
     def __init__(self, address: str) -> None:
-        """`address` is the node's, in the network of the gangs."""
+        """`address` is the node's address in the network of the gangs."""
         self._address = address
         self._lock = threading.Lock()
         self._store: Any = None
         self._at = ""
 
     def open(self) -> str:
-        """Where it listens: `host:port`. What goes wrong is raised."""
+        """The store's address, `host:port`. Errors are raised."""
         with self._lock:
             if self._store is None:
                 from torch._C._distributed_c10d import TCPStore

@@ -1,4 +1,7 @@
-"""Versions that must be the same on all nodes, since checkpoints and pickles go between them."""
+"""Versions that must be equal on all nodes, because checkpoints and pickles travel between them.
+
+The module only compares; `seating` refuses a node whose versions differ.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Mapping
 
 
 def here() -> dict[str, str]:
-    """Those of this process."""
+    """The versions in this process."""
     return {
         "Saturn": _version("saturn"),
         "torch": _version("torch"),
@@ -17,7 +20,7 @@ def here() -> dict[str, str]:
 
 
 def difference(theirs: Mapping[str, str]) -> str | None:
-    """How another process's versions differ from ours, in words; None where they don't."""
+    """How another process's versions differ from these, in words; None if they don't."""
     ours = here()
     differing = [
         f"{name} {theirs.get(name, 'of no version')} in place of {version}"

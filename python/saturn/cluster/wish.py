@@ -1,4 +1,7 @@
-"""What a person asks of a cluster, checked before anything is connected."""
+"""A user's request for a cluster, checked before anything is connected.
+
+The check needs neither Ray nor a network; `connection` finds out whether the cluster is there.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ class ClusterWish:
     """A cluster, and how much of it a run may use."""
 
     address: str  # "auto", or host:port of Ray's head
-    nodes: int | None  # how many; all that have free devices by default
-    gpus_per_node: int | None  # GPUs, or CPU slots, of each; all free ones by default
-    network_interface: str | None = None  # of nodes, for gangs across them
+    nodes: int | None  # how many; None: all that have free devices
+    gpus_per_node: int | None  # GPUs, or CPU slots, of each node; None: all that are free
+    network_interface: str | None = None  # the nodes' interface for gangs across them
 
 
 def checked(
@@ -29,7 +32,7 @@ def checked(
     network_interface: Any = None,
     wait: bool = False,
 ) -> ClusterWish | None:
-    """The wish, None where there is none; raises `TypeError` or `InvalidInput`."""
+    """The request; None if no cluster is given. Raises `TypeError` or `InvalidInput`."""
     check_whole("nodes", nodes, least=1)
     check_whole("gpus_per_node", gpus_per_node, least=1)
     if cluster is None:

@@ -1,1 +1,1 @@
-"""Import paths that Saturn's users know; everything is defined elsewhere."""
+"""Import paths of the published Saturn; everything is defined elsewhere."""

@@ -1,4 +1,4 @@
-"""`from saturn.core.representations import Task, HParams, Strategy`."""
+"""The published path `from saturn.core.representations import Task, HParams, Strategy`."""
 
 from saturn.tasks.hparams import HParams
 from saturn.tasks.strategy import Strategy

@@ -1,8 +1,9 @@
-"""Which samples of a step fall to one rank: its part of each batch, or of all of them as one.
+"""Which samples of a step one rank gets: its part of each batch, or of all batches joined.
 
-Where gradients are accumulated over small batches, a part of each leaves ranks without samples, and
-devices with little to do: of sixteen batches of one sample, one of two ranks has nothing every
-time. Dealt out as one batch of sixteen, each has eight, in slices no larger than a batch was.
+If gradients are accumulated over small batches, a part of each batch may leave ranks without
+samples, and devices without work. With sixteen batches of one sample, one of two ranks would always
+have nothing. Joined to one batch of sixteen, each rank gets eight samples, in slices no larger than
+a batch was.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from saturn.data.fetch import FetchKey
 
 @dataclass(frozen=True)
 class Planned:
-    """A slice that the loader was asked for: what it counts, and where training stands after."""
+    """A slice that was requested from the loader: its size, and the position after it."""
 
     num_samples: int
     num_global: int
     epoch: int
     batch: int
-    #: Batches that training has come on by with it, and samples, where not those of its batch.
+    #: How many batches training advances with it, and samples, if these differ from its batch's.
     batches: int = 1
     passed: int | None = None
     ends_step: bool = True
-    #: Batches of its step, where they were dealt out as one.
+    #: How many batches its step has, if they were joined.
     step_batches: int | None = None
 
 
@@ -35,11 +36,11 @@ class Planned:
 class Dealing:
     """How one rank gets its part of a step's batches."""
 
-    #: How many batches the next step takes, when so many are done.
+    #: How many batches the next step takes, given the number of batches done.
     next_step: Callable[[int], int]
     data_rank: int
     data_size: int
-    #: Whether batches of these sizes may be dealt out as one.
+    #: Whether batches of these sizes may be joined and dealt as one.
     deals: Callable[[Sequence[int]], bool]
 
     def keys(
@@ -51,9 +52,9 @@ class Dealing:
         after: tuple[int, int],
         planned: deque[Planned],
     ) -> Iterator[FetchKey]:
-        """What to fetch for one step: of which epoch, from which of its batches and samples on.
+        """What to fetch for one step, which starts at a batch and sample position of an epoch.
 
-        `after` is the epoch and batch that come next. What each slice counts goes to `planned`.
+        `after` is the epoch and batch that come next. Each slice's size is added to `planned`.
         """
         if len(of_step) > 1 and self.deals([len(batch) for batch in of_step]):
             yield from self._of_all(of_step, epoch, position, after, planned)
@@ -77,7 +78,7 @@ class Dealing:
         every = [index for batch in of_step for index in batch]
         largest = max(map(len, of_step))
         low, high = bounds(len(every), self.data_rank, self.data_size)
-        # As many as the rank with most samples needs: all take part in each.
+        # As many slices as the largest rank's part needs, because all ranks take part in each.
         most = -(len(every) // -self.data_size)
         number = -(most // -largest)
         for piece in range(number):
@@ -98,13 +99,13 @@ class Dealing:
 
 
 def own_part(low: int, high: int) -> tuple[int, int]:
-    """What a rank fetches: a rank without samples computes on the first, which counts nothing.
+    """The samples that a rank fetches: a rank without samples fetches the first, with weight 0.
 
-    So it takes part in every collective.
+    So every rank takes part in every collective.
     """
     return (low, high) if low < high else (0, 1)
 
 
 def bounds(size: int, data_rank: int, data_size: int) -> tuple[int, int]:
-    """The part of `size` samples that falls to one of `data_size` ranks, even to one sample."""
+    """The part of `size` samples for one of `data_size` ranks; parts differ by at most one."""
     return size * data_rank // data_size, size * (data_rank + 1) // data_size

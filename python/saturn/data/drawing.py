@@ -1,7 +1,7 @@
-"""Where fetching and collating draw their random numbers from, and whether they have.
+"""Which random generators fetching and collating draw from, and whether they have drawn.
 
-That is torch's generator, Python's and numpy's, and whatever generators a dataset or a collate
-function holds, be it in a transform or made at its first call.
+These are torch's, Python's and numpy's global generators, and all generators that a dataset or a
+collate function holds, in a transform or made at its first call.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ import torch
 from saturn.data import seeds
 from saturn.data.seeds import RandomState
 
-#: How far generators are looked for: objects within objects, entries of one, and objects in all.
+#: Limits of the search for generators: depth of nesting, entries of one container, objects in all.
 _MOST_DEPTH, _MOST_ENTRIES, _MOST_SEEN = 4, 64, 4096
 _CPU = torch.device("cpu")
 
 
 class Drawing:
-    """All generators that one function draws from, with the objects that it works on."""
+    """All generators that one function draws from, including those of its objects."""
 
     def __init__(self, *holders: Any) -> None:
-        """`holders` are the function and those objects."""
+        """`holders` are the function and its objects."""
         self._holders = holders
         self._own = list(_generators(holders))
 
     def look_again(self) -> bool:
-        """Look for generators that were made since; whether there are any."""
+        """Look for generators that were made since; returns whether there are new ones."""
         before = set(map(id, self._own))
         self._own = list(_generators(self._holders))
         return any(id(generator) not in before for generator in self._own)
 
     def seed(self, seed: int) -> None:
-        """Have all of them begin anew."""
+        """Seed all generators."""
         seeds.seed_fetch(seed)
         for generator in self._own:
             seed_generator(generator, seed)
 
     def now(self) -> tuple[RandomState, bytes]:
-        """Where they stand, for `has_drawn`."""
+        """The states of all generators, for `has_drawn`."""
         return RandomState.now(_CPU), self._states()
 
     def has_drawn(self, since: tuple[RandomState, bytes]) -> bool:
-        """Whether anything was drawn, or seeded, since `now` gave this."""
+        """Whether any generator was drawn from, or seeded, since `now` returned this."""
         state, own = since
         return state.has_moved() or own != self._states()
 
@@ -61,7 +61,7 @@ class Drawing:
 
 
 def is_generator(value: Any) -> bool:
-    """Whether random numbers come from `value`: torch's, Python's or numpy's kind."""
+    """Whether `value` is a random generator of torch, Python or numpy."""
     return isinstance(value, torch.Generator | random.Random | _of_numpy())
 
 
@@ -71,7 +71,7 @@ def _of_numpy() -> Any:
 
 
 def seed_generator(generator: Any, seed: int) -> None:
-    """Have one generator begin anew."""
+    """Seed one generator."""
     if isinstance(generator, torch.Generator):
         generator.manual_seed(seed)
     elif isinstance(generator, random.Random):
@@ -84,7 +84,7 @@ def seed_generator(generator: Any, seed: int) -> None:
 
 
 def state_of(generator: Any) -> Any:
-    """Where one generator stands, for `set_state`."""
+    """The state of one generator, for `set_state`."""
     if isinstance(generator, torch.Generator):
         return generator.get_state()
     if isinstance(generator, random.Random):
@@ -95,7 +95,7 @@ def state_of(generator: Any) -> Any:
 
 
 def set_state(generator: Any, state: Any) -> None:
-    """Put one generator back to where it stood."""
+    """Put one generator back into a state."""
     if isinstance(generator, random.Random):
         generator.setstate(state)
     elif hasattr(generator, "bit_generator"):
@@ -128,11 +128,11 @@ def _held(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values()) if len(value) <= _MOST_ENTRIES else []
     held = list(getattr(value, "__dict__", {}).values())[:_MOST_ENTRIES]
-    if (owner := getattr(value, "__self__", None)) is not None:  # of a method
+    if (owner := getattr(value, "__self__", None)) is not None:  # the object of a bound method
         held.append(owner)
     for cell in getattr(value, "__closure__", None) or ():
         try:
             held.append(cell.cell_contents)
-        except ValueError:  # not filled yet
+        except ValueError:  # the closure's cell is still empty
             continue
     return held

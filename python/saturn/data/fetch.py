@@ -1,6 +1,7 @@
-"""Fetching one rank's slices: the dataset that a rank's own DataLoader reads.
+"""Fetch one rank's slices: the dataset that a rank's own DataLoader reads.
 
-It runs in the loader's worker processes where there are any, so it holds nothing of the rank.
+The dataset runs in the loader's worker processes, if there are any, so it holds nothing of the
+rank. Which slices to fetch is the business of `saturn.data.slices`.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from saturn.rank.orphans import die_with_parent
 
 @dataclass(frozen=True)
 class FetchKey:
-    """One slice to fetch: the dataset indices of its whole batch, and which of them it has."""
+    """One slice to fetch: the dataset indices of its whole batch, and its part of them."""
 
     epoch: int
-    position: int  # of the batch's first index, counted in samples from the start of the epoch
+    position: int  # the position of the batch's first index, in samples from the epoch's start
     indices: list[Any]
     low: int = 0
-    high: int | None = None  # None: to the end
+    high: int | None = None  # None: to the end of the batch
 
     @property
     def own(self) -> tuple[int, int]:
-        """The slice's part of the batch."""
+        """(low, high): the slice's part of the batch."""
         return self.low, len(self.indices) if self.high is None else self.high
 
 
 class SliceDataset(Dataset[Any]):
-    """`[FetchKey]` → the collated slice, every sample fetched under its own seed.
+    """`[FetchKey]` → the collated slice, with every sample fetched under its own seed.
 
-    Where a dataset fetches many samples at once and draws, they are fetched one by one. Where
-    collating draws, the whole batch is fetched and collated, and cut then. So a slice holds the
-    same numbers, however its batch is cut.
+    If a dataset fetches many samples at once and draws random numbers, samples are fetched one by
+    one. If collating draws, the whole batch is fetched, collated, and then cut. So a sample's
+    numbers don't depend on how its batch is cut.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class SliceDataset(Dataset[Any]):
         self.dataset = dataset
         self._collate = collate
         self._seed = seed
-        self._ready_made = ready_made  # one index fetches a whole batch
+        self._ready_made = ready_made  # whether one index fetches a whole batch
         self._epoch: int | None = None
         self._fetching = None if _draws_nothing(dataset) else Drawing(dataset)
         self._collating = None if collate is default_collate else Drawing(collate)
@@ -70,7 +71,7 @@ class SliceDataset(Dataset[Any]):
         whole, own = (0, len(key.indices)), key.own
         if not self.draws_in_collating:
             batch = self._collated(key, self._samples(key, *own))
-            # The first call may make a generator, which drew from a seed of its own.
+            # The first call may make a generator, which then drew from a seed of its own.
             is_new = not self._has_looked and self._has_new_generators()
             if not is_new and (not self.draws_in_collating or own == whole):
                 return batch
@@ -126,7 +127,7 @@ class SliceDataset(Dataset[Any]):
 
 
 def _part(batch: Any, low: int, high: int, size: int) -> Any:
-    """Samples `low` to `high` of a collated batch of `size`."""
+    """Samples `low` to `high` of a collated batch of `size` samples."""
     if (found := nested.num_samples(batch)) != size:
         raise nested.CutError(
             f"get_dataloader's collate function draws random numbers, so a batch is collated as a "
@@ -136,20 +137,20 @@ def _part(batch: Any, low: int, high: int, size: int) -> Any:
 
 
 class WorkerStart:
-    """What a loader's worker process does first: die with its rank, then the task's own start."""
+    """The start of a loader's worker process: bind it to its rank, then run the task's start."""
 
     def __init__(self, worker_init_fn: Callable[[int], Any] | None) -> None:
         self._worker_init_fn = worker_init_fn
 
     def __call__(self, worker_id: int) -> None:
         die_with_parent()
-        lift()  # it holds data in host memory, but inherits its rank's limit
+        lift()  # the worker inherits its rank's limit, but holds data in host memory
         if self._worker_init_fn is None:
             return
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, SliceDataset):
-            # WorkerInfo refuses plain assignment. Its `dataset` is ours; the task's function
-            # looks for its own, often to open files on it.
+            # WorkerInfo refuses plain assignment. Its `dataset` is Saturn's, but the task's
+            # function expects its own, often to open files on it.
             object.__setattr__(info, "dataset", info.dataset.dataset)
         self._worker_init_fn(worker_id)
 
@@ -157,7 +158,7 @@ class WorkerStart:
 def fetched(
     loader: DataLoader[Any], keys: Iterator[FetchKey], seed: int, *, pin_memory: bool
 ) -> Iterator[Any]:
-    """What `keys` name of the loader's dataset, fetched as the loader says: by workers or not."""
+    """The slices for `keys`, fetched as the loader says: by worker processes or without."""
     dataset = SliceDataset(
         loader.dataset, loader.collate_fn, seed, ready_made=loader.batch_sampler is None
     )
@@ -183,12 +184,12 @@ def fetched(
 
 
 def _same(value: Any) -> Any:
-    """Collate function of the rank's loader: `SliceDataset` has collated already."""
+    """The collate function of the rank's loader: `SliceDataset` has already collated."""
     return value
 
 
 def _draws_nothing(dataset: Any) -> bool:
-    """Whether fetching from `dataset` surely draws no random number."""
+    """Whether fetching from `dataset` certainly draws no random number."""
     while type(dataset) is Subset:
         dataset = dataset.dataset
     return type(dataset) is TensorDataset

@@ -1,8 +1,8 @@
-"""Batches as nested data: how many samples they hold, a slice of them, a copy on a device.
+"""Batches as nested data: count their samples, take a slice, copy them to a device.
 
 Tensors, numpy arrays, tuples, named tuples, lists and mappings are understood; a list without
-tensors in it counts as a list of samples. Anything else passes through untouched where it needn't
-be cut, and is an error where it must.
+tensors counts as a list of samples. Any other value passes through unchanged if it needn't be cut,
+and is an error if it must be cut.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from saturn.rank.exceptions import TaskError
 
-#: What tokens come as.
+#: The types that tokens may have.
 _WHOLE = (torch.int64, torch.int32)
 
 
@@ -24,12 +24,12 @@ class CutError(TaskError):
 
 
 def num_samples(batch: Any) -> int | None:
-    """Samples in a batch: the first dimension of its first array; None where it holds none."""
+    """Samples in a batch: the first dimension of its first array; None if it has no array."""
     return _first_size(batch)
 
 
 def num_elements(batch: Any) -> int:
-    """Numbers in a batch's arrays all together: what it weighs, beside others of its kind."""
+    """The number of elements in a batch's arrays: the batch's size among batches of its kind."""
     shape = getattr(batch, "shape", None)
     if shape is not None:
         return math.prod(int(size) for size in shape)
@@ -41,9 +41,9 @@ def num_elements(batch: Any) -> int:
 
 
 def num_tokens(batch: Any) -> int | None:
-    """Tokens in a batch, padding too; None where none are found.
+    """Tokens in a batch, padding included; None if the batch has no tokens.
 
-    They are what `input_ids` holds, or the first array where that is a table of whole numbers.
+    Tokens are the elements of `input_ids`, or of the first array if that is a table of integers.
     """
     first = batch.get("input_ids") if isinstance(batch, Mapping) else None
     if first is None:
@@ -54,9 +54,9 @@ def num_tokens(batch: Any) -> int | None:
 
 
 def take(batch: Any, start: int, stop: int) -> Any:
-    """Samples `start` to `stop` of a batch, every array cut alike.
+    """Samples `start` to `stop` of a batch, with every array cut alike.
 
-    Raises a task error where the batch holds something that can't be cut.
+    Raises `CutError` if the batch holds something that can't be cut.
     """
     size = num_samples(batch)
     if size is None:
@@ -68,7 +68,7 @@ def take(batch: Any, start: int, stop: int) -> Any:
 
 
 def arrays(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every array in a batch, with a name that says where it is: `.1`, `.labels`, `.0.mask`."""
+    """Every array in a batch, with its path as a name: `.1`, `.labels`, `.0.mask`."""
     if getattr(batch, "shape", None) is not None:
         yield name, batch
     elif isinstance(batch, Mapping):
@@ -80,7 +80,7 @@ def arrays(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def replaced(batch: Any, name: str, array: Any) -> Any:
-    """The batch with `array` where `arrays` says `name`."""
+    """The batch with the array called `name` (see `arrays`) replaced by `array`."""
     if not name:
         return array
     key, _, rest = name.removeprefix(".").partition(".")
@@ -102,7 +102,7 @@ def with_floats(batch: Any, dtype: torch.dtype) -> Any:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """The batch with every tensor on `device`; the batch itself where nothing has to move."""
+    """The batch with every tensor on `device`; the batch itself if nothing has to move."""
     if device.type == "cpu":
         return batch
     return mapped(batch, lambda value: _move(value, device))
@@ -151,7 +151,7 @@ def _first_size(value: Any) -> int | None:
 
 
 def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
-    """The batch with what `function` makes of each of its leaves: arrays, plain values, objects."""
+    """The batch with `function` applied to its leaves: arrays, plain values, objects."""
     if isinstance(value, Mapping):
         return {key: mapped(inner, function) for key, inner in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):

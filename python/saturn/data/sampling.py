@@ -1,7 +1,7 @@
-"""Which samples make up each batch of each epoch: drawn in the loader's own way, from the seed.
+"""Which samples make up each batch of each epoch: the loader's own samplers draw from the seed.
 
-The loader's own samplers are run, whatever they are, after seeding everything they could draw
-from. So any rank of any layout, at any time, computes the same order; only (seed, epoch) matter.
+The loader's own samplers are run, whatever they are, after all their random generators are seeded.
+So any rank of any layout, at any time, computes the same order: only (seed, epoch) matter.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from saturn.data.seeds import RandomState
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
 
-#: Attributes under which samplers hold other samplers.
+#: Attributes in which samplers hold other samplers.
 _INNER_SAMPLERS = ("sampler", "batch_sampler", "base_sampler")
-#: Batches that are sampled together: generators change hands once for so many.
+#: Batches that are sampled together, because saving and restoring the generators costs time.
 _AT_ONCE = 64
 
 
 class EpochBatches(Iterator[list[Any]]):
     """The dataset indices of each global batch of one epoch; batches may differ in size.
 
-    For loaders with `batch_size=None`, each batch is the one index of a ready-made batch. Sampled
-    as they are asked for: an epoch may be long, or have no end.
+    If the loader has `batch_size=None`, each batch is the single index of a ready-made batch.
+    Batches are sampled on request, because an epoch may be long, or endless.
     """
 
     def __init__(self, loader: DataLoader[Any], seed: int, epoch: int) -> None:
-        """Raises `TaskError` where there is no batch."""
+        """Raises `TaskError` if there is no batch."""
         parts = list(parts_of(loader.batch_sampler, loader.sampler, loader.generator))
         self._own = [part for part in parts if drawing.is_generator(part)]
         self._ahead: deque[list[Any]] = deque()
@@ -66,7 +66,8 @@ class EpochBatches(Iterator[list[Any]]):
         return self._ahead.popleft()
 
     def _sample(self) -> None:
-        # What is drawn between two calls is none of the samplers' business, nor the other way.
+        # Between two calls, other code may draw from these generators; neither may disturb the
+        # other.
         others = [drawing.state_of(generator) for generator in self._own]
         with seeds.forked(), task_function("get_dataloader's sampler"):
             self._state.set()
@@ -85,12 +86,12 @@ class EpochBatches(Iterator[list[Any]]):
 def epoch_batches(
     loader: DataLoader[Any], seed: int, epoch: int, *, most: int | None = None
 ) -> list[list[Any]]:
-    """All batches of one epoch; with `most`, so many at most."""
+    """All batches of one epoch; at most `most`, if given."""
     return list(islice(EpochBatches(loader, seed, epoch), most))
 
 
 def num_batches(loader: Any) -> int | None:
-    """Batches in one pass over `loader`; None where it doesn't say."""
+    """Batches in one pass over `loader`; None if the loader doesn't say."""
     try:
         return len(loader)
     except (TypeError, NotImplementedError):
@@ -98,7 +99,7 @@ def num_batches(loader: Any) -> int | None:
 
 
 def parts_of(*samplers: Any) -> Iterator[Any]:
-    """Samplers, and whatever samplers and generators they hold, each once."""
+    """The samplers, and all samplers and generators that they hold, each once."""
     seen: set[int] = set()
     pending = list(samplers)
     while pending:

@@ -1,4 +1,4 @@
-"""Where every random number of a task comes from: its seed, and nothing about the plan.
+"""The source of every random number of a task: its seed, and nothing about the plan.
 
 * `get_model` and `get_dataloader` each run after `seed_all(task seed)`;
 * epoch `e` is sampled after `seed_all(epoch_seed(task seed, e))`, with every generator that the
@@ -6,13 +6,13 @@
 * the sample at position `p` of epoch `e` is fetched after `seed_fetch(sample_seed(seed, e, p))`,
   so a random augmentation is the same whichever rank fetches it;
 * the batch whose first sample is at position `p` of epoch `e` is collated after
-  `seed_fetch(collate_seed(seed, e, p))`; both are for generators that a dataset or a collate
-  function holds, too (see `drawing`);
+  `seed_fetch(collate_seed(seed, e, p))`. Both seeds are also for generators that a dataset or a
+  collate function holds (see `drawing`);
 * the forward on batch `b`, counted from the task's first, on data rank `r` runs after
-  `seed_batch(batch_seed(seed, b, r))`, so dropout is the same whenever that layout comes there.
+  `seed_batch(batch_seed(seed, b, r))`, so dropout is the same whenever that layout computes `b`.
 
-No generator state is ever saved, but for tasks that draw from one stream (`training.draws`): a
-resumed task seeds its way to the same numbers.
+Generator states are never saved, except for tasks that draw from one stream (`training.draws`): a
+resumed task seeds its generators anew, and draws the same numbers.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ def derive(*parts: int | str) -> int:
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
-    """What epoch `epoch` of a task is sampled with."""
+    """The seed for sampling epoch `epoch` of a task."""
     return derive(seed, "epoch", epoch)
 
 
 def sample_seed(seed: int, epoch: int, position: int) -> int:
-    """What the sample at `position` of an epoch is fetched with."""
+    """The seed for fetching the sample at `position` of an epoch."""
     return derive(seed, "sample", epoch, position)
 
 
 def collate_seed(seed: int, epoch: int, position: int) -> int:
-    """What the batch whose first sample is at `position` of an epoch is collated with."""
+    """The seed for collating the batch whose first sample is at `position` of an epoch."""
     return derive(seed, "collate", epoch, position)
 
 
 def batch_seed(seed: int, number: int, data_rank: int) -> int:
-    """What the forward on one data rank's slice of a batch draws from.
+    """The seed for the forward on one data rank's slice of a batch.
 
     `number` counts the task's batches from 0, over epochs.
     """
@@ -66,13 +66,13 @@ def seed_all(seed: int) -> None:
 
 
 def seed_fetch(seed: int) -> None:
-    """Seed what fetching may draw from: the CPU generators. Called for every sample, so cheap."""
+    """Seed the CPU generators, which fetching may use. Called for every sample, so it is cheap."""
     torch.default_generator.manual_seed(seed)
     _seed_python(seed)
 
 
 def seed_batch(seed: int, device: torch.device) -> None:
-    """Seed what a forward on `device` may draw from: without a number, on all of its kind."""
+    """Seed what a forward on `device` may use; without an index, all devices of its kind."""
     seed_fetch(seed)
     if device.type != "cpu":
         module = torch.get_device_module(device)
@@ -100,7 +100,7 @@ def _bytes(text: str) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class RandomState:
-    """Where all the generators that a forward may draw from stood at one moment."""
+    """The state of all generators that a forward may use, at one moment."""
 
     device: torch.device
     _torch: torch.Tensor
@@ -110,7 +110,7 @@ class RandomState:
 
     @classmethod
     def now(cls, device: torch.device) -> RandomState:
-        """The CPU generators, and that of `device`, as they stand."""
+        """The present state of the CPU generators, and of the generator of `device`."""
         numpy = sys.modules.get("numpy")
         return cls(
             device,
@@ -121,7 +121,7 @@ class RandomState:
         )
 
     def set(self) -> None:
-        """Put the generators back to where they stood."""
+        """Restore the generators to this state."""
         torch.default_generator.set_state(self._torch)
         if self._of_device is not None:
             torch.get_device_module(self.device).set_rng_state(self._of_device, self.device)
@@ -130,7 +130,7 @@ class RandomState:
             sys.modules["numpy"].random.set_state(self._numpy)
 
     def has_moved(self) -> bool:
-        """Whether any of the generators stands elsewhere by now: something has drawn, or seeded."""
+        """Whether any generator's state has changed since: something has drawn, or seeded."""
         now = RandomState.now(self.device)
         same = torch.equal(self._torch, now._torch)
         if self._of_device is not None and now._of_device is not None:
@@ -140,11 +140,11 @@ class RandomState:
         return not same or self._python != now._python
 
     def with_device(self, other: RandomState) -> RandomState:
-        """The same on the CPU, and on its device as of `other`."""
+        """This state for the CPU, with the device and its state from `other`."""
         return replace(self, device=other.device, _of_device=other._of_device)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data that `from_json` reads."""
+        """This state as plain data for `from_json`."""
         numpy = self._numpy
         return {
             "torch": _text(self._torch),
@@ -155,7 +155,7 @@ class RandomState:
 
     @classmethod
     def from_json(cls, data: Any, device: torch.device) -> RandomState:
-        """What `as_json` has made, for `device`; a generator that it says nothing of as it is."""
+        """Read `as_json`'s data, for `device`; a generator without data keeps its present state."""
         now = cls.now(device)
         of_device, numpy = data["device"], data["numpy"]
         version, words, gauss = data["python"]
@@ -172,7 +172,7 @@ class RandomState:
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
-        """Within the block draw the same numbers again; after it, go on as before it."""
+        """Within this context the state holds again; afterwards generators go on as before it."""
         before = RandomState.now(self.device)
         self.set()
         try:
@@ -183,7 +183,7 @@ class RandomState:
 
 @contextlib.contextmanager
 def forked() -> Iterator[None]:
-    """Put the CPU generators back as they were, whatever the block drew or seeded."""
+    """Within this context code may draw and seed; afterwards the CPU generators are restored."""
     before = RandomState.now(torch.device("cpu"))
     try:
         yield

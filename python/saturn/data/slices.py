@@ -1,11 +1,11 @@
 """The data of a task, as one rank reads it: its slice of every global batch, from any position.
 
-The order of samples belongs to the task (see `sampling`), so a position is two numbers: epoch, and
-batch in it. Map-style datasets are read from there at once. Streams (iterable datasets, or any
-iterable of batches) are read by every rank in full, cut, and read over again up to the position
-on resume; the person is told how far that is, and what it cost.
+The order of samples belongs to the task (see `sampling`), so a position is mainly two numbers: the
+epoch, and the batch in it. A map-style dataset is read from there at once. A stream (an iterable
+dataset, or any iterable of batches) is read in full by every rank, and cut. On resume it is read
+again up to the position; a note tells the user how far that is and how long it took.
 
-Not here: moving a slice to a device, and what a slice counts in the loss beyond its samples.
+Moving a slice to a device is the business of `delivery`, and its weight in the loss of `training`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from saturn.data.sampling import EpochBatches, num_batches
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
 
-#: Seconds between two words on how far a stream has been read again.
+#: Seconds between two notes on how far a stream has been read again.
 _TELL_EVERY_S = 30.0
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where training stands: `batch` of `epoch` comes next.
+    """A position in a task's data: `batch` of `epoch` comes next.
 
-    `samples` have been seen, in `batches` of the loader, since the task began.
+    Since the task began, `samples` samples have been seen, in `batches` batches of the loader.
     """
 
     epoch: int = 0
@@ -46,7 +46,7 @@ class Position:
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> Position:
-        """The position in a checkpoint's manifest, which holds the fields of one."""
+        """The position in a checkpoint's manifest, which has the fields of a position."""
         return cls(**{field.name: manifest[field.name] for field in fields(cls)})
 
 
@@ -55,10 +55,10 @@ class Slice:
     """One data rank's part of one global batch."""
 
     batch: Any
-    num_samples: int  # that count; 0 where there was none for this rank and `batch` is a stand-in
+    num_samples: int  # samples that count; 0 if this rank has none and `batch` is a stand-in
     num_global: int  # samples of the global batch
-    after: Position  # where training stands once this batch is done
-    step_batches: int | None = None  # batches of its step, where they were dealt out as one
+    after: Position  # the position once this batch is done
+    step_batches: int | None = None  # batches of its step, if they were joined
 
 
 class Data:
@@ -74,11 +74,11 @@ class Data:
     ) -> None:
         self._get_dataloader = get_dataloader
         self._seed = seed
-        self._pin_memory = pin_memory  # whether pinning can help: only where there is a GPU
+        self._pin_memory = pin_memory  # whether pinning can help, which takes a GPU
         self._note = note
         self.loader = self._make_loader()
-        #: Whether collating the task's first samples drew random numbers, once `parts_of_first`
-        #: has looked. Then a batch is collated as a whole before it is cut.
+        #: Whether collating the task's first samples drew random numbers; set by `parts_of_first`.
+        #: If so, a batch is collated whole before it is cut.
         self.draws_in_collating = False
 
     @property
@@ -89,7 +89,7 @@ class Data:
     def slices(
         self, start: Position, *, data_rank: int = 0, data_size: int = 1
     ) -> Generator[Slice, None, None]:
-        """This rank's slice of every batch from `start` on, epoch after epoch, without end."""
+        """This rank's slice of every batch from `start` on, over epochs, without end."""
         if self._is_map_style:
             return self._fetch(start, data_rank, data_size)
         return self._stream(start, data_rank, data_size)
@@ -103,11 +103,11 @@ class Data:
         data_size: int,
         deals: Callable[[Sequence[int]], bool] | None = None,
     ) -> Generator[list[Slice], None, None]:
-        """This rank's slices of each step from `start` on, step after step, without end.
+        """This rank's slices of each step from `start` on, without end.
 
-        `next_step` says how many batches the next step takes, when so many are done. With `deals`
-        a step ends with its epoch, and where that allows it of batches of such sizes, they are
-        dealt out as one (see `dealing`).
+        `next_step` gives the number of batches of the next step, from the number of batches done.
+        With `deals`, a step ends with its epoch. If `deals` allows it for the batches' sizes, they
+        are joined and dealt as one (see `dealing`).
         """
         if deals is None or not self._is_map_style or self.loader.batch_sampler is None:
             slices = self.slices(start, data_rank=data_rank, data_size=data_size)
@@ -128,12 +128,11 @@ class Data:
                 yield [piece for piece, _ in of_step]
 
     def parts_of_first(self, most: int) -> list[Any]:
-        """The task's first samples, at most `most`, at once; and behind that in unequal parts.
+        """The task's first samples, at most `most`: first all together, then in unequal parts.
 
-        Cut as slices are: those of map-style datasets are fetched and collated part by part. In
-        this process, whatever workers the loader has. One sample is at the beginning alone, and so
-        is a batch of which nothing says how many it has. Raises `CutError` where a batch can't be
-        cut.
+        They are cut as slices are: a map-style dataset is fetched and collated part by part, in
+        this process, even if the loader has workers. There are no parts if there is only one
+        sample, or a batch of unknown size. Raises `CutError` if a batch can't be cut.
         """
         loader = self.loader
         if not self._is_map_style or loader.batch_sampler is None:
@@ -164,7 +163,7 @@ class Data:
 
     @property
     def _is_map_style(self) -> bool:
-        """Whether Saturn can sample for the loader: a DataLoader as torch made it, with indices."""
+        """Whether Saturn can sample for the loader: a DataLoader of torch, with indices."""
         loader = self.loader
         return (
             isinstance(loader, DataLoader)
@@ -177,7 +176,7 @@ class Data:
         """Whether the loader is an iterator, which can be read only once."""
         return hasattr(self.loader, "__next__")
 
-    # Map-style datasets.
+    # For map-style datasets.
 
     def _fetch(
         self, start: Position, data_rank: int, data_size: int
@@ -198,7 +197,7 @@ class Data:
         planned: deque[Planned],
         cut: tuple[int, int] | None = None,
     ) -> Generator[tuple[Slice, Planned], None, None]:
-        """Each key fetched, with what was planned of it; `cut` ready-made batches so."""
+        """Each key's slice, with its plan; with `cut`, ready-made batches are cut so."""
         batches_of = self._batches(epochs)
         samples, batches = start.samples, start.batches
         while True:
@@ -216,10 +215,10 @@ class Data:
             yield Slice(piece, counted, size, after, plan.step_batches), plan
 
     def _batches(self, epochs: Iterator[Iterator[FetchKey]]) -> Iterator[Any]:
-        """What the keys name; of all epochs by one loader, which asks ahead of training."""
+        """The keys' batches, from one loader for all epochs, which prefetches across their ends."""
         if not getattr(self.loader.batch_sampler, "follows_stream", False):
             epochs = iter([itertools.chain.from_iterable(epochs)])
-        # Otherwise nobody knows an epoch's order before the epoch begins.
+        # For such samplers, the order of an epoch is known only when the epoch begins.
         for keys in epochs:
             yield from fetched(self.loader, keys, self._seed, pin_memory=self._pin_memory)
 
@@ -230,7 +229,7 @@ class Data:
         data_rank: int,
         data_size: int,
     ) -> Iterator[Iterator[FetchKey]]:
-        """What to fetch, in order, by epochs; what each slice counts goes to `planned`."""
+        """What to fetch, in order, by epochs; each slice's size is added to `planned`."""
 
         def of_epoch(epoch: int, first: int) -> Iterator[FetchKey]:
             position = 0
@@ -249,7 +248,7 @@ class Data:
     def _step_keys(
         self, start: Position, planned: deque[Planned], dealing: Dealing
     ) -> Iterator[Iterator[FetchKey]]:
-        """What to fetch, step by step, by epochs; what each slice counts goes to `planned`."""
+        """What to fetch, step by step, by epochs; each slice's size is added to `planned`."""
         done = start.batches
 
         def of_epoch(epoch: int, first: int) -> Iterator[FetchKey]:
@@ -267,7 +266,7 @@ class Data:
 
         return itertools.starmap(of_epoch, _epochs_from(start))
 
-    # Streams.
+    # For streams.
 
     def _stream(
         self, start: Position, data_rank: int, data_size: int
@@ -304,13 +303,13 @@ class Data:
                 continue
             piece, counted, size = _cut(batch, data_rank, data_size)
             samples, batches = samples + size, batches + 1
-            # The end of an epoch is only found by reading on, so a position may be one past it.
+            # Only reading on shows the end of an epoch, so a position may be just past it.
             yield Slice(piece, counted, size, Position(epoch, number, samples, batches))
 
     def _open_stream(self, epoch: int) -> Iterator[Any]:
         loader = self.loader
         if self._is_read_once and epoch > 0:
-            # A generator can be read once: make another for each further epoch.
+            # An iterator can be read only once, so each further epoch needs a new one.
             loader = self.loader = self._make_loader()
         if isinstance(loader, DataLoader):
             loader.pin_memory = loader.pin_memory and self._pin_memory
@@ -319,14 +318,14 @@ class Data:
             if loader.generator is not None:
                 loader.generator.manual_seed(seeds.epoch_seed(self._seed, epoch))
             if _tell_epoch(loader.dataset, epoch) and loader.persistent_workers:
-                loader._iterator = None  # its workers have copies of the dataset as it was
+                loader._iterator = None  # persistent workers have old copies of the dataset
         _tell_epoch(loader, epoch)
         seeds.seed_fetch(seeds.epoch_seed(self._seed, epoch))
         with task_function("get_dataloader's loader"):
             return iter(loader)
 
     def _next_of_stream(self, iterator: Iterator[Any], epoch: int, number: int) -> tuple[Any, bool]:
-        # Streams read in this process draw from the generators that the model also uses.
+        # A stream read in this process draws from the same generators as the model.
         seeds.seed_fetch(seeds.sample_seed(self._seed, epoch, number))
         with task_function("get_dataloader's loader"):
             try:
@@ -336,14 +335,14 @@ class Data:
 
 
 def _epochs_from(start: Position) -> Iterator[tuple[int, int]]:
-    """Each epoch from `start` on, with the batch of it that comes first."""
+    """(epoch, first batch to read) for each epoch from `start` on."""
     yield start.epoch, start.batch
     for epoch in itertools.count(start.epoch + 1):
         yield epoch, 0
 
 
 def _tell_epoch(part: Any, epoch: int) -> bool:
-    """Tell a dataset or loader which epoch comes, where it asks for that; whether it does."""
+    """Tell a dataset or loader the next epoch, if it wants to know; returns whether it does."""
     set_epoch = getattr(part, "set_epoch", None)
     if not callable(set_epoch):
         return False
@@ -355,7 +354,7 @@ def _tell_epoch(part: Any, epoch: int) -> bool:
 def _cut(batch: Any, data_rank: int, data_size: int) -> tuple[Any, int, int]:
     """(slice, samples that count in it, samples in all) of a ready-made batch."""
     if data_size == 1:
-        size = nested.num_samples(batch) or 1  # where it can't be told, a batch counts as one
+        size = nested.num_samples(batch) or 1  # a batch of unknown size counts as one sample
         return batch, size, size
     size = nested.num_samples(batch) or 0
     low, high = bounds(size, data_rank, data_size)
@@ -364,9 +363,9 @@ def _cut(batch: Any, data_rank: int, data_size: int) -> tuple[Any, int, int]:
 
 
 def _parts(size: int) -> list[tuple[int, int]]:
-    """All of `size` samples, and then the parts that they make for the fewest unequal slices.
+    """The bounds of all `size` samples, then of their parts: the fewest slices of unequal size.
 
-    One sample makes no parts.
+    A single sample makes no parts.
     """
     if size < 2:
         return [(0, size)]

@@ -1,11 +1,11 @@
-"""A loader's batches, each whole, dealt out to data ranks: what an evaluation reads.
+"""A loader's batches, each whole, dealt to data ranks: the data of an evaluation.
 
-In rounds: each data rank gets one batch of a round, so that ranks whose forwards meet in
-collectives take part in equally many. In the last round a rank may get none; then the round's first
-batch stands in for one, and does not count.
+Batches are dealt in rounds, one for each data rank, so that ranks whose forwards share collectives
+run equally many. In the last round a rank may have no batch; the round's first batch then stands in
+for it, without counting.
 
-Which batches there are, and in which order, is the same each time they are dealt out, on any number
-of ranks. Of map-style datasets a rank fetches its own batches alone; streams it reads in full.
+The batches and their order are the same each time, on any number of ranks. From a map-style
+dataset, a rank fetches only its own batches; a stream it reads in full.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from saturn.data.slices import Data
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
 
-#: Batches after which a loader that doesn't say how many it has is taken to have no end.
+#: A loader without length that gives more batches than this is assumed to be endless.
 MOST_UNTOLD = 10_000
 
 
@@ -29,9 +29,9 @@ MOST_UNTOLD = 10_000
 class Dealt:
     """One batch, as one rank gets it."""
 
-    number: int  # from 0, in the loader's order
+    number: int  # the batch's number in the loader's order, from 0
     batch: Any
-    counts: bool  # False where it only stands in
+    counts: bool  # False if it only stands in for a missing batch
 
 
 class WholeBatches(Data):
@@ -45,21 +45,21 @@ class WholeBatches(Data):
         most: int | None,
         pin_memory: bool = False,
     ) -> None:
-        """`most` batches at most; all where it is None. Raises where there is no loader."""
+        """At most `most` batches; all if it is None. Raises `TaskError` without a loader."""
         super().__init__(get_dataloader, seed=seed, pin_memory=pin_memory)
         self._most = most
         self._was_read = False
 
     @property
     def number(self) -> int | None:
-        """How many there are; None where the loader has no length."""
+        """The number of batches; None if the loader has no length."""
         known = [one for one in (num_batches(self.loader), self._most) if one is not None]
         return None if num_batches(self.loader) is None else min(known)
 
     def dealt(self, data_rank: int, data_size: int) -> Generator[Dealt, None, None]:
-        """One rank's batch of each round, from the first on.
+        """One rank's batch of each round, from the first round on.
 
-        Raises `TaskError` where there is no batch, or no end of them.
+        Raises `TaskError` if there is no batch, or no end of batches.
         """
         if self._is_map_style:
             return self._dealt_by_indices(data_rank, data_size)
@@ -67,7 +67,7 @@ class WholeBatches(Data):
 
     @property
     def _limit(self) -> int | None:
-        """Batches that are looked for: one more than there may be, where that would be wrong."""
+        """Most batches to read; one too many, if the loader must be shown to be endless."""
         if self._most is not None:
             return self._most
         return None if num_batches(self.loader) is not None else MOST_UNTOLD + 1

@@ -1,11 +1,11 @@
-"""Loggers hand what training tells to a tracker: Weights & Biases, MLflow, Trackio, or your own.
+"""Loggers send metrics to a tracker: Weights & Biases, MLflow, Trackio, or your own.
 
 `orchestrate(tasks, loggers=["wandb", MLflow(experiment="sweep")])`: a name means the logger of that
-name as it is made without arguments; other packages may bring names of theirs as entry points of
-the group `saturn.loggers`. None of the trackers' packages is needed unless it is asked for.
+name, made without arguments. Other packages may provide names as entry points of the group
+`saturn.loggers`. A tracker's package is needed only if its logger is requested.
 
 A logger works in a process of its own beside the run (`saturn.worker.track`), which reads what the
-workers have written: no step of training waits for it, or fails by it.
+workers have written. So no step of training waits for a logger, or fails because of it.
 """
 
 from saturn.loggers.interface import Logger, Point, TrackedRun, TrackedTask

@@ -1,4 +1,8 @@
-"""From what `loggers=` was given to loggers that work here, or one clear line."""
+"""Turn the value of `loggers=` into loggers that work here, or raise one clear line.
+
+Every logger is checked in the user's process, before anything of the run is on disk. A name always
+means Saturn's own logger if there is one of that name.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,9 @@ from saturn.errors import InvalidInput
 from saturn.loggers.interface import Logger
 from saturn.plain.names import SAFE_RULE, did_you_mean, is_path_safe
 
-#: The group of entry points with which other packages bring loggers.
+#: The group of entry points by which other packages provide loggers.
 GROUP = "saturn.loggers"
-#: Those that come with Saturn: always there, whatever else is called so.
+#: Saturn's own loggers: no entry point replaces them.
 _OWN = {
     "mlflow": "saturn.loggers.mlflow:MLflow",
     "trackio": "saturn.loggers.trackio:Trackio",
@@ -22,7 +26,7 @@ _OWN = {
 
 
 def checked(loggers: Iterable[str | Logger] | None) -> list[Logger]:
-    """The loggers, each of which has been asked whether it can work; none where none are given.
+    """The loggers, each checked by its own `check`; an empty list if None was given.
 
     Raises `InvalidInput` or `TypeError`.
     """

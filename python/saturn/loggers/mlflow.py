@@ -1,4 +1,7 @@
-"""MLflow: a run for each task, in an experiment called as the run is."""
+"""MLflow: a run for each task, in an experiment that has the run's name.
+
+The package mlflow is imported only when a task's tracked run begins.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from typing import Any
 
 from saturn.loggers.interface import Logger, Point, TrackedRun, TrackedTask, require
 
-#: MLflow takes so many at once.
+#: The most that MLflow takes in one call.
 _MOST_METRICS, _MOST_PARAMETERS = 1000, 100
-#: What a run that has ended is, in MLflow's words; all others are `KILLED`.
+#: MLflow's words for how a task ended; any other end is `KILLED`.
 _STATUS = {"done": "FINISHED", "diverged": "FAILED", "failed": "FAILED"}
 
 
@@ -18,7 +21,7 @@ class MLflow(Logger):
     """Tracks tasks in MLflow, on a server or in files of this machine.
 
     Args:
-        experiment: where tracked runs go; made where it isn't there. The run's name by default.
+        experiment: where tracked runs go; made if it doesn't exist. The run's name by default.
         tracking_uri: where MLflow keeps them; `MLFLOW_TRACKING_URI` or its own by default.
         name: the logger's name, unique among those of a run.
     """

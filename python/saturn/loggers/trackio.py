@@ -1,4 +1,7 @@
-"""Trackio: a run for each task, in a project called as the run is."""
+"""Trackio: a run for each task, in a project that has the run's name.
+
+The package trackio is imported only when a task's tracked run begins.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Trackio(Logger):
     def start(self, task: TrackedTask) -> TrackedRun:
         import trackio
 
-        # Trackio goes on by name: in a project of several runs, tasks of one name are told apart.
+        # Trackio identifies runs by name: if several runs share a project, the name gets the run's.
         name = task.name if self._project is None else f"{task.run}-{task.name}"
         keywords: dict[str, Any] = {
             "project": self._project or task.run,

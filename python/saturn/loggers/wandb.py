@@ -1,4 +1,7 @@
-"""Weights & Biases: a tracked run for each task, grouped by the run."""
+"""Weights & Biases: a tracked run for each task, grouped by the run.
+
+The package wandb is imported only when a task's tracked run begins.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from saturn.errors import InvalidInput
 from saturn.loggers.interface import Logger, Point, TrackedRun, TrackedTask, require
 
 _CLOUD = "https://api.wandb.ai"
-#: The axis of all curves. W&B's own count of what it was told would go on otherwise after a resume.
+#: The axis of all curves. W&B's own step count would be wrong after a resume.
 _STEP = "saturn/step"
 
 
@@ -62,7 +65,7 @@ class WandB(Logger):
             "dir": str(directory),
             "mode": self._mode,
             "id": task.tracked_id or secrets.token_hex(4),
-            # Several at once in this process, each of which may have begun in an earlier one.
+            # This process has several runs at once, and each may continue an earlier one.
             "reinit": "create_new",
             "resume": "allow",
             "settings": wandb.Settings(console="off", silent=True),

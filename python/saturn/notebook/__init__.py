@@ -1,1 +1,1 @@
-"""A run in a notebook: a table with curves that follows it, and stays when the cell has ended."""
+"""Show a run in a notebook: a table with curves that follows it, and stays after the cell ends."""

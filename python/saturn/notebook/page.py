@@ -1,7 +1,7 @@
-"""A run as HTML for a notebook's cell: a table of its tasks, their curves, and what was said.
+"""A run as HTML for a notebook's cell: a table of its tasks, their curves, and its messages.
 
-A pure function of what is known: no files, no clock. It needs no script, and fetches nothing, so a
-notebook that is saved, shared or printed shows it as it was.
+The page is a pure function of its arguments: no files, no clock. It needs no script and fetches
+nothing, so a notebook that is saved, shared or printed shows the run as it was.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from saturn.plain.measures import number
 
 Curve = Sequence[tuple[int, float]]
 
-#: Told apart by colour-blind people, too (Okabe and Ito).
+#: Colours that colour-blind people can tell apart, too (Okabe and Ito).
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#777777")
-#: Of very many tasks those are shown that train, then the others as they come.
+#: At most this many tasks are shown: first those that train, then others in their order.
 _MOST_TASKS = 50
-#: Metrics of one evaluation that are told, as in `saturn status`.
+#: At most this many metrics of an evaluation are shown, as in `saturn status`.
 _MOST_METRICS = 4
 _WIDTH, _HEIGHT, _MARGIN = 640, 200, 44
 _STYLE = (
@@ -32,9 +32,11 @@ _STYLE = (
 
 
 def render(status: Mapping[str, Any] | None, curves: Mapping[str, Curve], said: str) -> str:
-    """The page. `status` is what `Run.status` gives (None before the run has begun), `curves` are
-    losses by step of each task, `said` is what was told so far.
-    """  # noqa: D205
+    """The page, from a run's status, its tasks' curves, and its messages.
+
+    `status` is the result of `Run.status` (None before the run has begun), `curves` has each task's
+    losses by step, and `said` is the run's output so far.
+    """
     parts = [_STYLE]
     if status is not None:
         tasks = status["tasks"]
@@ -102,7 +104,7 @@ def _table(tasks: Sequence[Mapping[str, Any]], now_s: float, colours: Mapping[st
 
 
 def _evaluation(task: Mapping[str, Any]) -> str:
-    """The metric that the task is judged by; of a task judged by its loss, its last evaluation."""
+    """The metric that ranks the task; if its loss does, its last evaluation."""
     if not task["evaluation"]:
         return ""
     metric = (task["goal"] or {"metric": "loss"})["metric"]

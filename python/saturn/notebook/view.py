@@ -1,8 +1,7 @@
-"""What shows a run in a notebook: an output of the cell, made anew every second.
+"""Show a run in a notebook: an output of the cell, replaced every second.
 
-A thread of its own makes it, so a cell that ends (`saturn.start`) leaves it following the run.
-Whatever fails in it ends the view and nothing else: what is told from there on goes to the cell as
-lines.
+A thread makes it, so it still follows the run after the cell has ended (`saturn.start`). An error
+in the view ends only the view: from then on, the run's messages go to the cell as lines.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from saturn import native
 from saturn.notebook.page import Curve, render
 from saturn.plain.measures import number
 
-#: How often it is made anew, and how long the end of a cell waits for the last one.
+#: Seconds between two updates, and for how many seconds a cell's end waits for the last one.
 _EVERY_S, _END_S = 1.0, 5.0
-#: Most points that are kept of a curve: every other goes where there are more.
+#: Most points that are kept of a curve: if there are more, every other one is dropped.
 _MOST_POINTS = 400
 
 
 def display_of_kernel() -> Any:
-    """IPython's `display`, where this is the kernel of a notebook; None elsewhere."""
+    """IPython's `display` in a notebook's kernel; None elsewhere."""
     try:
         from IPython import get_ipython
         from IPython.display import display
@@ -42,9 +41,9 @@ class View:
     def __init__(
         self, run_dir: Path, directories: Mapping[str, str], write: Callable[[str], None]
     ) -> None:
-        """`directories` are those of tasks by name, within the run's; others may come.
+        """`directories` are the tasks' directories by name, relative to the run's; more may come.
 
-        `write` takes lines where there is no view any more.
+        `write` gets the run's messages once the view has failed.
         """
         self._run_dir, self._directories, self._write = run_dir, directories, write
         self._said = ""
@@ -52,30 +51,30 @@ class View:
         self._curves: dict[str, _Losses] = {}
         self._ended = threading.Event()
         self._has_failed = False
-        # With the cell's own context: what a thread shows goes to the cell that began it.
+        # With the cell's context, the thread's output goes to the cell that began it.
         self._context = contextvars.copy_context()
         self._thread = threading.Thread(
             target=self._context.run, args=(self._follow,), name="saturn notebook", daemon=True
         )
 
     def write(self, text: str) -> None:
-        """Take what is told of the run."""
+        """Take a message of the run."""
         if self._has_failed:
             self._write(text)
         else:
             self._said += text
 
     def begin(self, display: Any) -> None:
-        """Show it in the cell at work."""
+        """Show the run in the present cell."""
         self._handle = display(_Page(self._page()), display_id=True)
         self._thread.start()
 
     def over(self) -> None:
-        """Nothing more happens: what is shown next stays."""
+        """Note that the run is over: the next update is the last."""
         self._ended.set()
 
     def wait(self) -> None:
-        """Wait until the end is shown, but not for a browser that doesn't answer."""
+        """Wait until the last update, but not long for a browser that doesn't answer."""
         if self._thread.is_alive():
             self._thread.join(_END_S)
 
@@ -101,7 +100,7 @@ class View:
 
 
 class _Page:
-    """HTML as IPython asks for it, with words for where none is shown."""
+    """HTML in the form that IPython asks for; text if no HTML is shown."""
 
     def __init__(self, html: str) -> None:
         self._html = html
@@ -114,7 +113,7 @@ class _Page:
 
 
 class _Losses:
-    """The losses in a `metrics.jsonl`, read as it grows and thinned."""
+    """The losses in a `metrics.jsonl`, read while it grows, and thinned out."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -123,7 +122,7 @@ class _Losses:
         self._points: list[tuple[int, float]] = []
 
     def read(self) -> Curve:
-        """Those that are there now; of a step that was trained again, the later one."""
+        """The losses so far; if a step was trained again, its later loss."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._position)

@@ -1,1 +1,1 @@
-"""Small tools without torch, for all floors. Nothing here knows about tasks or runs."""
+"""Small tools without torch, for all floors. Nothing here knows of tasks or runs."""

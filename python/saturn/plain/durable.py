@@ -1,6 +1,6 @@
-"""Files and directories that a power cut leaves as they were.
+"""Make files and directories survive a power cut.
 
-A file's content survives once the file is synced, and its name once its directory is; a process
+A file's content survives once the file is synced, and its name once its directory is. A process
 that merely dies loses neither. Nothing here replaces or removes anything.
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-#: Syncs that wait for the disk at once: a file system writes for all that wait together. On ext4,
-#: 2,000 small files took 6.5 s one by one, and 0.25 s with eight at once.
+#: How many syncs run at once: a file system can serve all waiting syncs together. On ext4, 2,000
+#: small files took 6.5 s one by one, and 0.25 s with eight at once.
 _AT_ONCE = 8
 
 
 def make_directory(path: Path) -> None:
-    """Make `path`, and what is missing above it, unless it is there."""
+    """Make `path` and its missing parents, durably; does nothing if it exists."""
     if path.is_dir():
         return
     make_directory(path.parent)
@@ -27,9 +27,9 @@ def make_directory(path: Path) -> None:
 
 
 def link(path: Path, target: Path) -> None:
-    """Have the file at `path` at `target` too; where the file system has no links, as a copy.
+    """Link the file at `path` to `target` too; copy it if the file system has no links.
 
-    A copy is synced; either way the name lasts once the directory is synced.
+    A copy is synced. In both cases the name is durable once the directory is synced.
     """
     try:
         os.link(path, target)
@@ -50,6 +50,6 @@ def sync(path: Path) -> None:
 
 
 def sync_all(paths: Iterable[Path]) -> None:
-    """`sync` each of many, in no particular order."""
+    """Call `sync` for many paths, in no particular order."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(sync, paths))

@@ -1,4 +1,7 @@
-"""Numbers that a user gives, refused by the names that they were given under."""
+"""Check numbers that a user gives; errors name the argument.
+
+A wrong type raises `TypeError`, and a number out of range `InvalidInput`.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import math
 
 from saturn.errors import InvalidInput
 
-#: Beyond this no count means anything.
+#: The largest number that counts as a sensible argument.
 _LARGEST = 2**31 - 1
 
 
 def check_whole(field: str, value: int | None, *, least: int) -> None:
-    """Raise `TypeError` or `InvalidInput` unless it is a whole number from `least` on, or None."""
+    """Raise `TypeError` or `InvalidInput` unless it is None or a whole number from `least` on."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):

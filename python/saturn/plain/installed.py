@@ -1,11 +1,11 @@
-"""Which files were installed, and which are the user's own."""
+"""Tell installed files from the user's own."""
 
 from __future__ import annotations
 
 import sysconfig
 from pathlib import Path
 
-#: Names of the directories that installed packages lie in, and where the standard library is.
+#: Names of the directories that contain installed packages, and paths of the standard library.
 _PACKAGES = {"site-packages", "dist-packages"}
 _STANDARD = tuple(sysconfig.get_path(key) for key in ("stdlib", "platstdlib"))
 

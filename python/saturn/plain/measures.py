@@ -1,7 +1,7 @@
 """Losses and metrics in JSON, which has neither NaN nor infinities.
 
-These are written as the strings "nan", "inf" and "-inf", here and nowhere else; the runtime's side
-of it is `crates/saturn-core/src/measure.rs`. null is what nobody has told.
+These are written as the strings "nan", "inf" and "-inf", only by this module; the runtime's
+counterpart is `crates/saturn-core/src/measure.rs`. null means that no value was reported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def plain(value: Any) -> Any:
-    """A number, or whatever holds numbers by names, as JSON can hold it."""
+    """A number, or a mapping that contains numbers, in the form that JSON can hold."""
     if isinstance(value, Mapping):
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
@@ -23,7 +23,7 @@ def plain(value: Any) -> Any:
 
 
 def number(value: Any) -> float | None:
-    """The number that `plain` wrote; None of what is none."""
+    """The number that `plain` wrote; None for a value that is no number."""
     if isinstance(value, str):
         return _NAMES.get(value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -31,5 +31,5 @@ def number(value: Any) -> float | None:
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
-    """The numbers by names that `plain` wrote."""
+    """The numbers, by name, that `plain` wrote."""
     return {name: number(value) for name, value in values.items()}

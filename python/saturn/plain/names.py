@@ -1,7 +1,7 @@
-"""Names that come from users: how they become path components, and which one was meant.
+"""Names that users give: how they become parts of paths, and which known name was meant.
 
-For paths, the same rule as in `saturn-core`: names that are safe in a path stand for themselves,
-others get an id that no safe name can be.
+For paths, the rule is that of `saturn-core`: a name that is safe in a path stays as it is; any
+other gets an id that is no safe name.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ SAFE_RULE = "letters, digits and ._=+-, beginning with a letter or digit, at mos
 
 
 def is_path_safe(name: str) -> bool:
-    """Whether `name` may stand in a path as it is."""
+    """Whether `name` may be used in a path as it is."""
     return _SAFE.fullmatch(name) is not None
 
 
 def slug(name: str, index: int) -> str:
-    """The path component of the task called `name` at `index` of its workload."""
+    """The path component of the task called `name`, the `index`th of its workload."""
     return name if is_path_safe(name) else f"_task-{index}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The nearest of the names that are known, or all of them."""
+    """A hint with the nearest known name, or with all known names if none is near."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     if near:

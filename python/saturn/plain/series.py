@@ -1,6 +1,6 @@
-"""What curves are called, in TensorBoard and in every tracker alike.
+"""The names of curves, equal in TensorBoard and in every tracker.
 
-A line of `metrics.jsonl` becomes values by name here, and nowhere else.
+Only this module turns a line of `metrics.jsonl` into values by name.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Any
 
 from saturn.plain.measures import number
 
-#: How many devices the task has: its moves show.
+#: The number of devices of the task, which shows its moves.
 DEVICES = "saturn/devices"
 #: The curve that every step has.
 LOSS = "train/loss"
 
-#: What a step's line may say, and what the curve of it is called.
+#: Fields of a step's line, and the names of their curves.
 _OF_STEP = {
     "loss": LOSS,
     "lr": "train/lr",
@@ -27,7 +27,7 @@ _OF_STEP = {
 
 
 def values_of(line: Mapping[str, Any]) -> dict[str, float]:
-    """The values of a line by their curves' names; what it does not say is left out."""
+    """The values of a line by their curves' names; values that it lacks are left out."""
     evaluation = line.get("evaluation")
     if isinstance(evaluation, Mapping):
         named = {f"eval/{name.removeprefix('eval_')}": value for name, value in evaluation.items()}

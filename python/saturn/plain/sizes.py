@@ -1,4 +1,7 @@
-"""Sizes of memory as people write and read them."""
+"""Sizes of memory, as people write and read them.
+
+A size is read in decimal units (MB) or binary units (MiB), and always written in decimal units.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ _UNITS = {
     "tib": 2**40,
 }
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?)\s*([a-zA-Z]*)\s*")
-#: Less is a slip, such as a forgotten unit; no model trains in it.
+#: A smaller size is a mistake, such as a forgotten unit: no model trains in it.
 _LEAST_BYTES = 10**6
-#: More means nothing.
+#: A larger size makes no sense.
 _MOST_BYTES = 9 * 10**15
 
 
 def parse_size(field: str, value: int | str | None) -> int | None:
-    """Bytes of a size such as `"600MB"`, `"2GiB"` or 600_000_000; None stays None.
+    """The bytes of a size such as `"600MB"`, `"2GiB"` or 600_000_000; None stays None.
 
-    Raises `TypeError`, or `InvalidInput`, naming `field` and what would be right.
+    Raises `TypeError` or `InvalidInput`, which names `field` and says what would be right.
     """
     if value is None:
         return None
@@ -54,7 +57,7 @@ def parse_size(field: str, value: int | str | None) -> int | None:
 
 
 def size_text(count: int) -> str:
-    """A size in powers of ten, as the console writes it: `412 MB`, `1.3 GB`."""
+    """A size in decimal units, as the console writes it: `412 MB`, `1.3 GB`."""
     for size, unit in ((1e12, "TB"), (1e9, "GB")):
         if count >= size * 0.9995:
             return f"{count / size:.1f} {unit}"

@@ -1,7 +1,7 @@
-"""Which versions of torch Saturn is for; `pyproject.toml` says the same to pip.
+"""Which versions of torch Saturn supports; `pyproject.toml` says the same to pip.
 
-An environment may hold another one all the same. A run is refused there: what Saturn relies on in
-torch is more than its public names, and training must not be wrong unnoticed.
+An environment may still have another version. A run is refused there, because Saturn relies on more
+of torch than its public interface, and training must never be silently wrong.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from importlib.util import find_spec
 
 from saturn.errors import RunFailed
 
-#: The first version that is supported, and the first that isn't any more.
+#: The first supported version, and the first that is no longer supported.
 FIRST_TORCH = (2, 9)
 NEXT_TORCH = (2, 16)
-#: As pip reads it.
+#: The requirement in pip's form.
 TORCH_REQUIREMENT = "torch>={}.{},<{}.{}".format(*FIRST_TORCH, *NEXT_TORCH)
-#: Has runs go on with any version.
+#: The environment variable that lets runs start with any version.
 ANY_TORCH = "SATURN_ANY_TORCH"
 
 
 def torch_version() -> str | None:
-    """The version of torch in this environment; None where there is none. Imports nothing new."""
+    """The version of torch in this environment; None without torch. Avoids importing torch."""
     if (loaded := sys.modules.get("torch")) is not None:
         return str(loaded.__version__)
     if find_spec("torch") is None:
         return None
     try:
         return metadata.version("torch")
-    except metadata.PackageNotFoundError:  # a build on the path, which was not installed
+    except metadata.PackageNotFoundError:  # a build on the path that was never installed
         import torch
 
         return str(torch.__version__)
 
 
 def torch_problem(version: str | None) -> str | None:
-    """What is wrong with a version of torch, in one line with what to do; None for nothing."""
+    """What is wrong with a version of torch, in one line with the remedy; None if nothing is."""
     install = f"{sys.executable} -m pip install '{TORCH_REQUIREMENT}'"
     if version is None:
         return f"torch is not installed for {sys.executable}: {install}"

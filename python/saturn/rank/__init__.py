@@ -1,5 +1,5 @@
-"""What one rank is: its process, its device and the memory of it, its gang, and how it fails.
+"""What one rank is: its process, its device and memory, its gang, and how it fails.
 
-The ground of everything that runs in a worker. Nothing here knows what a task computes, or by which
-technique.
+Everything that runs in a worker is built on this folder. Nothing here knows what a task computes,
+or by which technique.
 """

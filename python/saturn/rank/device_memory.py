@@ -2,11 +2,11 @@
 
 On a GPU it is a limit of torch's allocator. On a CPU slot it is the kernel's `RLIMIT_DATA`, which
 counts a process's private writable memory: an allocation beyond it fails as it would on a full
-device. What would lie in host memory beside a GPU doesn't count there either: the interpreter and
-the process group, the model while it is being built, what the loader holds when training begins,
-the copies of saving and loading, and memory mapped to shared files.
+device. Memory that would be host memory beside a GPU doesn't count on a slot either: the
+interpreter and the process group, the model while it is built, the loader's data when training
+begins, the copies of saving and loading, and memory mapped to shared files.
 
-A limit belongs to one process. Where nothing is limited, nothing here does anything.
+A limit belongs to one process. Without a limit, nearly nothing here does anything.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from saturn.plain.sizes import size_text
 from saturn.rank import malloc
 from saturn.rank.memory import PeakMemory
 
-#: Let through besides the limit, for threads that start later and the heap's small change.
+#: Allowed beyond the limit, for threads that start later and small allocations of the heap.
 #: Measured: a gang's own needs stay below 13 MiB.
 _ALLOWANCE_BYTES = 16 << 20
-#: Freed memory is kept for the next step where the first step needs at most this share of the
-#: limit: what is then held is up to 3.4 times as much.
+#: Freed memory is kept for the next step if the first step needs at most this share of the limit:
+#: a process then holds up to 3.4 times as much.
 _KEEP_BELOW = 0.25
-#: The same where a step that runs out for what is kept can be taken again without it: most steps
-#: hold half as much again, and few are taken twice.
+#: The same share if a step that runs out because of kept memory can be repeated without it. Most
+#: steps then hold half as much again, and few are repeated.
 _KEEP_BELOW_REPEATABLE = 0.6
-#: No more is kept once the process holds this share.
+#: Kept memory is given back once the process holds more than this share.
 _KEEP_UNTIL = 0.9
 
 
@@ -47,12 +47,12 @@ class DeviceMemory:
         self._device = device
         self._limit_bytes = limit_bytes
         self._is_slot = device.type == "cpu" and limit_bytes is not None
-        self._at_start = 0  # held when the building began, bytes
-        self._apart: int | None = None  # held without counting; None while nothing is limited
-        self._in_host = 0  # left behind by work in host memory
-        self._before_step: int | None = None  # held then; None where no step is to come or watch
-        self._holes = 0  # addresses without memory, left by what was kept and given back, bytes
-        #: Whether what is freed is kept for what comes next.
+        self._at_start = 0  # bytes held when the building began
+        self._apart: int | None = None  # bytes that don't count; None while nothing is limited
+        self._in_host = 0  # bytes left behind by work in host memory
+        self._before_step: int | None = None  # bytes held before the first step; None after it
+        self._holes = 0  # bytes of free addresses that kept memory left in the heap
+        #: Whether freed memory is kept for later.
         self.keeps_freed = False
         self._peak: PeakMemory | None = None
         if self._is_slot:
@@ -63,7 +63,7 @@ class DeviceMemory:
 
     @property
     def total_bytes(self) -> int | None:
-        """What the device holds; None for a CPU slot without a limit."""
+        """The memory of the device; None for a CPU slot without a limit."""
         total = None
         if self._device.type == "cuda":
             total = int(torch.cuda.get_device_properties(self._device).total_memory)
@@ -71,7 +71,7 @@ class DeviceMemory:
         return min(known, default=None)
 
     def building(self) -> None:
-        """A model is built from here on, in host memory; what is held now is no part of it."""
+        """Begin to build a model in host memory; memory held before is not counted as its own."""
         if self._is_slot:
             self._apart, self._in_host = None, 0
             lift()
@@ -81,22 +81,22 @@ class DeviceMemory:
             self._at_start = _data_bytes()
 
     def spreading(self) -> None:
-        """The model is built: what comes beyond it from here on must fit the device.
+        """The model is built: memory beyond it must from here on fit the device.
 
-        It itself may not fit: a technique moves it there part by part.
+        The model itself may not fit: a technique moves it to the device part by part.
         """
         if self._is_slot:
             self._apart = _data_bytes()
             self._apply()
 
     def training(self, *, saves_memory: bool = False) -> None:
-        """The model is where its technique wants it: all that is held of it counts from here on.
+        """The model is on its device: from here on all memory that it holds counts.
 
-        A technique that `saves_memory` keeps none without need, though nothing may be limited.
-        Raises `MemoryError` where that is too much already.
+        A technique that `saves_memory` keeps no freed memory, even without a limit. Raises
+        `MemoryError` if the model is already too large.
         """
         if self._is_slot:
-            gc.collect()  # what the technique has replaced goes now
+            gc.collect()  # frees what the technique has replaced
             self._apart = self._at_start
             limit, held = self._apply(), _data_bytes()
             if held > limit:
@@ -109,16 +109,17 @@ class DeviceMemory:
             self._peak = PeakMemory("cpu")
             self._peak.restart()
         elif self._device.type == "cpu" and not saves_memory:
-            # glibc learns by and by which sizes come back. Where batches differ in size the first
-            # steps would take a tenth longer for it, and trials see no others.
+            # glibc learns only slowly which sizes come back. If batches differ in size, the first
+            # steps would take a tenth longer, and a trial sees only first steps.
             malloc.keep_all()
 
     def stepped(self, *, is_repeatable: bool) -> None:
-        """A step has ended: where it needs little of the limit, later ones may keep what they free.
+        """A step has ended; if it needed little of the limit, later steps keep freed memory.
 
-        The first step shows what one needs, but for what it leaves behind (optimizer state), which
-        comes on top of the next. A later step that needs more than is kept free has it given back;
-        one that `is_repeatable` and runs out all the same is taken again, after `give_back`.
+        The first step shows what a step needs, except for what it leaves behind (optimizer state),
+        which later steps need in addition. If a later step makes the process too large, kept memory
+        is given back. If a step that `is_repeatable` runs out nevertheless, it is repeated after
+        `give_back`.
         """
         if not self._is_slot or self._apart is None or self._limit_bytes is None:
             return
@@ -136,20 +137,20 @@ class DeviceMemory:
             self.give_back()
 
     def give_back(self) -> None:
-        """Keep nothing that is freed from here on."""
+        """From here on, keep no freed memory."""
         if self.keeps_freed:
             self.keeps_freed = False
             gc.collect()
             malloc.give_back()
             malloc.return_freed()
-            # The heap keeps free addresses between blocks in use, and the limit counts them.
+            # The heap keeps free addresses between used blocks, and the limit counts them.
             self._holes = malloc.free_bytes()
             if self._apart is not None:
                 self._apply()
 
     @contextlib.contextmanager
     def host(self) -> Iterator[None]:
-        """Work in host memory: nothing is limited, and what it leaves behind doesn't count."""
+        """The context of work in host memory: no limit, and what it leaves behind doesn't count."""
         if not self._is_slot:
             yield
             return
@@ -164,7 +165,7 @@ class DeviceMemory:
 
     @contextlib.contextmanager
     def lifted(self) -> Iterator[None]:
-        """Work that needs host memory for a while; what it leaves behind is the device's."""
+        """The context of work without a limit; what it leaves behind counts as the device's."""
         if not self._is_slot:
             yield
             return
@@ -191,20 +192,20 @@ class DeviceMemory:
 
 
 def lift() -> None:
-    """Limit nothing in this process: for what must not fail, and for what is no model's."""
+    """Remove the limit of this process, for work that must not fail or is not the model's."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
 def is_limited() -> bool:
-    """Whether this process may run into a limit of its data."""
+    """Whether this process has a limit of its data."""
     return resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY
 
 
 def limit_gpus_when_used(limit_bytes: int) -> None:
-    """Limit every visible GPU as soon as CUDA is initialised here, and not before.
+    """Limit every visible GPU once CUDA is initialised in this process, and not before.
 
-    For a black-box technique, which may want to fork processes of its own first.
+    A black-box technique needs this, because it may first fork processes of its own.
     """
 
     def limit_all() -> None:
@@ -220,11 +221,11 @@ def _limit_gpu(device: torch.device, limit_bytes: int) -> None:
 
 
 def _data_bytes() -> int:
-    """What `RLIMIT_DATA` counts: this process's private writable memory."""
+    """This process's private writable memory, which `RLIMIT_DATA` counts."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmData:"):
                 return int(line.split()[1]) * 1024
     except OSError:
-        pass  # said below, as where the line is missing
+        pass  # raised below, as for a missing line
     raise RuntimeError("device_memory can't be enforced on CPU slots here: it needs Linux's /proc")

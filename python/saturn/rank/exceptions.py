@@ -1,17 +1,18 @@
-"""What is raised on purpose in a rank: the task's own doing, a technique's refusal, a peer's loss.
+"""Exceptions that a rank raises on purpose: the task's errors, a technique's refusal, a lost peer.
 
-Without torch: the face imports the interface of techniques, which has the refusal from here.
+The module doesn't import torch: `import saturn` imports the interface of techniques, which takes
+`NotApplicable` from here.
 """
 
 from __future__ import annotations
 
 
 class TaskError(Exception):
-    """The task's own doing; the message says which of its functions, and what would be right."""
+    """An error of the task's own; the message says in which function, and what would be right."""
 
 
 class DataError(TaskError):
-    """The task's loader or dataset has raised, which they do under every technique."""
+    """An error of the task's loader or dataset, which would occur under every technique."""
 
 
 class NotApplicable(Exception):
@@ -23,4 +24,4 @@ class PeerLost(Exception):
 
 
 class BuffersDifferError(NotApplicable):
-    """A buffer has come to differ between ranks that share a batch; the message names it."""
+    """A buffer differs between ranks that share a batch; the message names the buffer."""

@@ -1,9 +1,9 @@
-"""Tell one failure from another, in the words of the protocol.
+"""Classify a rank's failures, in the words of the protocol.
 
 Kinds: `task` (the task's own functions, named), `out_of_memory`, `no_space` (a disk or quota is
 full), `peer_lost` (an echo of another rank's failure, never the cause), `not_applicable` (the
-technique said so), `error` (the rest). Memory and space come first: running out inside a task's
-function is no fault of that function.
+technique said so), `error` (anything else). Memory and space are checked first: running out of them
+inside a task's function is not that function's fault.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ import torch.distributed as dist
 from saturn.rank.device_memory import is_limited
 from saturn.rank.exceptions import DataError, NotApplicable, PeerLost, TaskError
 
-#: Where the frames lie that tell a user nothing: in Saturn, but for the techniques. Ranks write
-#: whole tracebacks to their logs.
+#: Frames in Saturn's files, except for its techniques, tell a user nothing. They are left out of
+#: reports; a rank's log has whole tracebacks.
 _SATURN = Path(__file__).parent.parent
 _OWN_FILES, _TECHNIQUES = f"{_SATURN}{os.sep}", f"{_SATURN / 'techniques'}{os.sep}"
 #: Longest traceback sent, in characters; the beginning and the end are kept.
 _MAX_TRACEBACK = 20_000
 
-# Messages, because a failed CPU allocation and a lost gloo peer are plain RuntimeErrors.
+# Recognised by messages, because a failed CPU allocation and a lost gloo peer are RuntimeErrors.
 _OUT_OF_MEMORY_TEXTS = (
     "can't allocate memory",
     "cannot allocate memory",
-    "out of memory",  # of CUDA, and of NCCL on top of it
+    "out of memory",  # CUDA's words, and NCCL's for it
     "bad_alloc",
-    "unable to allocate shared memory",  # of a DataLoader's workers
+    "unable to allocate shared memory",  # from a DataLoader's workers
     "cublas_status_alloc_failed",
     "cudnn_status_alloc_failed",
-    "is killed by signal: killed",  # a DataLoader worker, by the kernel's memory killer
+    "is killed by signal: killed",  # a DataLoader worker, killed by the kernel for lack of memory
 )
-#: What a thread that can't start says: for lack of memory only where a limit is in force.
+#: Messages for a thread that can't start: they mean lack of memory only if a limit is in force.
 _NO_THREAD_TEXTS = ("can't start new thread", "resource temporarily unavailable")
 _NO_SPACE_TEXTS = ("no space left on device", "disk quota exceeded")
 _PEER_LOST_TEXTS = (
@@ -59,14 +59,14 @@ _PEER_LOST_TEXTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """One rank's failure as it is reported."""
+    """One rank's failure, as it is reported."""
 
     kind: str
     error: str  # one line
     traceback: str
 
     def message(self) -> dict[str, Any]:
-        """The protocol's line."""
+        """The message to the runtime."""
         return {
             "type": "failed",
             "kind": self.kind,
@@ -76,7 +76,7 @@ class Failure:
 
 
 class Earlier(Exception):
-    """A failure that was described before, and is the cause of what happens now."""
+    """A failure that was described before, and that caused the present situation."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.error)
@@ -85,7 +85,7 @@ class Earlier(Exception):
 
 @contextlib.contextmanager
 def task_function(name: str) -> Iterator[None]:
-    """Run a function of the task: what it raises becomes a `TaskError` that names it."""
+    """Run a function of the task in this context; its errors become `TaskError` with `name`."""
     try:
         yield
     except (TaskError, NotApplicable):
@@ -96,7 +96,7 @@ def task_function(name: str) -> Iterator[None]:
 
 
 def describe(error: BaseException) -> Failure:
-    """Classify `error`, looking through what caused it."""
+    """Classify `error`, looking at the exceptions that caused it too."""
     if isinstance(error, Earlier):
         return error.failure
     chain = list(_chain(error))
@@ -108,7 +108,7 @@ def describe(error: BaseException) -> Failure:
         for link in chain:
             if is_kind(link):
                 return Failure(kind=kind, error=_one_line(link), traceback=_format(link))
-    # Told some time after the kernel has run, in whatever function of the task comes by.
+    # The device reports this late, when any function of the task may be running.
     if (asserted := next(filter(_is_failed_assertion, chain), None)) is not None:
         return Failure(
             kind="task",
@@ -121,14 +121,14 @@ def describe(error: BaseException) -> Failure:
         if isinstance(link, NotApplicable):
             return Failure(kind="not_applicable", error=str(link), traceback="")
         if isinstance(link, TaskError):
-            # Where the task's function raised, its own exception says where.
+            # If the task's function raised, the traceback of its own exception shows the place.
             text = "" if link.__cause__ is None else _format(link.__cause__)
             return Failure(kind="task", error=str(link), traceback=text)
     return Failure(kind="error", error=_one_line(error), traceback=_format(error))
 
 
 def is_of_data(error: BaseException) -> bool:
-    """Whether the task's loader or dataset has raised this."""
+    """Whether the error came from the task's loader or dataset."""
     return any(isinstance(link, DataError) for link in _chain(error))
 
 
@@ -158,7 +158,7 @@ def _is_no_space(error: BaseException) -> bool:
         return False
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
-    # torch's own files, and what a DataLoader's worker raised, which loses its number on the way.
+    # Recognised by text: torch's own files, and errors of a DataLoader's worker, which lose errno.
     text = str(error).lower()
     return any(part in text for part in _NO_SPACE_TEXTS)
 
@@ -167,7 +167,7 @@ def _is_peer_lost(error: BaseException) -> bool:
     if isinstance(error, PeerLost | dist.DistNetworkError | dist.DistBackendError):
         return True
     text = str(error).lower()
-    # Only while in a group: a loader that reads from a network may lose its own connection.
+    # Only if a group is open: otherwise it may be a loader's own network connection.
     return (
         isinstance(error, RuntimeError)
         and dist.is_initialized()
@@ -176,13 +176,13 @@ def _is_peer_lost(error: BaseException) -> bool:
 
 
 def _is_failed_assertion(error: BaseException) -> bool:
-    """Whether a kernel found what it was given out of range: told some time after it has run."""
+    """Whether a kernel found an index out of range, which the device reports late."""
     return isinstance(error, torch.AcceleratorError) and "device-side assert" in str(error)
 
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    # A DataLoader worker's exception carries its whole traceback as text; the last line says it.
+    # A DataLoader worker's exception has its whole traceback as text; the last line is the error.
     if "Traceback (most recent call last)" in text:
         text = str(error).strip().splitlines()[-1].strip()
         return text[:500]
@@ -191,9 +191,9 @@ def _one_line(error: BaseException) -> str:
 
 
 def _format(error: BaseException) -> str:
-    """The traceback without Saturn's own frames: those of the task, the technique, of torch.
+    """The traceback without Saturn's own frames; frames of the task, techniques and torch stay.
 
-    Empty where no frame is left: then the one line says it all.
+    Empty if no frame is left: then the one line says everything.
     """
     summary = traceback.TracebackException.from_exception(error)
     link: traceback.TracebackException | None = summary

@@ -1,8 +1,8 @@
-"""The gang as one rank sees it: who it is, and how the ranks agree.
+"""The gang as one rank sees it: which rank this is, and how the ranks agree.
 
-The process group opens on first need, over a file that the runtime makes fresh for each attempt,
-or, where the gang takes several nodes, over a store that is open already: no port is ever raced
-for. A gang of one never opens one unless its technique asks for a mesh.
+The process group opens at its first use. Ranks meet over a file that the runtime makes for each
+attempt. If the gang spans several nodes, they meet over a store that is already open, so no two
+gangs ever race for a port. A gang of one rank opens a group only if its technique asks for a mesh.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from saturn.rank.device_memory import DeviceMemory
 from saturn.rank.exceptions import PeerLost
 from saturn.rank.peer_watch import PeerWatch, abort_groups
 
-#: How long a rank waits for a peer in one collective. Long, because the runtime notices a dead
-#: rank at once and ends the gang; this only bounds a hang nobody else sees.
+#: How long a rank waits for a peer in one collective. The time is long, because the runtime notices
+#: a dead rank at once and ends the gang. It only ends hangs that nothing else notices.
 _COLLECTIVE_TIMEOUT = timedelta(minutes=30)
-#: Between two looks at whether rank 0 has said something; across a network.
+#: Seconds between two looks at whether rank 0 has written; on one node, and across a network.
 _LOOK_AGAIN_S, _LOOK_FAR_S = 0.005, 0.02
-#: How long a store on another node may take to answer at first.
+#: How long a store on another node may take for its first answer.
 _CONNECT_TIMEOUT = timedelta(seconds=60)
 
 
@@ -47,28 +47,28 @@ class Gang:
         store: str | None = None,
         node_gpus: Sequence[int] = (),
     ) -> None:
-        """`rendezvous` is a file that isn't there yet; `store`, in its place, an open `host:port`.
+        """`rendezvous` is the path of a new file; `store` is an open `host:port` instead.
 
-        `node_gpus` are the ranks on each node, in their order; all are on one by default.
+        `node_gpus` has the number of ranks on each node; by default all are on one node.
         """
         self.rank = rank
         self.world_size = world_size
         self.device = device
         self.device_memory = DeviceMemory(device, device_memory_bytes)
-        #: How many ranks each node has, in their order.
+        #: How many ranks each node has, in the order of nodes.
         self.node_gpus = tuple(node_gpus) or (world_size,)
         self._look_again_s = _LOOK_AGAIN_S if store is None else _LOOK_FAR_S
         self._store = _opened(rendezvous, store, world_size) if world_size > 1 else None
-        #: Where this attempt may leave files: its own directory, in the run's.
+        #: Where this attempt may leave files: its own directory within the run's.
         self.scratch = rendezvous.parent
-        #: The block of `outliving` that this is or was last in, and groups opened since it began.
+        #: The present or last block of `outliving`, and the number of groups opened in it.
         self._block, self._opened = "", 0
         self._second_group: dist.ProcessGroup | None = None
         self._meshes: list[DeviceMesh] = []
         self._watch: PeerWatch | None = None
 
     def open(self) -> None:
-        """Open the process group, where it isn't open yet. Every rank must call it."""
+        """Open the process group, if it isn't open yet. Every rank must call this."""
         if self._watch is not None and self._watch.has_lost_peer:
             raise PeerLost("another rank has failed")
         if dist.is_initialized():
@@ -76,7 +76,7 @@ class Gang:
         if self._watch is not None:
             self._wait_for_peers(self._watch)
         store: Store = self._store or HashStore()
-        # Each opening has names of its own in the store: a trial opens several groups in a row.
+        # Each group has its own names in the store, because a trial opens several in a row.
         store = PrefixStore(f"{self._block}/group-{self._opened}", store)
         self._opened += 1
         is_cpu = self.device.type == "cpu"
@@ -96,40 +96,40 @@ class Gang:
     def second_group(self) -> dist.ProcessGroup | None:
         """A group of the same ranks, for the CPU and another thread; None for a gang of one.
 
-        Every rank must call it. There is one, opened on first need.
+        Every rank must call this. The group is opened at the first call.
         """
         if self.world_size > 1 and self._second_group is None:
             self.open()
             opened = dist.new_group(backend="gloo", timeout=_COLLECTIVE_TIMEOUT)
-            self._second_group = cast(dist.ProcessGroup, opened)  # a number for non-members
+            self._second_group = cast(dist.ProcessGroup, opened)  # non-members would get a number
         return self._second_group
 
     def close(self, *, is_broken: bool = False) -> None:
-        """Close the process group; peers still waiting in a collective see a lost connection.
+        """Close the process group; peers that wait in a collective see a lost connection.
 
-        With `is_broken`, a peer is known to have left it in its own way.
+        `is_broken` says that a peer has left the group after a failure.
         """
         self._second_group = None
-        # What torch remembers of operators on sharded tensors holds their mesh, for as long as the
-        # process lives, and the mesh its groups.
+        # torch caches operators on sharded tensors for the life of the process. The cache holds
+        # their mesh, and the mesh its groups.
         for mesh in self._meshes:
             getattr(mesh, "_pg_registry", {}).clear()
         self._meshes.clear()
-        # Models and wrappers hold the group's connections open until they are gone.
+        # Models and wrappers keep the group's connections open as long as they live.
         gc.collect()
         is_broken |= self._watch is not None and self._watch.is_broken
         if is_broken and self.device.type != "cpu":
-            abort_groups()  # a shutdown waits for collectives that not all have come to
+            abort_groups()  # a normal shutdown waits for collectives that some rank left
         elif dist.is_initialized():
             dist.destroy_process_group()
         gc.collect()
 
     @contextlib.contextmanager
     def outliving(self, name: str) -> Iterator[PeerWatch | None]:
-        """Within the block no rank waits for one that has failed (`PeerWatch.fail`).
+        """Within this context no rank waits for a failed rank (`PeerWatch.fail`).
 
-        Every rank must come, with a `name` of that block's own, and `close` what it has opened
-        before the block ends. None where a lost connection is enough: on CPU slots.
+        Every rank must enter it with the same `name`, which no other block has. It must `close` its
+        group before the block ends. Gives None on CPU slots, where a lost connection is enough.
         """
         self._block, self._opened = name, 0
         if self._store is None or self.device.type == "cpu":
@@ -143,8 +143,8 @@ class Gang:
             self._watch = None
 
     def _wait_for_peers(self, watch: PeerWatch) -> None:
-        """Wait until all ranks are about to open a group: from then on, its own waits can end."""
-        assert self._store is not None  # who has no peers watches none
+        """Wait until all ranks are about to open a group; torch's own waits can then end."""
+        assert self._store is not None  # a rank without peers has no watch
         name = f"{self._block}/opening-{self._opened}"
         self._store.set(f"{name}/{self.rank}", "")
         while not self._store.check([f"{name}/{rank}" for rank in range(self.world_size)]):
@@ -164,13 +164,13 @@ class Gang:
         return self.begin_sum(values)()
 
     def begin_sum(self, values: Sequence[float]) -> Callable[[], list[float]]:
-        """Begin what `sum` does, and go on; what is returned waits for it, and gives the sums."""
+        """Begin to sum; returns a function that waits for the sums and returns them."""
         if self.world_size == 1:
             return lambda: list(values)
         self.open()
         tensor = torch.tensor(values, dtype=torch.float64)
         work = dist.all_reduce(tensor, async_op=True)
-        assert work is not None  # this rank is in the group
+        assert work is not None  # it would be None only outside the group
 
         def wait() -> list[float]:
             work.wait()
@@ -197,16 +197,16 @@ class Gang:
         return values or []
 
     def told_by_first(self, key: str, text: str) -> str:
-        """Rank 0's `text`, on every rank, for as long as rank 0 takes to come here.
+        """Rank 0's `text`, on every rank; other ranks wait until rank 0 comes here.
 
-        Through the store alone, like `exchange`; what the other ranks say is not heard.
+        Like `exchange`, it needs only the store. Other ranks' `text` is ignored.
         """
         if self._store is None:
             return text
         if self.rank == 0:
             self._store.set(key, text)
             return text
-        # The store's own waiting gives up after minutes.
+        # Polled, because the store's own waiting gives up after minutes.
         while not self._store.check([key]):
             time.sleep(self._look_again_s)
         return self._store.get(key).decode()
@@ -214,15 +214,15 @@ class Gang:
     def exchange(self, key: str, text: str, *, within_s: float | None = None) -> list[str]:
         """Every rank's `text`, in rank order, through the store alone.
 
-        Works where some ranks have lost their process group; blocks until every rank has come, or
-        raises `PeerLost` where one has not within so many seconds.
+        It works even if some ranks have lost their process group. It waits until every rank has
+        come, or raises `PeerLost` if one hasn't come within `within_s` seconds.
         """
         if self._store is None:
             return [text]
         self._store.set(f"{key}/{self.rank}", text)
         keys = [f"{key}/{rank}" for rank in range(self.world_size)]
         until = None if within_s is None else time.monotonic() + within_s
-        # The store's own waiting gives up after minutes.
+        # Polled, because the store's own waiting gives up after minutes.
         while not self._store.check(keys):
             if until is not None and time.monotonic() > until:
                 raise PeerLost(f"another rank did not reach this point within {within_s:.0f} s")
@@ -231,14 +231,14 @@ class Gang:
 
 
 def _opened(rendezvous: Path, address: str | None, world_size: int) -> Store:
-    """Where a gang's ranks meet. Names in it are this attempt's alone."""
+    """The store where a gang's ranks meet. Its names are used by this attempt only."""
     if address is None:
         return FileStore(str(rendezvous), world_size)
     host, _, port = address.rpartition(":")
     store = TCPStore(
         host, int(port), is_master=False, wait_for_workers=False, timeout=_CONNECT_TIMEOUT
     )
-    # Peers may take longer than that to come: they build, and load.
+    # Peers may take longer than the first timeout, because they build and load first.
     store.set_timeout(_COLLECTIVE_TIMEOUT)
-    # One store serves all attempts of a node.
+    # One store serves all attempts of a node, so names get the attempt's prefix.
     return PrefixStore(str(rendezvous.parent), store)

@@ -1,8 +1,8 @@
-"""The most memory that a rank has needed: device memory on a GPU, resident set on a CPU slot.
+"""The peak memory of a rank: device memory on a GPU, resident set on a CPU slot.
 
 On a CPU slot it is the growth since the rank began, so that the interpreter and its libraries,
-which every process shares, don't count as the model's. Nor do pages of files: of libraries that
-came into use, and of what a technique keeps outside of the device.
+which all processes share, don't count as the model's. Pages of files don't count either: neither
+those of libraries loaded later, nor those of tensors that a technique keeps outside the device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from saturn.rank.process import accelerator_is_in_use
 
 
 class PeakMemory:
-    """Counts from the moment it is made; `restart` forgets the peak so far."""
+    """Counts from its making; `restart` forgets the peak so far."""
 
     def __init__(self, device_kind: str) -> None:
         self._is_slot = device_kind == "cpu"
@@ -29,15 +29,15 @@ class PeakMemory:
             for device in _devices_in_use():
                 torch.accelerator.reset_peak_memory_stats(device)
         else:
-            # "5" resets the high-water mark. Where the kernel won't, the mark only ever grows,
-            # and later measurements in the same process are upper bounds.
+            # "5" resets the high-water mark. If the kernel refuses, the mark only grows, and later
+            # measurements in the same process are upper bounds.
             with contextlib.suppress(OSError), Path("/proc/self/clear_refs").open("w") as file:
                 file.write("5")
 
     def forget_building(self) -> None:
-        """Forget what building the model needed, where that was in host memory.
+        """Forget the memory of building the model, if that was host memory.
 
-        A GPU's peak has none of it, but what moving the model there took.
+        A GPU's peak doesn't include building, only moving the model to the GPU.
         """
         if self._is_slot:
             self.restart()
@@ -53,7 +53,7 @@ class PeakMemory:
 def held_bytes(device_kind: str) -> int:
     """On a GPU the most that torch has held so far; on a CPU slot what this process holds now.
 
-    Pages of files don't count. No device is waited for.
+    Pages of files don't count. The call doesn't wait for a device.
     """
     if device_kind != "cpu":
         return max(
@@ -63,7 +63,7 @@ def held_bytes(device_kind: str) -> int:
 
 
 def available_host_bytes() -> int:
-    """What the host could still give to processes; 0 where it doesn't say."""
+    """How much memory the host could still give to processes; 0 if it doesn't say."""
     try:
         with Path("/proc/meminfo").open() as file:
             for line in file:
@@ -75,7 +75,7 @@ def available_host_bytes() -> int:
 
 
 def _devices_in_use() -> range:
-    """The devices in use. None before the first is: asking must not be what initialises them."""
+    """The devices in use; none before the first use, since asking must not initialise them."""
     return range(torch.accelerator.device_count() if accelerator_is_in_use() else 0)
 
 

@@ -1,11 +1,11 @@
-"""Takes a rank out of the collectives that a failed peer will not come to.
+"""Take a rank out of collectives that a failed peer will never join.
 
-A lost connection ends gloo's waiting. NCCL's peers stay in their kernel, on the device, where no
-exception reaches them. So a rank that fails leaves a mark, a thread on each of the others looks for
-it, and aborts the communicators there: their kernels end, and whoever waited for them goes on.
+On gloo, a lost connection ends the waiting. NCCL's peers stay in their kernel on the device, where
+no exception reaches them. So a failing rank leaves a mark, for which a thread on each other rank
+looks. That thread aborts its rank's communicators: the kernels end, and the waiting rank goes on.
 
-For trials, whose ranks outlive a failure to try other knobs. In training the runtime kills the gang
-once a rank has said that it fails, and nobody waits.
+This is for trials, whose ranks try other knobs after a failure. In training, the runtime kills the
+gang once a rank has reported its failure, so nobody waits.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-#: Between two looks for a failed peer's mark.
+#: Seconds between two looks for a failed peer's mark.
 _LOOK_EVERY_S = 0.1
-#: Held while groups are aborted. The watching thread and the rank's own may both want it at once:
-#: torch refuses the second, which then finds nothing open.
+#: Held while groups are aborted. The watching thread and the rank's own thread may both abort at
+#: once: torch refuses the second, which with this lock finds nothing open.
 _ABORTING = threading.Lock()
 
 
 class PeerWatch:
-    """Watches the peers of one rank from its making until `end`."""
+    """Watches the peers of one rank, from its making until `end`."""
 
     def __init__(self, mark: Path) -> None:
-        """`mark` is a file that isn't there yet, the same on every rank."""
+        """`mark` is the path of a file that doesn't exist yet, the same on every rank."""
         self._mark = mark
         self._ended = threading.Event()
-        #: Whether the communicators were aborted here: what then fails on this rank is an echo.
+        #: Whether communicators were aborted here: later failures of this rank are only echoes.
         self.has_lost_peer = False
         self.has_failed = False
         self._thread = threading.Thread(target=self._run, name="saturn-peers", daemon=True)
@@ -38,11 +38,11 @@ class PeerWatch:
 
     @property
     def is_broken(self) -> bool:
-        """Whether this rank has left its group, which can't be closed as usual then."""
+        """Whether this rank has left its group, which then can't be closed as usual."""
         return self.has_failed or self.has_lost_peer
 
     def fail(self) -> None:
-        """Tell the peers that this rank does not come to the collectives that it has promised."""
+        """Tell the peers that this rank won't join the collectives that they wait in."""
         self.has_failed = True
         self._mark.touch()
 
@@ -57,16 +57,16 @@ class PeerWatch:
                 return
             if self._mark.exists():
                 self.has_lost_peer = True
-                # torch refuses while the rank itself launches a batch of collectives, or closes
-                # its groups: at the next look it has done so, or waits in them.
+                # torch refuses while the rank's own thread launches collectives or closes groups.
+                # At the next look, that thread has finished, or waits in the group.
                 with contextlib.suppress(RuntimeError):
                     abort_groups()
                     return
 
 
 def abort_groups() -> None:
-    """Abort every open process group, from any thread. Peers hear nothing of it."""
+    """Abort every open process group, from any thread. Peers are not told."""
     with _ABORTING:
         if dist.is_initialized():
-            # Of all groups together: aborted one after the other, each might wait for the next.
+            # All groups together: aborted one after another, each might wait for the next.
             dist.distributed_c10d._abort_process_group()

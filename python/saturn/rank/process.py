@@ -1,4 +1,8 @@
-"""This process: its cores, its device, its age."""
+"""This process: its cores, its threads, its device, and its age.
+
+Other modules of this folder limit its memory (`device_memory`) and connect it with its gang
+(`gang`).
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,16 @@ from pathlib import Path
 
 import torch
 
-#: NVIDIA's driver has a directory here for each GPU; in a container for each that it was given.
+#: NVIDIA's driver has a directory here for each GPU of the machine, or of the container.
 MACHINES_GPUS = "/proc/driver/nvidia/gpus"
 
 
 def settle(cores: Sequence[int], *, num_threads: int = 1) -> None:
-    """Run on these cores only, with a thread for each; without any named, with so many threads.
+    """Run only on these cores, with a thread for each; without cores, with `num_threads` threads.
 
-    The number of threads decides the order of sums, and so their last bits. It is set here, for
-    every process that trains, and not by the environment: a warm parent's torch has read that long
-    before a rank learns of its devices.
+    The number of threads decides the order of sums, and so their last bits. Every process that
+    trains sets it here, not by the environment: the warm parent's torch read the environment long
+    before a rank knows its devices.
     """
     if cores:
         os.sched_setaffinity(0, set(cores))
@@ -26,24 +30,24 @@ def settle(cores: Sequence[int], *, num_threads: int = 1) -> None:
 
 
 def cores_a_gpu(at_least: int) -> int:
-    """This process's cores for each GPU of the machine, of which there are `at_least` so many."""
-    # What is visible here is one rank's.
+    """This process's cores for each GPU of the machine, which has at least `at_least` GPUs."""
+    # torch sees only this rank's GPUs, so they are counted elsewhere.
     gpus = Path(MACHINES_GPUS)
     found = len(list(gpus.iterdir())) if gpus.is_dir() else 0
     return max(1, len(os.sched_getaffinity(0)) // max(found, at_least))
 
 
 def renew_threads_after_fork() -> None:
-    """Have processes that this one forks begin with threads of their own.
+    """Let processes that this one forks begin with threads of their own.
 
-    torch makes them anew on first use. With two GPUs in sight autograd's threads, one a device, do
-    so at once, and one of them finds none ("Invalid thread pool!"), which ends the process.
+    torch makes its threads at their first use. With two visible GPUs, autograd's threads (one for
+    each device) all do so at once, and one fails ("Invalid thread pool!"), which ends the process.
     """
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(torch.get_num_threads()))
 
 
 def device_of(device_kind: str, local_rank: int) -> torch.device:
-    """The device of a rank: the one that it sees, or of several the one of its number here."""
+    """A rank's device: the only one that it sees, or the one with its local number."""
     if device_kind == "cpu":
         return torch.device("cpu")
     device = torch.device(device_kind, local_rank if torch.accelerator.device_count() > 1 else 0)
@@ -52,15 +56,15 @@ def device_of(device_kind: str, local_rank: int) -> torch.device:
 
 
 def accelerator_is_in_use() -> bool:
-    """Whether torch has initialised a GPU's driver in this process; asking doesn't."""
+    """Whether torch has initialised a GPU's driver in this process; this call doesn't."""
     accelerator = torch.accelerator.current_accelerator()
     return accelerator is not None and torch.get_device_module(accelerator).is_initialized()
 
 
 def now_when_idle() -> float:
-    """The monotonic clock, once all that this process has given to its devices is done, seconds.
+    """The monotonic clock in seconds, after all launched work on this process's devices is done.
 
-    Devices that it has not used so far stay untouched.
+    Devices that the process has not used stay untouched.
     """
     if accelerator_is_in_use():
         for index in range(torch.accelerator.device_count()):
@@ -70,7 +74,7 @@ def now_when_idle() -> float:
 
 def seconds_alive() -> float:
     """Seconds since this process was forked or started, to about 10 ms."""
-    # The name in parentheses may hold spaces; the fields after it are numbered from 3.
+    # The name in parentheses may contain spaces; the field after it has number 3.
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started_s = int(fields[22 - 3]) / os.sysconf("SC_CLK_TCK")
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_s)

@@ -1,7 +1,7 @@
-"""Copies to an accelerator on a stream of their own, beside what the device computes.
+"""Copy to an accelerator on a side stream, while the device computes.
 
-Neither the host nor the device's computation waits for a copy, but where it is taken. What is
-copied must lie in pinned memory, or the host waits after all; pinning is the caller's.
+Neither the host nor the device's computation waits for a copy until it is taken. The originals must
+be in pinned memory, or the host waits after all; pinning is the caller's business.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class Sent:
-    """Copies that are under way, and were not taken yet."""
+    """Copies that were sent, and may still be on their way."""
 
     def __init__(self, copies: list[Tensor], stream: torch.Stream, device: torch.device) -> None:
         self.copies, self._device = copies, device
@@ -21,17 +21,17 @@ class Sent:
         self._arrived.record(stream)
 
     def taken(self) -> list[Tensor]:
-        """The copies, for work that is given to the current stream from now on."""
+        """The copies, for work launched on the current stream from now on."""
         now = torch.accelerator.current_stream(self._device)
         now.wait_event(self._arrived)
         for copy in self.copies:
-            # Its memory is the side stream's; not to be given away before this one has read it.
+            # The side stream owns the memory; it must not be reused before this stream has read it.
             copy.record_stream(now)
         return self.copies
 
 
 class SideStream:
-    """One rank's copies to its accelerator."""
+    """Copies of one rank to its accelerator."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.Stream(device)

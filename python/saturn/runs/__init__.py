@@ -1,5 +1,5 @@
 """A run: made from tasks, watched and steered while it goes on, and its result.
 
 `run` has the functions that users call; `live` is a run in progress. The engine that decides is in
-Rust, behind `saturn.native`.
+Rust, behind `saturn.native`: nothing in this folder plans or launches.
 """

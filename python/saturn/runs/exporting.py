@@ -1,4 +1,7 @@
-"""`export`: a trained model of a run, as a directory that Hugging Face's libraries read."""
+"""`export`: write a trained model of a run as a directory that Hugging Face's libraries read.
+
+The run is only read, and may be in progress. `saturn.checkpoint.huggingface` writes the directory.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,16 @@ def export(
     *,
     which: str = "last",
 ) -> Path:
-    """Write a task's model, as last saved or as it was best, for `from_pretrained`.
+    """Write a task's model, from its last or its best checkpoint, for `from_pretrained`.
 
-    That is `config.json` and safetensors. Of a model that PEFT wraps, its adapters, for
-    `PeftModel.from_pretrained`.
+    The directory gets `config.json` and safetensors. For a model that PEFT wraps, it gets the
+    adapters, for `PeftModel.from_pretrained`.
 
-    The task may be done, or stopped, or still train. Its `get_model` is called, so what that
-    imports must be there. Tokenizers are not a task's, and not written.
+    The task may be done or stopped, or may still train. Its `get_model` is called, so the modules
+    that it imports must be installed. Tokenizers are not a task's, and are not written.
 
     Args:
-        run: the run's directory, or what `orchestrate` returned.
+        run: the run's directory, or the result of `orchestrate`.
         task: the task's name.
         directory: the directory to write, which must not exist yet.
         which: "last", or "best" for the checkpoint that the task's `best` asks for.
@@ -38,9 +41,9 @@ def export(
         `directory`.
 
     Raises:
-        ValueError: `which` is neither.
-        InvalidInput: no such run or task, nothing saved, no model of transformers, or
-            `directory` is there.
+        ValueError: `which` is neither "last" nor "best".
+        InvalidInput: there is no such run, task or checkpoint, the model is none of transformers,
+            or `directory` exists.
     """
     if which not in ("last", "best"):
         raise ValueError(f"which is {which!r}; it must be `last` or `best`")
@@ -49,7 +52,7 @@ def export(
     if target.exists():
         raise InvalidInput(f"{target} is there already; choose a directory that is not")
     task_dir, definition = find(run_dir, task)
-    # Not above: these import torch, which the face leaves to those who train.
+    # Imported here: these import torch, which `import saturn` must not wait for.
     from saturn.checkpoint import best, huggingface, manifest, place
     from saturn.data import seeds
 
@@ -63,7 +66,7 @@ def export(
     newest = manifest.newest_valid(directory_of_these)
     if newest is None:
         raise InvalidInput(f"task `{task}` has no checkpoint yet, in {directory_of_these}")
-    with seeds.forked():  # building draws numbers, which are the caller's
+    with seeds.forked():  # building draws random numbers, and the caller's streams must not move
         module = huggingface.trained_model(definition, *newest)
     if not huggingface.can_be_written(module):
         raise InvalidInput(
@@ -77,11 +80,11 @@ def export(
 
 
 def find(run_dir: Path, task: str) -> tuple[Path, TaskDefinition]:
-    """A task's directory in a run, and its definition; raises `InvalidInput`."""
+    """(a task's directory in a run, its definition). Raises `InvalidInput`."""
     pickles = sorted(run_dir.glob("tasks/*/task.pkl"))
     if not pickles or not run_directory.has_begun(run_dir):
         raise InvalidInput(f"{run_dir} is no run directory: it holds no tasks")
-    # A name that is safe in a path is the directory's; others are in the definitions.
+    # The directory has the task's name if that is safe in a path; else only the definition has it.
     named = [path for path in pickles if path.parent.name == task]
     for path in named or pickles:
         definition = definitions.load(path)

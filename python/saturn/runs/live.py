@@ -1,8 +1,8 @@
-"""A run while it goes on: what can be asked of it, and its result when it is over.
+"""A run in progress: its commands and status, and its result when it is over.
 
-`Run` speaks with the process that drives the run, over the socket in the run directory, whichever
-process that is. `StartedRun` is a run of this process, driven by a thread that doesn't hold the
-interpreter's lock. A command that returns is in the run's journal.
+`Run` talks to the process that drives the run, whichever that is, over the socket in the run
+directory. `StartedRun` is a run of this process; a thread that doesn't hold the interpreter's lock
+drives it. When a command returns, it is in the run's journal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from saturn.native import Exchange
     from saturn.tasks.wishes import Before
 
-#: How often another process is asked whether its run is over.
+#: Seconds between two questions to another process whether its run is over.
 _POLL_S = 0.2
 
 
@@ -49,18 +49,18 @@ class Run:
     """A run, from any process on its machine. `saturn.attach` makes it.
 
     Commands return when they are in the run's journal, and the run acts on them within a second.
-    They raise `InvalidInput` where the run refuses them, saying why, and `RunOver` where no process
-    drives the run.
+    They raise `InvalidInput`, with the reason, if the run refuses them. They raise `RunOver` if no
+    process drives the run.
     """
 
     def __init__(self, run_dir: Path) -> None:
-        """Take the directory of a run; `saturn.attach` finds it."""
+        """Make it for the directory of a run; `saturn.attach` finds that."""
         self._run_dir = run_dir
-        #: Tasks that this object has handed to the run, by name.
+        #: Tasks that this object has submitted to the run, by name.
         self._packed: dict[str, Packed] = {}
-        #: Their directories, within the run's.
+        #: The directories of these tasks, relative to the run's.
         self._directories: dict[str, str] = {}
-        #: Whether `wait` raises where tasks failed.
+        #: Whether `wait` raises if tasks failed.
         self._raises = True
 
     @property
@@ -86,12 +86,12 @@ class Run:
         deadline: float | None = None,
         release: float | None = None,
     ) -> None:
-        """Add tasks to a run that is in progress: all of them, or none where one is refused.
+        """Add tasks to a run that is in progress: all of them, or none if one is refused.
 
-        A run that was started without `keep_open` may end at any time, as soon as its tasks have.
+        A run that was started without `keep_open` ends as soon as all its tasks have ended.
 
-        What is given besides `tasks` holds for each of them, in place of what it says itself (see
-        `Task`). The tasks may train under the techniques that the run was started with.
+        The other arguments hold for each of the tasks, and replace the task's own (see `Task`). The
+        tasks may train under the techniques with which the run was started.
         """
         wishes = Wishes.checked(after=after, priority=priority, deadline=deadline, release=release)
         workload = request.checked_tasks([tasks] if isinstance(tasks, Task) else tasks)
@@ -108,7 +108,7 @@ class Run:
             request.put_checkpoints(self._run_dir, packed, directories)
             self._command({"command": "submit", "tasks": described})
         except (InvalidInput, RunOver) as error:
-            # Refused, so no journal names them.
+            # The tasks were refused, so no journal names these directories.
             for directory in directories:
                 shutil.rmtree(self._run_dir / directory, ignore_errors=True)
             if isinstance(error, RunOver):
@@ -126,15 +126,15 @@ class Run:
         self._command({"command": "close"})
 
     def cancel(self, name: str) -> None:
-        """End a task that is not wanted any more, and those that come after it."""
+        """End a task that is no longer wanted, and the tasks that come after it."""
         self._command({"command": "cancel", "task": name})
 
     def pause(self, name: str) -> None:
-        """Stop a task at a checkpoint until `unpause`; others use its devices meanwhile."""
+        """Stop a task at a checkpoint until `unpause`; other tasks use its devices meanwhile."""
         self._command({"command": "pause", "task": name})
 
     def unpause(self, name: str) -> None:
-        """Take a paused task up again: it goes on from its checkpoint."""
+        """Take up a paused task again, from its checkpoint."""
         self._command({"command": "unpause", "task": name})
 
     def priority(self, name: str, priority: int) -> None:
@@ -142,16 +142,16 @@ class Run:
         self._wish(name, priority=checked_priority(priority))
 
     def deadline(self, name: str, deadline: float | None) -> None:
-        """Give a task another deadline, seconds on the run's clock; None takes it away."""
+        """Give a task another deadline, in seconds on the run's clock; None removes it."""
         checked = checked_deadline(deadline)
         self._wish(name, **({"no_deadline": True} if checked is None else {"deadline_s": checked}))
 
     def release(self, name: str, release: float) -> None:
-        """Let a task train from this time on the run's clock on, seconds; 0: from now on."""
+        """Let a task train only from this time on the run's clock, in seconds; 0: from now."""
         self._wish(name, release_s=checked_time("release", release))
 
     def after(self, name: str, before: Before) -> None:
-        """Have a task wait for others, in place of those that it waited for before."""
+        """Have a task wait for these tasks, instead of those that it waited for before."""
         self._wish(name, after=names_before(before))
 
     def take_back(self, node: str, devices: Sequence[int] = ()) -> None:
@@ -159,24 +159,24 @@ class Run:
         self._command({"command": "take_back", "node": node, "devices": list(devices)})
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Stop the run: at checkpoints, or at once; `saturn resume` goes on with it."""
+        """Stop the run, at checkpoints or at once; `saturn resume` continues it."""
         self._command({"command": "stop", "at_once": at_once})
 
     def status(self) -> Status:
-        """Where the run and each of its tasks stand; also of a run that is over."""
+        """The state of the run and of each task; also works for a run that is over."""
         return Status(json.loads(native.status(self._run_dir)))
 
     def explain(self, name: str | None = None) -> dict[str, Any]:
-        """Why a task waits, trains or ended, or the same of the run: reason codes, sentences."""
+        """Why a task waits, trains or ended; without a name, why the run does: codes, sentences."""
         explanation: dict[str, Any] = json.loads(native.explain(self._run_dir, name))
         return explanation
 
     def wait(self, timeout: float | None = None) -> RunResult:
-        """Wait until the run is over, and return what it realised.
+        """Wait until the run is over, and return its result.
 
         Raises `TimeoutError` after `timeout` seconds (the run goes on), `TasksFailed` once
         everything has ended (its `result` has the other tasks; not with `raise_on_failure=False`),
-        `RunInterrupted` where the run was stopped, `RunFailed`.
+        `RunInterrupted` if the run was stopped, and `RunFailed`.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while not self.is_over:
@@ -186,7 +186,7 @@ class Run:
         return self._conclude(native.report(self._run_dir))
 
     def __repr__(self) -> str:
-        """Name it."""
+        """Show class and run directory."""
         return f"{type(self).__name__}({str(self._run_dir)!r})"
 
     def _command(self, command: dict[str, Any]) -> None:
@@ -205,19 +205,19 @@ class Run:
         self._command({"command": "wish", "task": name, **wishes})
 
     def _check(self, workload: Sequence[Task]) -> None:
-        """Refuse what can't be; which techniques the run has is not known here."""
+        """Refuse impossible tasks, as far as known: another process knows the run's techniques."""
         if any(task.techniques or task.knobs for task in workload):
             request.check_techniques(workload, library.select(None))
 
     def _described(self, packed: Packed, directory: str, wishes: Wishes) -> dict[str, Any]:
-        # What the run measures under is not known here: it measures what it needs.
+        # What the run may measure is not known here, so the run measures everything it needs.
         return packed.described(directory, Profile([]), [], wishes)
 
     def _timed_out(self, timeout: float | None) -> TimeoutError:
         return TimeoutError(f"the run `{self._run_dir}` is not over after {timeout} s; it goes on")
 
     def _conclude(self, text: str) -> RunResult:
-        """Hand what was found to the tasks; returns the result, or raises what befell the run."""
+        """Store the strategies in the tasks; returns the result, or raises if the run failed."""
         report = json.loads(text)
         result = RunResult.from_report(report, self._run_dir)
         strategies = strategies_by_task(report)
@@ -252,8 +252,8 @@ class Run:
 class StartedRun(Run):
     """A run that this process drives. `saturn.start` makes it.
 
-    As a context manager it closes the run and waits for it; where the block raises, the run stops
-    at checkpoints first. A program that ends without having waited stops its runs at checkpoints.
+    As a context manager, it closes the run and waits for it. If the block raises, the run is first
+    stopped at checkpoints. If a program ends without waiting, its runs are stopped at checkpoints.
     """
 
     def __init__(
@@ -266,10 +266,10 @@ class StartedRun(Run):
         tuner: Tuner | None = None,
         cluster: Cluster | None = None,
     ) -> None:
-        """Take what the run is made of; `_begin` begins it. No settings: it is one that goes on."""
+        """Make it; `_begin` begins the run. `settings` is None for a resumed run."""
         super().__init__(run_dir)
         self._directories = directories
-        #: What shows it, in a notebook.
+        #: The view that shows the run in a notebook.
         self._view: View | None = None
         self._packed = {each.task.name: each for each in packed}
         self._settings = settings
@@ -277,7 +277,7 @@ class StartedRun(Run):
         self._cluster = cluster
         self._interrupts = native.interrupts()
         self._over = threading.Event()
-        #: What it realised, once it is over.
+        #: The run's report, once it is over.
         self._report = ""
         self._error: BaseException | None = None
         self._process = os.getpid()
@@ -290,7 +290,7 @@ class StartedRun(Run):
 
     @property
     def _suggests(self) -> bool:
-        """Whether its tasks are suggested while it goes on, so that names say no parameters."""
+        """Whether a study suggests its tasks, so that their names don't show their parameters."""
         return self._watch is not None and self._watch.tuner.suggests
 
     @property
@@ -299,14 +299,15 @@ class StartedRun(Run):
         return self._over.is_set()
 
     def wait(self, timeout: float | None = None) -> RunResult:
-        """Wait until the run is over, and return what it realised.
+        """Wait until the run is over, and return its result.
 
-        On the main thread Ctrl-C, SIGTERM and SIGHUP stop the run meanwhile: at checkpoints, the
-        second time at once; the third time without waiting for processes that can't be killed.
+        On the main thread, Ctrl-C, SIGTERM and SIGHUP stop the run meanwhile. The first stops it at
+        checkpoints, the second at once, the third without waiting for processes that can't be
+        killed.
 
         Raises `TimeoutError` after `timeout` seconds (the run goes on), `TasksFailed` once
         everything has ended (its `result` has the other tasks; not with `raise_on_failure=False`),
-        `RunInterrupted` where the run was stopped, `RunFailed`.
+        `RunInterrupted` if the run was stopped, and `RunFailed`.
         """
         if not stopping.wait(self._over, self._interrupts.press, timeout):
             raise self._timed_out(timeout)
@@ -319,7 +320,7 @@ class StartedRun(Run):
         return self._conclude(self._report)
 
     def __enter__(self) -> StartedRun:
-        """Begin the block in which tasks are submitted."""
+        """Enter the block in which tasks are submitted."""
         return self
 
     def __exit__(
@@ -328,22 +329,22 @@ class StartedRun(Run):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the run and wait for it; stop it at checkpoints where the block has raised."""
+        """Close the run and wait for it; if the block raised, stop it at checkpoints."""
         if kind is not None:
             self._stop_and_wait()
             return
         if not self.is_over:
-            with contextlib.suppress(RunOver):  # It has ended since.
+            with contextlib.suppress(RunOver):  # the run may have ended since
                 self.close()
         self.wait()
 
     def _begin(self, drive: Callable[[Any, Exchange | None], str], write: Any) -> None:
         """Begin to drive the run; returns once it takes commands, or raises why it is refused.
 
-        `drive` gets what takes what is told of the run (`write`, or in a notebook what shows it
-        there; without it nothing is shown), and the way to the agents of the run's cluster.
+        `drive` gets a function for the run's output: `write`, or in a notebook the view's; with
+        None, nothing is shown. It also gets the exchange with the agents of the run's cluster.
         """
-        # Of a run that goes on nobody here knows where its tasks are: it is told of in lines.
+        # For a resumed run, the tasks' directories are not known here, so it is shown as lines.
         display = view.display_of_kernel() if write is not None and self._directories else None
         if display is not None:
             self._view = View(self._run_dir, self._directories, write)
@@ -404,13 +405,13 @@ class StartedRun(Run):
             stopping.wait(self._over, self._interrupts.press, None)
 
 
-#: Runs of this process that may not be over.
+#: Runs of this process that may not be over yet.
 _unfinished: weakref.WeakSet[StartedRun] = weakref.WeakSet()
 
 
 @atexit.register
 def _stop_unfinished() -> None:
-    """A program ends: its runs, which it has not waited for, stop at checkpoints."""
+    """Stop runs at checkpoints for which the ending program has not waited."""
     for run in list(_unfinished):
         if not run.is_over and run._process == os.getpid():
             command = run._resume_command

@@ -1,8 +1,8 @@
 """The keywords of `search`, `orchestrate`, `start` and `resume`, each written and explained once.
 
-A function takes them as `**options: Unpack[...]`, which type checkers know. `takes` gives it the
-signature that people and tools see, with the defaults of `saturn.runs.request.Settings`,
-and writes what the keywords mean into its documentation.
+A function takes them as `**options: Unpack[...]`, which type checkers understand. `takes` gives the
+function the signature that people and tools see, with the defaults of
+`saturn.runs.request.Settings`, and inserts the explanations into its docstring.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from saturn.runs.request import PathLike, Settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: The line of a function's documentation that the keywords take the place of.
+#: The line of a function's docstring that is replaced by the keywords.
 _PLACE = "        **options: "
 
 
 class ClusterOptions(TypedDict, total=False):
-    """Of every run, a resumed one too.
+    """The keywords of every run, resumed runs included.
 
-    cluster: "auto" or the address of the head of a Ray cluster, to run on its nodes in place of
-        this machine's devices (see docs/cluster.md).
-    nodes: how many of the cluster's nodes; all that have free devices by default.
-    gpus_per_node: how many GPUs, or CPU slots, of each; all that are free by default.
-    network_interface: the network by which ranks on several nodes talk, such as "eth0"; by
-        default the one by which nodes reach this program's.
+    cluster: "auto" or the address of the head of a Ray cluster: the run uses the cluster's nodes
+        instead of this machine's devices (see docs/cluster.md).
+    nodes: how many of the cluster's nodes; by default all that have free devices.
+    gpus_per_node: how many GPUs, or CPU slots, of each node; by default all that are free.
+    network_interface: the network interface over which ranks on several nodes communicate, such as
+        "eth0"; by default the one over which nodes reach this program's node.
     runs_dir: where run directories are.
-    wait: wait for devices that other runs on this machine hold, where too few are free. Ctrl-C
-        ends the waiting. Without it, that is an error.
-    raise_on_failure: raise `TasksFailed` at the end where tasks failed; its `result` has the
-        others. False: the result is returned, and its failed tasks have an `error`.
+    wait: if too few devices are free, wait for those that other runs on this machine hold. Ctrl-C
+        ends the waiting. Without it, too few devices are an error.
+    raise_on_failure: raise `TasksFailed` at the end if tasks failed; its `result` has the other
+        tasks. False: the result is returned, and its failed tasks have an `error`.
     """
 
     cluster: str | None
@@ -49,25 +49,25 @@ class ClusterOptions(TypedDict, total=False):
 
 
 class SearchOptions(ClusterOptions, total=False):
-    """Of every new run.
+    """The keywords of every new run.
 
-    devices: how many GPUs to use, or CPU slots (a pinned core each) where there is no GPU; all
-        that are free by default.
-    nodes_per_task: how many of the nodes a task may take at once, at most; all by default.
-    device_memory: what each device may hold, as bytes or a size such as "600MB" or "2GiB";
-        enforced, on CPU slots too. By default there is no limit but the device's own memory.
-    host_memory: what all trials and tasks that run at once on a machine may be expected to take
-        of its own memory, as bytes or a size; by default what is available at the start.
+    devices: how many GPUs to use, or CPU slots (a pinned core each) if there is no GPU; by default
+        all that are free.
+    nodes_per_task: how many nodes a task may use at once; all by default.
+    device_memory: how much each device may hold, as bytes or a size such as "600MB" or "2GiB";
+        enforced, on CPU slots too. By default only the device's own memory is the limit.
+    host_memory: how much of a machine's own memory all its trials and tasks together may be
+        expected to take, as bytes or a size; by default what is available at the start.
     name: the run's name, unique in `runs_dir`; made from the time by default.
-    profile: where trials of earlier runs are taken from, which are not measured again. By
-        default all that earlier runs found, as far as it holds for this hardware and these
-        versions (see `saturn profile`). The directory of an earlier run, or a file like its
-        `profile.json`: its trials on the same type of device. "none": all is measured anew.
-    warmup_steps: how many first steps of a trial are not timed.
+    profile: the source of earlier trial results, which are not measured again. By default all
+        results of earlier runs that hold for this hardware and these versions (see
+        `saturn profile`). The directory of an earlier run, or a file like its `profile.json`: its
+        results on the same type of device. "none": everything is measured again.
+    warmup_steps: how many steps at the start of a trial are not timed.
     timed_steps: how many steps a trial times at least, two or more.
-    max_timed_steps: how many steps a trial times at most; 30 by default. It ends earlier once
-        a step's time is known to 3%, or two seconds are spent. Where both numbers are the
-        same, a trial times so many steps and takes their median.
+    max_timed_steps: how many steps a trial times at most; 30 by default. Timing ends earlier once
+        a step's time is known to 3%, or two seconds are spent. If both numbers are equal, a trial
+        times exactly that many steps and takes their median.
     """
 
     devices: int | None
@@ -82,32 +82,33 @@ class SearchOptions(ClusterOptions, total=False):
 
 
 class RunOptions(SearchOptions, total=False):
-    """Of every new run that trains.
+    """The keywords of every new run that trains.
 
-    techniques: names in the library; all of it by default.
-    storage: an object store for the checkpoints, such as "s3://bucket/folder"; the run
-        directory has them by default (see docs/storage.md).
+    techniques: names in the library; the whole library by default.
+    storage: an object store for the checkpoints, such as "s3://bucket/folder"; by default they
+        are in the run directory (see docs/storage.md).
     checkpoint_every_s: seconds of training between two checkpoints of a task; by default
         chosen from what a checkpoint costs and how often the run's attempts fail.
     stall_s: seconds of silence after which a task's workers count as hung and are restarted
-        from the last checkpoint; more than its longest step takes. Building, loading and saving
-        do not count as silence.
+        from the last checkpoint. It must be more than the longest step takes. Building, loading
+        and saving do not count as silence.
     solver_time_limit_s: seconds that the solver may take for one plan.
-    max_switches: how often a task may be planned to change its technique, device count or place
-        in mid-run, where trials or checkpoints have shown what that costs; a plan with such
-        switches must end 2% sooner than the best without. 0 plans none. By default 1, and 0
-        with a stopper: most tasks never come to a step far ahead.
+    max_switches: how often a plan may move a task to another technique, device count or place
+        while it trains. A plan only does so if trials or checkpoints have shown what that costs,
+        and if it then ends 2% sooner than the best plan without. 0: never. By default 1, and 0
+        with a stopper, because most tasks are then stopped long before such a move.
     seed: seed of the solver; the tasks have seeds of their own.
     trial_budget: how much to spend on trials. "worthwhile" measures every group of tasks that
-        perform alike once, and then what is expected to save more than it costs; a number of
-        device-seconds is a limit on that; "full" measures every technique on every device
-        count.
-    loggers: trackers that are told of every task besides TensorBoard's files: names ("wandb",
-        "mlflow", "trackio", or what other packages bring) and `saturn.loggers` objects.
-    stopper: which tasks go on, wait or end by what they report: one of `saturn.stoppers`, such
-        as `ASHA()`, its name, such as "asha", a function of a `saturn.stoppers.Progress` that
-        is true where the task should end, or a list of those. What it ends is `stopped`, at a
-        checkpoint; others use its devices at once (docs/tuning.md).
+        perform alike once, and then everything that is expected to save more than it costs. A
+        number of device-seconds is a limit on that. "full" measures every technique on every
+        device count.
+    loggers: trackers that get every task's metrics, besides TensorBoard's files: names ("wandb",
+        "mlflow", "trackio", or those of other packages) and `saturn.loggers` objects.
+    stopper: decides by the tasks' reports which tasks go on, wait or end: one of
+        `saturn.stoppers`, such as `ASHA()`, its name, such as "asha", or a function of a
+        `saturn.stoppers.Progress` that returns true if the task should end; or a list of those. A
+        task that it ends is `stopped`, at a checkpoint; others use its devices at once
+        (docs/tuning.md).
     """
 
     techniques: Iterable[str] | None
@@ -122,7 +123,7 @@ class RunOptions(SearchOptions, total=False):
     stopper: Any
 
 
-#: The defaults, where there is one.
+#: The defaults, for keywords that have one.
 DEFAULTS = {
     **{field.name: field.default for field in fields(Settings) if field.default is not MISSING},
     "stopper": None,
@@ -130,7 +131,7 @@ DEFAULTS = {
 
 
 def takes(options: type) -> Callable[[Function], Function]:
-    """Have a function show, explain and check the keywords that it takes as `**options`."""
+    """Make a function show, explain and check the keywords that it takes as `**options`."""
 
     def change(function: Function) -> Function:
         before = inspect.signature(function)
@@ -161,7 +162,7 @@ def takes(options: type) -> Callable[[Function], Function]:
 
 
 def _annotations(options: type) -> dict[str, Any]:
-    """Each keyword's type as written above; a kind's own keywords come before inherited ones."""
+    """Each keyword's type, as written above; a class's own keywords precede inherited ones."""
     found: dict[str, Any] = {}
     for kind in reversed(_kinds(options)):
         of_kind = {
@@ -183,13 +184,13 @@ def _explained(options: type) -> list[str]:
 
 
 def _kinds(options: type) -> list[type]:
-    """A kind of keywords and the kinds that it inherits from, itself first."""
+    """A class of keywords, and the classes from which it inherits, in that order."""
     kinds: list[type] = [RunOptions, SearchOptions, ClusterOptions]
     return kinds[kinds.index(options) :]
 
 
 def _documented(text: str, explained: Iterable[str]) -> str:
-    """A function's documentation with the keywords in their place."""
+    """A function's docstring with the explanations of its keywords inserted."""
     lines = []
     for line in text.splitlines():
         if line.startswith(_PLACE):

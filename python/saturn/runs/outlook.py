@@ -1,6 +1,6 @@
-"""What is known of tasks before they are run: a planning problem, of trials and estimates.
+"""What is known of tasks before they run: a planning problem, made of trials and estimates.
 
-Nothing is run and nothing is kept. What is known comes from the store, as for a run on this
+Nothing is run or stored. Results of earlier trials come from the same store as for a run on this
 machine.
 """
 
@@ -21,13 +21,13 @@ from saturn.tasks.task import Task
 
 @dataclass(frozen=True)
 class Outlook:
-    """A planning problem, and what it lacks."""
+    """A planning problem, with what is missing in it."""
 
-    #: As `saturn plan` reads it.
+    #: The problem in the form that `saturn plan` reads.
     problem: dict[str, Any]
-    #: Strategies in it that are estimates, not measured.
+    #: How many of its strategies are estimates, not measurements.
     num_estimated: int
-    #: Names of the tasks that it can say nothing of.
+    #: Names of the tasks of which nothing is known.
     unknown: list[str]
 
 
@@ -40,7 +40,7 @@ def outlook(
     host_memory: int | str | None = None,
     profile: PathLike | None = None,
 ) -> Outlook:
-    """Look up what is known of the tasks; arguments as for `orchestrate`. Raises `InvalidInput`."""
+    """Make a planning problem of tasks; arguments as for `orchestrate`. Raises `InvalidInput`."""
     settings = Settings(
         mode="orchestrate",
         techniques=techniques,

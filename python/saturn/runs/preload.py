@@ -1,7 +1,7 @@
-"""What the warm parent should import for a workload, so that its ranks don't have to.
+"""Which modules the warm parent should import for a workload, so that its ranks don't have to.
 
-Only installed packages that the task's functions refer to: importing a user's own module twice
-could do anything, and is quick anyway.
+Only installed packages are chosen to which the tasks' functions refer. A user's own module is left
+out: importing it twice could do anything, and importing it is quick anyway.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 
 from saturn.plain.installed import is_installed, is_of_package
 
-#: What the warm parent imports anyway.
+#: Packages that the warm parent imports in any case.
 _ALWAYS_THERE = ("saturn", "torch", "cloudpickle")
-#: More would be a mistake of this file.
+#: A limit that only an error in this module would exceed.
 _MAX_ENTRIES = 200
 
 
 def preload_entries(pickles: Iterable[bytes], functions: Iterable[Any]) -> list[str]:
     """Modules, and `module:name` for names that a package loads lazily, in a fixed order.
 
-    `pickles` are the pickled tasks: a module they name was imported here. `functions` are the
-    tasks' functions, whose own import statements may not have run yet.
+    `pickles` are the pickled tasks: every module that they name was imported in this process.
+    `functions` are the tasks' functions, whose own import statements may not have run yet.
     """
     entries: dict[str, None] = {}
     for data in pickles:
@@ -42,29 +42,32 @@ def preload_entries(pickles: Iterable[bytes], functions: Iterable[Any]) -> list[
 
 
 def pickled_strings(data: bytes) -> Iterator[str]:
-    """Every string in a pickle: names of modules among them."""
+    """Every string in a pickle; names of modules are among them."""
     for _, argument, _ in pickletools.genops(data):
         if isinstance(argument, str):
             yield argument
 
 
 def _imports(code: Any) -> Iterator[tuple[str, str | None]]:
-    """(module, name or None) of every absolute import statement in a function."""
+    """(module, name or None) of every import statement in a function, but for relative imports."""
     if not isinstance(code, CodeType):
         return
     module = ""
+    level, names = None, None  # the two values that an import takes from the stack
     for instruction in dis.get_instructions(code):
         if instruction.opname == "IMPORT_NAME":
-            module = str(instruction.argval)
-            yield module, None
+            module = "" if level else str(instruction.argval)
+            if module:
+                yield module, None
         elif instruction.opname == "IMPORT_FROM" and module:
             yield module, str(instruction.argval)
+        level, names = names, instruction.argval
     for constant in code.co_consts:
         yield from _imports(constant)
 
 
 def _origin(module_name: str) -> str | None:
-    """Where the top-level package of a module lies, without importing it."""
+    """The file of a module's top-level package, located without importing it."""
     try:
         spec = find_spec(module_name.partition(".")[0])
     except (ImportError, ValueError):
@@ -73,12 +76,12 @@ def _origin(module_name: str) -> str | None:
 
 
 def functions_of(*values: Any) -> Iterator[FunctionType]:
-    """The plain functions among `values`, and those that they close over."""
+    """The plain functions among `values`, and all functions to which they refer."""
     seen: set[int] = set()
     pending = list(values)
     while pending:
         value = pending.pop()
-        value = getattr(value, "func", value)  # a partial
+        value = getattr(value, "func", value)  # the function of a partial
         if not isinstance(value, FunctionType) or id(value) in seen:
             continue
         seen.add(id(value))
@@ -86,7 +89,7 @@ def functions_of(*values: Any) -> Iterator[FunctionType]:
         for cell in value.__closure__ or ():
             try:
                 pending.append(cell.cell_contents)
-            except ValueError:  # a cell that is still empty
+            except ValueError:  # the cell is still empty
                 continue
         if not is_installed(value.__code__.co_filename):
             names = value.__code__.co_names

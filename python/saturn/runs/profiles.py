@@ -1,7 +1,7 @@
-"""What an earlier run's trials and training found, for tasks that perform alike.
+"""The results of an earlier run's trials and training, for tasks that perform alike.
 
-A profile is the `profile.json` of a run, or a file of that form from anywhere. Its trials say which
-profile key they speak for; one without a key speaks for the task of its name.
+A profile is the `profile.json` of a run, or a file of that form from anywhere. Each trial in it has
+the profile key for which it holds; a trial without a key holds for the task of its name.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 from saturn import native
 from saturn.errors import InvalidInput
 
-#: The profile's name in a run directory.
+#: The profile's file name in a run directory.
 FILE = "profile.json"
 
 
 class Profile:
-    """Trials by profile key, and by name where a trial has none."""
+    """Trials by profile key, or by task name if a trial has no key."""
 
     def __init__(self, trials: list[dict[str, Any]]) -> None:
-        # What failed then may have been mended since, and is tried again.
+        # A trial that failed then may work now, so it is made again.
         self._trials = [trial for trial in trials if trial.get("outcome") != "failed"]
 
     def of(self, name: str, key: str) -> list[dict[str, Any]]:
-        """The trials that speak for the task `name` with profile key `key`, under that name."""
+        """The trials that hold for a task with this name and profile key, under its name."""
         found: dict[tuple[str, int], dict[str, Any]] = {}
         for trial in self._trials:
             known = trial.get("profile_key")
@@ -36,7 +36,7 @@ class Profile:
 
 
 def load(path: str | os.PathLike[str]) -> Profile:
-    """Read a profile: a run directory or a file; raises `InvalidInput` naming file and field."""
+    """Read a profile from a run directory or a file; `InvalidInput` names file and field."""
     file = Path(path)
     if file.is_dir():
         file = file / FILE

@@ -1,7 +1,7 @@
-"""What the runtime is asked: settings and tasks, checked, and described as plain data.
+"""The request to the runtime: settings and tasks, checked, and described as plain data.
 
 Everything that can be refused is refused here, before anything is on disk. A task is described in
-the same words at a run's start and when it is submitted later.
+the same form at a run's start and when it is submitted later.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from saturn.tasks.profile_key import key_of, technique_digest
 from saturn.tasks.task import Task
 from saturn.tasks.wishes import checked_deadline, checked_priority, checked_time, names_before
 
-#: Bytes of a pickled task from which on its user is told.
+#: If a pickled task has at least this many bytes, the user gets a note.
 _HEAVY = 100_000_000
-#: Of `profile`: nothing that was measured before is used.
+#: The value of `profile` that ignores all earlier results.
 NO_PROFILE = "none"
 
 PathLike = str | os.PathLike[str]
@@ -46,7 +46,7 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run is told besides its tasks, as `search` and `orchestrate` explain it."""
+    """A run's settings besides its tasks; `search` and `orchestrate` explain them."""
 
     mode: str
     techniques: Iterable[str] | None = None
@@ -78,7 +78,7 @@ class Settings:
     storage: str | None = None
 
     def checked(self) -> CheckedSettings:
-        """The settings as the runtime takes them; raises `TypeError` or `InvalidInput`."""
+        """The settings in the runtime's form; raises `TypeError` or `InvalidInput`."""
         check_whole("devices", self.devices, least=1)
         check_whole("nodes_per_task", self.nodes_per_task, least=1)
         cluster = wish.checked(
@@ -122,7 +122,7 @@ class Settings:
             "trial_budget": _trial_budget(self.trial_budget),
             "keep_open": bool(self.keep_open),
             "store": {
-                # A profile that is given takes the store's place.
+                # A profile that the user gives replaces the store.
                 "reuse": self.profile is None,
                 "techniques": {
                     entry.name: technique_digest(entry.technique)
@@ -148,22 +148,22 @@ class Settings:
 
 @dataclass(frozen=True)
 class CheckedSettings:
-    """Settings that a run can have."""
+    """Settings that have been checked, so that a run can have them."""
 
     entries: list[Entry]
     described: dict[str, Any]
-    #: The file or the run that says what is known, where one does.
+    #: The file or run with earlier results; None if the user gave none.
     profile: PathLike | None
     loggers: list[Logger]
-    #: The cluster to run on; None for this machine.
+    #: The cluster to run on; None: this machine.
     cluster: wish.ClusterWish | None
-    #: The object store for checkpoints; None for the run directory.
+    #: The object store for checkpoints; None: the run directory.
     storage: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """What `submit` says of its tasks' time in place of what they say themselves."""
+    """Arguments of `submit` on its tasks' schedule; those given replace the tasks' own."""
 
     after: list[str] | None = None
     priority: int | None = None
@@ -172,7 +172,7 @@ class Wishes:
 
     @classmethod
     def checked(cls, *, after: Any, priority: Any, deadline: Any, release: Any) -> Wishes:
-        """What was given; raises `TypeError` or `ValueError`."""
+        """Check the arguments; raises `TypeError` or `ValueError`."""
         return cls(
             after=None if after is None else names_before(after),
             priority=None if priority is None else checked_priority(priority),
@@ -183,23 +183,23 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Packed:
-    """A task that can travel: its pickle, and the key of what performs like it."""
+    """A task that is ready to travel: its pickle and its profile key."""
 
     task: Task
     pickle: bytes
     key: str
-    #: The checkpoint that it goes on from.
+    #: The checkpoint from which it continues.
     continued: Continued | None = None
 
     @property
     def is_rest(self) -> bool:
-        """Whether it comes with a task, after which it comes whatever else is wished."""
+        """Whether it is the rest of a script, which must come after the script's training."""
         return isinstance(self.task, ScriptTask) and self.task.expected_s is not None
 
     def described(
         self, directory: str, reused: Profile, entries: Sequence[Entry], wishes: Wishes | None
     ) -> dict[str, Any]:
-        """The task as the runtime is told of it; without wishes where its time plays no part."""
+        """The task in the runtime's form; `wishes` is None if its schedule doesn't matter."""
         task = self.task
         described: dict[str, Any] = {
             "name": task.name,
@@ -233,7 +233,7 @@ class Packed:
         return described
 
     def _measured(self, reused: Profile, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-        """Trials that need not be run again: the task's own, else those of an earlier run."""
+        """Trials that needn't be repeated: the task's own, or else those of an earlier run."""
         task = self.task
         if isinstance(task, ScriptTask) and task.expected_s is not None:
             return [_expected(task, task.expected_s)]
@@ -247,7 +247,7 @@ class Packed:
 
 
 def pack(tasks: Sequence[Task]) -> list[Packed]:
-    """Pickle the tasks; raises `NotPicklable`. Says what they carry that is very large."""
+    """Pickle the tasks; raises `NotPicklable`. Warns of very large values that they carry."""
     buffers: dict[int, tuple[Any, bytes]] = {}
     keys, pickles = [], []
     for task in tasks:
@@ -255,7 +255,7 @@ def pack(tasks: Sequence[Task]) -> list[Packed]:
         try:
             key = key_of(task, buffers)
         except Exception:
-            dump_task(definition)  # which says what can't travel, and where
+            dump_task(definition)  # raises with the part that can't travel
             raise
         keys.append(key)
         pickles.append(dump_task(replace(definition, group=key.text)))
@@ -277,14 +277,14 @@ def pack(tasks: Sequence[Task]) -> list[Packed]:
 
 
 def put_checkpoints(run_dir: Path, packed: Sequence[Packed], directories: Sequence[str]) -> None:
-    """Put what tasks continue into their directories; raises `InvalidInput`, `OSError`."""
+    """Put checkpoints that tasks continue into their directories; `InvalidInput`, `OSError`."""
     for each, directory in zip(packed, directories, strict=True):
         if each.continued is not None:
             put(each.continued, run_dir / directory)
 
 
 def preload(packed: Sequence[Packed]) -> list[str]:
-    """What the warm parent imports, so that ranks of these tasks need not."""
+    """What the warm parent imports, so that ranks of these tasks needn't."""
     of_models = [each for each in packed if not isinstance(each.task, ScriptTask)]
     functions = [
         function for each in of_models for function in functions_of(*_functions(each.task))
@@ -293,7 +293,7 @@ def preload(packed: Sequence[Packed]) -> list[str]:
 
 
 def _functions(task: Task) -> list[Any]:
-    """What workers call of a task."""
+    """The functions of a task that workers call."""
     evaluate = task.evaluation.evaluate
     of_evaluation: list[Any] = [evaluate]
     if isinstance(evaluate, Evaluation):
@@ -306,7 +306,7 @@ def _functions(task: Task) -> list[Any]:
 
 
 def reports_of(task: Task) -> Reports:
-    """What a task will report, as far as that is known: a script says what it likes."""
+    """What a task will report, as far as known: a script may report anything."""
     evaluates = task.evaluation.evaluate is not None
     is_script = isinstance(task, ScriptTask)
     return Reports(
@@ -343,7 +343,7 @@ def checked_tasks(tasks: Iterable[Task], *, may_be_empty: bool = False) -> list[
 
 
 def check_techniques(tasks: Sequence[Task], entries: Sequence[Entry]) -> None:
-    """Refuse tasks that name techniques or knobs that are not there, or allow none of the run's."""
+    """Refuse tasks that name unknown techniques or knobs, or that allow none of the run's."""
     if any(task.techniques or task.knobs for task in tasks):
         check_allowed(tasks, entries, library.known())
 
@@ -351,13 +351,13 @@ def check_techniques(tasks: Sequence[Task], entries: Sequence[Entry]) -> None:
 def with_scripts(
     entries: Sequence[Entry], tasks: Sequence[Task], *, keep_open: bool
 ) -> list[Entry]:
-    """The run's techniques, and that of scripts where it has some or may be given some."""
+    """The run's techniques; with the technique of scripts, if it has or may get scripts."""
     has_scripts = any(isinstance(task, ScriptTask) for task in tasks)
     return [*entries, library.of_scripts()] if has_scripts or keep_open else list(entries)
 
 
 def check_order(tasks: Sequence[Task]) -> None:
-    """Refuse a first workload in which a task comes after one that doesn't stand before it."""
+    """Refuse a first workload in which a task doesn't follow the tasks that it comes after."""
     every = {task.name for task in tasks}
     seen: set[str] = set()
     for task in tasks:
@@ -371,9 +371,9 @@ def check_order(tasks: Sequence[Task]) -> None:
 
 
 def _length(task: Task) -> dict[str, int | None]:
-    """How long a task trains: in steps, or in epochs, which become steps once one is counted."""
+    """A task's length: in steps, or in epochs, which become steps once an epoch is counted."""
     if isinstance(task, ScriptTask):
-        # Its reports say how long it is: an epoch of so many.
+        # Without `steps`, a script's reports say how many steps its one epoch has.
         told = task.script_definition.steps
         return {"steps": told, "epochs": 1 if told is None else None}
     hparams = task.hparams
@@ -394,7 +394,7 @@ def _length(task: Task) -> dict[str, int | None]:
 
 
 def _expected(task: ScriptTask, seconds: float) -> dict[str, Any]:
-    """A trial that nobody has made, of a task of one step that can't be tried before its time."""
+    """A made-up trial, for a task of one step that can't be tried before its turn."""
     return {
         "task": task.name,
         "technique": SCRIPT,
@@ -409,7 +409,7 @@ def _expected(task: ScriptTask, seconds: float) -> dict[str, Any]:
 
 
 def _trial_budget(budget: float | str) -> str | dict[str, float]:
-    """What may be spent on trials, in the engine's words."""
+    """The budget for trials, in the engine's form."""
     if isinstance(budget, str):
         if budget not in ("worthwhile", "full"):
             raise InvalidInput(

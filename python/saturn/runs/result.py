@@ -1,4 +1,8 @@
-"""What a run realised, as `search` and `orchestrate` return it."""
+"""The result of a run, as `search` and `orchestrate` return it.
+
+It is read from the run's `report.json`, and holds plain data: nothing here asks a run in progress.
+All tables (rows, CSV, text) have the same columns and the same order of tasks.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,10 @@ from saturn.tasks.strategy import Strategy
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What an evaluation found of the model after so many steps."""
+    """The metrics of the model after `step` steps."""
 
     step: int
-    #: By name; None, in runs of earlier versions only, for what was no finite number.
+    #: By name; None for a value that was not finite, in runs of earlier versions only.
     metrics: Mapping[str, float | None]
 
     @classmethod
@@ -31,47 +35,47 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskResult:
-    """What a task did in a run. Times are seconds on the run's clock, from the run's beginning."""
+    """The result of one task. Times are seconds on the run's clock, from the run's beginning."""
 
     name: str
-    #: `done`, `diverged` (trained to its end, where its loss was no finite number), `failed`,
+    #: `done`, `diverged` (trained to its end, with a loss that is not finite), `failed`,
     #: `cancelled` or `stopped` (by the run's stopper); `waiting`, `running` or `held` in a run that
     #: was interrupted or only searched.
     status: str
-    #: Loss of the last of `steps`, the mean over its global batch; NaN and infinities too.
+    #: Mean loss over the global batch of the last of `steps`; may be NaN or infinite.
     final_loss: float | None
-    #: What its last evaluation found, and its best one, where the task has them.
+    #: The last evaluation, and the best one, if the task has evaluations.
     evaluation: Measured | None = None
     best: Measured | None = None
-    #: Finished steps.
+    #: How many steps are finished.
     steps: int
-    #: What trained it last.
+    #: The strategy with which it trained last.
     strategy: Strategy | None
     start_s: float | None
     end_s: float | None
-    #: Seconds in which it trained: the sum over its attempts at training, from launch to end.
+    #: Seconds of training: the sum over its attempts at training, from launch to end.
     train_s: float | None
-    #: Launches for training.
+    #: How often it was launched for training.
     attempts: int
-    #: Why it failed, or was cancelled or stopped, and the worker's own traceback.
+    #: Why it failed, was cancelled or was stopped; and the worker's own traceback.
     error: str | None
     traceback: str
-    #: The values that tell it from other tasks.
+    #: The values that distinguish it from other tasks.
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    #: What says how well it did: `loss`, or a metric of its evaluations; `min` or `max` is better.
+    #: The metric that ranks it: `loss`, or one of its evaluations; whether `min` or `max` is best.
     metric: str = "loss"
     mode: str = MIN
-    #: Whether it is what a script does after a task's training: no row of its own.
+    #: Whether it is the rest of a script, after another task's training; it has no row.
     is_rest: bool = False
 
     @property
     def has_diverged(self) -> bool:
-        """Whether its last loss is no finite number, however it ended."""
+        """Whether its last loss is not finite, however the task ended."""
         return self.final_loss is not None and not math.isfinite(self.final_loss)
 
     @property
     def value(self) -> float | None:
-        """How well the task did: `metric` in its best evaluation, or the last one, or the loss."""
+        """The ranking value: `metric` of its best or else last evaluation, or its last loss."""
         if self.metric == "loss":
             return self.final_loss
         found = self.evaluation if self.best is None else self.best
@@ -80,44 +84,44 @@ class TaskResult:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """What a run did: how long it took and was planned to take, seconds, and its tasks."""
+    """The result of a run: its planned and realised times in seconds, and its tasks."""
 
     tasks: list[TaskResult]
     #: From the call that began the run to the end of training, trials included.
     total_s: float | None
-    #: The part of `total_s` in which the processes that drove the run started, seconds.
+    #: The part of `total_s` for starting the processes that drove the run, in seconds.
     startup_s: float
-    #: What current practice, all devices for one task at a time, would take from start to end.
+    #: The time of current practice from start to end: one task at a time on all devices.
     current_practice_total_s: float | None
     #: Whether all steps of all planned tasks were trained. If not, as in a search, the run did less
-    #: than its plan, the bound and current practice speak of: compare it with none of them.
+    #: than its plan, bound and current practice assume, so its time compares with none of them.
     did_all_that_was_planned: bool
-    #: From the plan with a place for every task to the end of training; that plan's, and its bound,
-    #: both by the estimates of the moment: a run may be shorter.
+    #: The realised time from the first plan with all tasks to the end of training; that plan's
+    #: makespan; its lower bound. Both estimates are of that moment: a run may be shorter.
     makespan_s: float | None
     planned_makespan_s: float | None
     lower_bound_s: float | None
-    #: What current practice would take from that plan on, by the same profile.
+    #: The time of current practice from that plan on, by the same profile.
     current_practice_s: float | None
     run_dir: Path
     report_path: Path
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row a task, in the order of docs/tables.md: the best of those done or stopped is first.
+        """One row for each task, in the order of docs/tables.md.
 
-        All others come after them, those that diverged after these, those without a value last.
+        First come tasks that are done or stopped, best first, then all others, then those that
+        diverged, and last those without a value. The rest of a script, after a task's training, has
+        no row: it trains nothing (`tasks` has it).
 
-        What a script does after a task's training has no row: it trains nothing (`tasks` has it).
-
-        Columns: `task`, `status`, how well it did (by the metric's name), `steps`, `technique`,
-        `gpus`, `train_s`, `attempts`, then its parameters (`parameter_<name>` where a column has
-        that name). docs/tables.md says what each means.
+        Columns: `task`, `status`, the ranking value (under the metric's name), `steps`,
+        `technique`, `gpus`, `train_s`, `attempts`, then the parameters (`parameter_<name>` if a
+        column has that name). docs/tables.md explains each.
         """
         tasks = [task for task in self.tasks if not task.is_rest]
         return [_row(task) for task in sorted(tasks, key=_place)]
 
     def dataframe(self) -> Any:
-        """The `rows` as a `pandas.DataFrame`; raises `InvalidInput` where there is no pandas."""
+        """The `rows` as a `pandas.DataFrame`; raises `InvalidInput` without pandas."""
         try:
             import pandas  # type: ignore[import-untyped]
         except ImportError:
@@ -128,7 +132,7 @@ class RunResult:
         return pandas.DataFrame(self.rows())
 
     def csv(self) -> str:
-        """The `rows` as CSV, with a line of names; what is not known is empty."""
+        """The `rows` as CSV, with a header; unknown values are empty."""
         rows = self.rows()
         names = list(dict.fromkeys(name for row in rows for name in row))
         text = io.StringIO()
@@ -138,7 +142,7 @@ class RunResult:
         return text.getvalue()
 
     def __str__(self) -> str:
-        """The `rows` as a table of plain text, without columns that are empty in all of them."""
+        """The `rows` as a table of plain text, without columns that are empty in all rows."""
         rows = self.rows()
         names = list(dict.fromkeys(name for row in rows for name in row))
         names = [name for name in names if any(row.get(name) is not None for row in rows)]
@@ -152,7 +156,7 @@ class RunResult:
 
     @classmethod
     def from_report(cls, report: Mapping[str, Any], run_dir: Path) -> RunResult:
-        """Read it out of a report (`report.json`)."""
+        """Read the result out of a report (`report.json`)."""
         totals = report["totals"]
         strategies = strategies_by_task(report)
         return cls(
@@ -173,7 +177,7 @@ class RunResult:
 
 
 def strategies_by_task(report: Mapping[str, Any]) -> list[list[Strategy]]:
-    """For each task of a report, every strategy tried for the task, or for one that is alike."""
+    """For each task of a report, every strategy that was tried for it or for a task like it."""
     found: list[list[Strategy]] = [[] for _ in report["tasks"]]
     for trial in report["trials"]:
         if trial["result"] is None:
@@ -185,7 +189,7 @@ def strategies_by_task(report: Mapping[str, Any]) -> list[list[Strategy]]:
 
 
 def trial_of(task: str, strategy: Strategy) -> dict[str, Any]:
-    """A strategy in the form in which profiles hold it."""
+    """A strategy in the form of a profile's trial."""
     trial: dict[str, Any] = {
         "task": task,
         "technique": strategy.technique,
@@ -254,14 +258,14 @@ def _row(task: TaskResult) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> str:
-    """A value in few characters; empty where it is not known."""
+    """A value in few characters; empty if it is None."""
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _place(task: TaskResult) -> tuple[int, float, str]:
-    """Orders tasks as docs/tables.md says; the ranking of the report (`ranking.rs`) is the same."""
+    """The sort key of docs/tables.md; the ranking of the report (`ranking.rs`) is the same."""
     if task.value is None:
         return 3, 0.0, task.name
     if task.has_diverged or not math.isfinite(task.value):

@@ -1,4 +1,8 @@
-"""`search`, `orchestrate`, `start`, `resume`, `attach`: from tasks to a run in progress."""
+"""`search`, `orchestrate`, `start`, `resume`, `attach`: from tasks to a run in progress.
+
+The functions check everything that can be refused before they write to disk; planning and driving
+is the business of the engine, behind `saturn.native`.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,7 @@ def search(
 
     Args:
         tasks: the workload.
-        techniques: names in the library; all of it by default.
+        techniques: names in the library; the whole library by default.
         log: show what happens on standard error.
         **options: see `saturn.runs.options`.
 
@@ -62,18 +66,18 @@ def orchestrate(
     log: bool = True,
     **options: Unpack[RunOptions],
 ) -> RunResult:
-    """Plan the workload and train it; returns what was realised.
+    """Plan the workload and train it; returns the result.
 
     Tasks that `search` has measured are not measured again.
 
     Args:
         tasks: the workload.
-        interval: the longest time between two re-plans, seconds.
+        interval: the longest time between two re-plans, in seconds.
         log: show what happens on standard error.
         **options: see `saturn.runs.options`.
 
-    It is `start` and then `Run.wait`: Ctrl-C, SIGTERM and SIGHUP stop the run at checkpoints, and
-    other processes may ask for things meanwhile (`attach`, `saturn status`).
+    This is `start` followed by `Run.wait`: Ctrl-C, SIGTERM and SIGHUP stop the run at checkpoints.
+    Other processes may send commands to the run meanwhile (`attach`, `saturn status`).
 
     Raises `InvalidInput` (nothing was started), `TasksFailed` once everything has ended (its
     `result` has the other tasks), `RunInterrupted`, `RunFailed`.
@@ -90,23 +94,23 @@ def start(
     keep_open: bool = False,
     **options: Unpack[RunOptions],
 ) -> StartedRun:
-    """Begin to plan and train the workload; returns at once, with the run in progress.
+    """Begin to plan and train the workload; returns the run in progress at once.
 
-    A thread of this process drives the run. A program that ends without `wait` stops its run at
-    checkpoints.
+    A thread of this process drives the run. If the program ends without `wait`, its run is stopped
+    at checkpoints.
 
     Args:
         tasks: the workload.
-        interval: the longest time between two re-plans, seconds.
+        interval: the longest time between two re-plans, in seconds.
         log: show what happens on standard error.
-        keep_open: more tasks will be submitted (there may be none at first): the run goes on until
-            `close`, or until its `with` block ends. Without it the run ends when its tasks have.
+        keep_open: more tasks will be submitted (there may be none at first). The run goes on until
+            `close`, or until its `with` block ends. Without it the run ends with its tasks.
         **options: see `saturn.runs.options`.
 
     Raises `InvalidInput` (nothing was started), `RunFailed`.
     """
     if isinstance(interval, str | list | tuple | set):
-        # The second argument of `search`, which is no one's interval.
+        # Names of techniques, which are the second argument of `search`.
         names = [interval] if isinstance(interval, str) else list(interval)
         raise TypeError(
             f"interval is {interval!r}; it must be a number of seconds. Names of techniques are "
@@ -129,24 +133,25 @@ def resume(
     allow_other_hardware: bool = False,
     **options: Unpack[ClusterOptions],
 ) -> StartedRun:
-    """Go on with a run that was stopped or whose process died; returns at once.
+    """Continue a run that was stopped or whose process died; returns at once.
 
-    It goes on with its stopper, which knows all that it has seen. A run that is complete is only
+    Its stopper continues too, and knows everything that it has seen. A run that is complete is only
     reported on.
 
     Args:
         run: its directory, or its name in `runs_dir`.
         log: show what happens on standard error.
-        device_memory: what each device may hold from here on, as bytes or a size; "none" lifts the
-            limit; by default the limit that the run had.
-        allow_other_hardware: go on although this machine has other devices than the run began with.
+        device_memory: how much each device may hold from here on, as bytes or a size; "none"
+            removes the limit; by default the run's earlier limit.
+        allow_other_hardware: continue even if this machine has other devices than the run began
+            with.
         **options: see `saturn.runs.options`.
 
-    Raises `InvalidInput` where there is no such run or it can't go on so, `RunFailed`.
+    Raises `InvalidInput` if there is no such run or it can't be continued, `RunFailed`.
     """
     began_s = time.monotonic()
     run_dir = found(run, options.get("runs_dir", DEFAULTS["runs_dir"]))
-    # In the runtime's words 0 is no limit.
+    # For the runtime, 0 means no limit.
     memory = 0 if device_memory == "none" else parse_size("device_memory", device_memory)
     waits = options.get("wait", False)
     wished = wish.checked(
@@ -186,15 +191,15 @@ def attach(run: PathLike, *, runs_dir: PathLike = "saturn_runs") -> Run:
 
     Args:
         run: its directory, or its name in `runs_dir`.
-        runs_dir: where runs are.
+        runs_dir: where run directories are.
 
-    Raises `InvalidInput` where there is no run.
+    Raises `InvalidInput` if there is no such run.
     """
     return Run(found(run, runs_dir))
 
 
 def found(run: PathLike, runs_dir: PathLike) -> Path:
-    """The directory of a run; raises `InvalidInput` where there is none."""
+    """The directory of a run; raises `InvalidInput` if there is no such run."""
     for path in (Path(run), Path(runs_dir) / run):
         if run_directory.has_begun(path):
             return path.resolve()
@@ -215,7 +220,7 @@ def started(
     log: bool,
     tuner: Callable[[Sequence[Task]], Tuner | None] = lambda workload: None,
 ) -> StartedRun:
-    """A run of these tasks that has begun, with what `tuner` makes of them."""
+    """Begin a run of these tasks; `tuner` makes the run's tuner from them."""
     began_s = time.monotonic()
     check_torch()
     workload = request.checked_tasks(tasks, may_be_empty=settings.keep_open)
@@ -259,7 +264,7 @@ def _begin(
         run_directory.write_loggers(run_dir, checked.loggers)
         directories = run_directory.write_tasks(run_dir, workload, [each.pickle for each in packed])
         request.put_checkpoints(run_dir, packed, directories)
-        # A search only measures: when a task may train plays no part in it.
+        # A search only measures, so the tasks' schedule doesn't matter.
         wishes = None if settings.mode == "search" else Wishes()
         goal = {}
         if steers is not None:
@@ -305,6 +310,6 @@ def _tuner(stopper: Any, workload: Sequence[Task]) -> Tuner | None:
 
 
 def _write(text: str) -> None:
-    # Looked up each time: notebooks put their own stream there.
+    # Looked up at each call, because a notebook replaces the stream.
     sys.stderr.write(text)
     sys.stderr.flush()

@@ -1,9 +1,8 @@
-"""A fresh run directory: made, and filled with what the run's processes read.
+"""Make a fresh run directory, and fill it with the files that the run's processes read.
 
-`tasks/<slug>/task.pkl`, `techniques/<name>.pkl` and `loggers.pkl` are the pickles; only their owner
-may look in. They are durable when they are handed on. What the runtime is asked goes into its
-journal, which it makes after them: a directory without a journal is no run, and nothing in it is
-ever loaded.
+The pickles are `tasks/<slug>/task.pkl`, `techniques/<name>.pkl` and `loggers.pkl`; only their owner
+may read the directory. They are durable before the runtime gets the request, which it writes into
+its journal. So a directory without a journal is no run, and nothing in it is ever loaded.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from saturn.tasks.pickling import dump
 from saturn.tasks.task import Task
 from saturn.tasks.tracked_config import config_of
 
-#: The run's loggers; where it has none, there is no such file.
+#: The file with the run's loggers; a run without loggers has no such file.
 LOGGERS = "loggers.pkl"
 
 
 def create(runs_dir: str | os.PathLike[str], name: str | None, verb: str) -> Path:
-    """Make the directory of a new run; raises `InvalidInput` where the name is taken."""
+    """Make the directory of a new run; raises `InvalidInput` if the name is taken."""
     parent = Path(runs_dir).absolute()
     durable.make_directory(parent)
     if name is not None:
@@ -57,9 +56,9 @@ def create(runs_dir: str | os.PathLike[str], name: str | None, verb: str) -> Pat
 
 
 def write_tasks(run_dir: Path, tasks: Sequence[Task], pickles: Sequence[bytes]) -> list[str]:
-    """Write the pickled tasks; returns their directories, within the run directory.
+    """Write the pickled tasks; returns their directories, relative to the run directory.
 
-    The run may be in progress and have tasks already, or leavings of some that it never took.
+    The run may be in progress and have tasks already, or directories of tasks that it refused.
     """
     durable.make_directory(run_dir / "tasks")
     first = sum(1 for _ in (run_dir / "tasks").iterdir())
@@ -88,13 +87,13 @@ def _fresh_directory(parent: Path, name: str, index: int) -> str:
 
 
 def write_loggers(run_dir: Path, loggers: Sequence[Logger]) -> None:
-    """Write what the run's trackers are, if it has some; to be called before `write_tasks`."""
+    """Write the run's loggers, if it has any; to be called before `write_tasks`."""
     if loggers:
         _write(run_dir, {LOGGERS: dump(list(loggers), "loggers")})
 
 
 def write_techniques(run_dir: Path, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Write the techniques that can't be imported; returns what the runtime is told of each."""
+    """Write techniques that can't be imported; returns each technique in the runtime's form."""
     described = []
     files = {}
     for entry in entries:
@@ -115,12 +114,12 @@ def write_techniques(run_dir: Path, entries: Sequence[Entry]) -> list[dict[str, 
 
 
 def has_begun(run_dir: Path) -> bool:
-    """Whether this is the directory of a run, and all that was written here is whole."""
+    """Whether this is a run's directory, so that all files written here are complete."""
     return (run_dir / "journal.db").exists()
 
 
 def remove_unbegun(run_dir: Path) -> None:
-    """Remove the directory of a run that was refused: with a journal, it is a run and stays."""
+    """Remove the directory of a refused run; with a journal it is a run, and stays."""
     if not has_begun(run_dir):
         shutil.rmtree(run_dir, ignore_errors=True)
 
@@ -131,10 +130,10 @@ def _make(run_dir: Path) -> None:
 
 
 def _write(run_dir: Path, files: Mapping[str, bytes]) -> None:
-    """Write fresh files, by their paths in the run directory, and make them durable."""
+    """Write new files, by their paths in the run directory, and make them durable."""
     directories = {parent for name in files for parent in Path(name).parents}
     try:
-        for directory in sorted(directories):  # a parent comes before what is in it
+        for directory in sorted(directories):  # a parent comes before its content
             (run_dir / directory).mkdir(exist_ok=True)
         for name, data in files.items():
             descriptor = os.open(run_dir / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,7 @@
-"""Where a run stands, as `Run.status` returns it."""
+"""The state of a run and its tasks, as `Run.status` returns it.
+
+A status is a snapshot of one moment; it doesn't follow the run.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from saturn import native
 
 
 class Status(dict[str, Any]):
-    """What `saturn status --json` prints (docs/reference.md); `str` gives its table for people."""
+    """What `saturn status --json` prints (docs/reference.md); `str` gives the table for people."""
 
     def task(self, name: str) -> dict[str, Any]:
-        """What is known of one task; raises `KeyError`."""
+        """The state of one task; raises `KeyError`."""
         for task in self["tasks"]:
             if task["name"] == name:
                 found: dict[str, Any] = task

@@ -1,13 +1,13 @@
-"""How a person stops a run that this process drives: signals while it waits, and its own end.
+"""How a user stops a run that this process drives: by signals, while the process waits for it.
 
-While the main thread waits for a run, Ctrl-C, SIGTERM and SIGHUP ask the run to stop: at
-checkpoints the first time, at once the second, and the third time without waiting for processes
-that can't be killed. Signals that the program ignores or handles by itself are left as they are; an
-exception that its handler raises asks the run to stop too, and is raised when the run has. At all
-other times signals do what they always do.
+While the main thread waits for a run, Ctrl-C, SIGTERM and SIGHUP ask the run to stop. The first
+stops it at checkpoints, the second at once, the third without waiting for processes that can't be
+killed. Signals that the program ignores or handles itself are left alone. If the program's handler
+raises, the run is asked to stop too, and the exception is raised when the run has stopped. Outside
+the wait, signals do what they always do.
 
-Signals within a second of one that counted are the same wish: `timeout` signals its child and then
-the child's whole group, and a batch system and a closing terminal may both speak.
+Signals within a second of a counted one are the same wish: `timeout` signals its child and then the
+child's whole group, and a batch system and a closing terminal may both send one.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-#: The signals, each with the handlers that mean that the program has no mind of its own on it.
+#: The signals, each with the handlers that mean that the program doesn't handle it itself.
 _SIGNALS = {
     signal.SIGINT: (signal.default_int_handler, signal.SIG_DFL),
     signal.SIGTERM: (signal.SIG_DFL,),
     signal.SIGHUP: (signal.SIG_DFL,),
 }
-#: So many and the run must have ended; one more ends the wait for it.
+#: After this many signals the run must have ended; one more ends the wait for it.
 _MOST = 3
-#: So many seconds after a signal that counted, others are the same wish.
+#: For this many seconds after a counted signal, others are the same wish.
 _SAME_WISH_S = 1.0
 
 
 def wait(is_over: threading.Event, press: Callable[[], None], timeout: float | None) -> bool:
-    """Wait until a run is over; whether it is. `press` asks it to stop."""
+    """Wait until a run is over; returns whether it is. `press` asks the run to stop."""
     raised: BaseException | None = None
     with _signals_press(press):
         while True:
@@ -53,12 +53,12 @@ def wait(is_over: threading.Event, press: Callable[[], None], timeout: float | N
 
 
 class _Enough(BaseException):
-    """The run does not end, however often it is asked to."""
+    """The run doesn't end, however often it is asked to."""
 
 
 @contextlib.contextmanager
 def _signals_press(press: Callable[[], None]) -> Iterator[None]:
-    """Have signals ask the run to stop; does nothing off the main thread, where none arrives."""
+    """Let signals ask the run to stop; only on the main thread, which alone gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
-"""A script as it travels to the workers: what is run, and how Saturn speaks with it.
+"""A script as it travels to the workers: its command, and how Saturn communicates with it.
 
-The script is a program of its own: nothing of it is imported here, and nothing in it depends on the
-plan. The words of the agreement (environment variables) stand here, for both of its sides.
+The script is a program of its own: Saturn imports nothing of it, and nothing in it depends on the
+plan. The environment variables of the protocol are defined here, for both sides.
 """
 
 from __future__ import annotations
@@ -12,58 +12,58 @@ from pathlib import Path
 
 import cloudpickle  # type: ignore[import-untyped]
 
-#: Where a script writes what it reports: a path, to which lines of JSON are appended.
+#: The path of the file to which a script appends its reports as lines of JSON.
 REPORT = "SATURN_REPORT"
-#: A path; once a file is there, the script is to save and to end.
+#: A path; once a file exists there, the script must save and end.
 STOP_FILE = "SATURN_STOP_FILE"
 #: Set to 1 in a trial, which may be ended after a few steps.
 TRIAL = "SATURN_TRIAL"
 #: The run directory.
 RUN_DIR = "SATURN_RUN_DIR"
-#: What launchers such as torchrun set for each process, and Saturn does too.
+#: Variables that launchers such as torchrun, and Saturn, set for each process.
 LAUNCHER_VARIABLES = (
     *("RANK", "LOCAL_RANK", "ROLE_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     *("GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"),
     *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"),
 )
-#: The flag of scripts that say no other.
+#: The default flag for the checkpoint from which a script resumes.
 RESUME_FLAG = "--resume_from_checkpoint"
-#: The technique of scripts in plans, reports and profiles.
+#: The name of the technique of scripts in plans, reports and profiles.
 TECHNIQUE = "script"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptDefinition:
-    """What is needed to run one script."""
+    """Everything needed to run one script."""
 
-    name: str  # the task's
+    name: str  # the task's name
     path: Path  # absolute
     args: tuple[str, ...]
     cwd: Path  # absolute
     environment: Mapping[str, str] = field(default_factory=dict)
-    steps: int | None  # in all; None: its reports say so
-    #: What comes before the path of a checkpoint; with a `=` at its end, in one word with it. None:
-    #: the script can't go on from one.
+    steps: int | None  # the number of steps; None if the script's reports say it
+    #: The flag before the path of a checkpoint; if it ends in `=`, flag and path are one word. None
+    #: if the script can't resume.
     resume: str | None
     report_within_s: float
     stop_within_s: float
-    #: What stands before the path, where it is not the path alone that is run.
+    #: Arguments of the interpreter before the script's path, if there are any.
     before: tuple[str, ...] = ()
-    #: The key of the tasks that perform alike.
+    #: The profile key of the task's group.
     group: str | None = None
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """The script's name in messages."""
         return f"`{self.path.name}`"
 
     def resume_args(self, checkpoint: str) -> list[str]:
-        """The arguments with which it goes on from a checkpoint."""
+        """The arguments with which the script resumes from a checkpoint."""
         assert self.resume is not None
         if self.resume.endswith("="):
             return [self.resume + checkpoint]
         return [self.resume, checkpoint]
 
     def dumps(self) -> bytes:
-        """Pickle it."""
+        """Pickle the definition."""
         return cloudpickle.dumps(self)  # type: ignore[no-any-return]

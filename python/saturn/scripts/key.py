@@ -1,8 +1,8 @@
-"""When two scripts perform alike: the key under which their trials are shared.
+"""The profile key of scripts: scripts with equal keys perform alike, and share their trials.
 
-It covers the script's text and that of the modules beside it that it imports, the versions of the
-packages that any of them imports, its arguments, environment and device counts. Arguments that
-change what is learnt and not how long a step takes are left out, by their names: a sweep over
+The key covers the text of the script and of the modules beside it that it imports, the versions of
+the packages that any of them imports, its arguments, environment and device counts. Arguments that
+change what is learnt but not how long a step takes are left out, by their names. So a sweep over
 learning rates and seeds is measured once.
 """
 
@@ -15,7 +15,7 @@ import sys
 from saturn.scripts.command import ScriptDefinition
 from saturn.tasks.sources import script_texts
 
-#: Flags whose values say nothing of a step's time, dashes and underscores alike.
+#: Flags whose values don't change a step's time; dashes and underscores are equal.
 ALIKE = frozenset(
     {
         *("lr", "learning_rate", "min_lr", "weight_decay", "warmup_ratio", "warmup_steps"),
@@ -30,7 +30,7 @@ def script_key(script: ScriptDefinition, gpu_range: list[int] | None) -> str:
     described = {
         "python": sys.version_info[:2],
         "script": script_texts(script.path),
-        # What runs the script: of the rest of a task, without the name of that task.
+        # For the rest of a task's script, without the name of that task.
         "before": script.before[:2],
         "args": counted_args(script.args),
         "environment": sorted(script.environment.items()),
@@ -40,7 +40,7 @@ def script_key(script: ScriptDefinition, gpu_range: list[int] | None) -> str:
 
 
 def counted_args(args: tuple[str, ...]) -> list[str]:
-    """The arguments without those that change no step's time, and without their values."""
+    """The arguments without those that don't change a step's time, and without their values."""
     counted = []
     skips = False
     for arg in args:

@@ -1,12 +1,11 @@
-"""`saturn.report` and `saturn.should_stop`: what a script says to Saturn, and asks of it.
+"""`saturn.report` and `saturn.should_stop`: how a script reports its progress and hears of a stop.
 
-Without torch, and without effect where no run of Saturn has started the script: it runs by itself
-as it did. Only rank 0 reports; every rank may ask.
+The module doesn't import torch. If no run of Saturn started the script, its functions have no
+effect, and the script runs as before. Only rank 0 reports; every rank may ask.
 
-Ranks must not decide on their own when to stop: one would wait for another that has gone on. So
-rank 0 decides in its report of a step, and writes down from which step on all are to stop. The
-others read that in their report of the next step, which they reach only after a step that they took
-together with rank 0.
+Ranks must not decide alone when to stop: one would wait for another that has gone on. So rank 0
+decides in its report of a step, and writes down the step from which all ranks stop. The others read
+that in their report of the next step, which they reach only after a step together with rank 0.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 
 from saturn.scripts.command import REPORT, STOP_FILE
 
-#: What the last report of this process was answered; None before the first.
+#: The answer to this process's last report; None before the first.
 _answered: bool | None = None
 
 
@@ -32,22 +31,22 @@ def report(
     checkpoint: str | os.PathLike[str] | None = None,
     **metrics: Any,
 ) -> bool:
-    """Say how far this script is; returns whether it is to save and end now.
+    """Report the script's progress; returns whether it must save and end now.
 
-    Call it on every rank, once a step or every few steps, with steps that go up.
+    Call it on every rank, once a step or every few steps, with increasing steps.
 
     Args:
-        step: finished steps, counted from 1 and from the training's beginning, not from where
-            this process took it up.
-        loss: of this step, a number or a tensor with one.
-        total_steps: how many there will be, where the task doesn't say `steps=`. As many as `step`
-            where the script ends early.
-        checkpoint: where a checkpoint of this step lies, written completely. The script is
-            given this path when it is started again.
-        metrics: more numbers.
+        step: how many steps are finished, counted from 1 since the training's beginning, not since
+            this process resumed it.
+        loss: the loss of this step, a number or a tensor with one.
+        total_steps: how many steps there will be, if the task doesn't say `steps=`. If the script
+            ends early, the same number as `step`.
+        checkpoint: the path of a checkpoint of this step, which must be completely written. The
+            script gets this path when it is started again.
+        metrics: more numbers, by name.
 
     Raises:
-        TypeError: a metric that is no number, a step that is no whole number.
+        TypeError: a metric is no number, or a step is no whole number.
     """
     global _answered
     line: dict[str, Any] = {"step": _whole("step", step)}
@@ -65,7 +64,7 @@ def report(
         line["t"] = time.time()
         if (memory := _device_bytes()) is not None:
             line["memory_bytes"] = memory
-        # In one write: a reader never sees half of it, whoever else writes.
+        # A single write, so that a reader never sees half a line, even with other writers.
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(descriptor, (json.dumps(line) + "\n").encode())
@@ -76,10 +75,10 @@ def report(
 
 
 def should_stop() -> bool:
-    """Whether the script is to save and end now.
+    """Whether the script must save and end now.
 
-    The answer is that of the script's last `report`, the same on all ranks. A script of one
-    process may ask at any time.
+    The answer is that of the script's last `report`, equal on all ranks. A script of one process
+    may ask at any time.
     """
     if _is_alone() or _answered is None:
         return _is_asked()
@@ -131,7 +130,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _device_bytes() -> int | None:
-    """The most memory that torch has held on this process's GPU, where it uses one."""
+    """The most memory that torch has held on this process's GPU; None if it uses none."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None

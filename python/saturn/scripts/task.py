@@ -1,6 +1,6 @@
-"""A task that is a script: checked where it is made, and known by what it is started with.
+"""A task that is a script: checked when it is made, and identified by its command.
 
-`Task.script` makes it, and says what its arguments mean.
+`Task.script` makes it, and explains its arguments.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 #: See `Task.script`.
 _REPORT_WITHIN_S, _STOP_WITHIN_S = 600.0, 60.0
-#: The rest of a script may evaluate for long, and reports nothing meanwhile.
+#: The rest of a script may evaluate for long without a report.
 _REST_WITHIN_S = 7 * 86_400.0
 _OWN_SEED = 'the script seeds itself; give it an argument, such as ["--seed", "3"]'
-#: Arguments of `Task` that `Task.script` does not have, and how each kind of script gets them: one
-#: that makes a trainer, and one that trains by itself.
+#: Arguments of `Task` that `Task.script` lacks, and what to do instead: for a script that makes a
+#: trainer, and for one that trains by itself.
 _INSTEAD = {
     "seed": (_OWN_SEED, _OWN_SEED),
     "evaluate": (
@@ -49,10 +49,10 @@ _INSTEAD = {
     ),
     "hints": ("use Task.from_trainer", "no technique looks into the script"),
 }
-#: Seconds from the start of each script until it had called `train()`, the longest of this process:
-#: the first time, what it imports is loaded too, as it is in a process of its own.
+#: The longest time in this process from the start of each script to its call of `train()`, in
+#: seconds. The first time includes loading the script's imports, as in a process of its own.
 _reached_s: dict[Path, float] = {}
-#: Its length is the script's own matter: what a `Task` needs is filled in and never looked at.
+#: Required by `Task`, but never used: a script's length is its own affair.
 _NO_HPARAMS = HParams(lr=1.0, batch_count=1)
 
 
@@ -73,7 +73,8 @@ def of_script(
 ) -> Task:
     """The task of a script, of whichever kind it is.
 
-    `of_…` are arguments for that kind alone, `others` those that no script's task has.
+    `of_trainer` and `of_own_loop` are arguments for one kind only; `others` are arguments that no
+    script's task has.
     """
     if isinstance(args, str):
         raise TypeError(f"args is a string; it must be a list, as {args.split()!r}")
@@ -110,7 +111,7 @@ def of_script(
             wishes=wishes,
         )
     began_s = time.monotonic()
-    # Not above: it imports transformers.
+    # Imported here, because it imports transformers.
     from saturn.trainers.script import ScriptTrainer
 
     make_trainer = ScriptTrainer(script, words, directory, variables)
@@ -125,7 +126,7 @@ def of_script(
 
 
 def _refuse(others: Mapping[str, Any], *, is_trainer: bool) -> None:
-    """Raises `TypeError` for the first of these arguments, with what to do instead."""
+    """Raise `TypeError` for the first of these arguments, with what to do instead."""
     for name in others:
         if name in _INSTEAD:
             of_trainer, of_own_loop = _INSTEAD[name]
@@ -144,11 +145,11 @@ def check_there(script: Path) -> None:
 
 
 def makes_trainer(script: Path) -> bool:
-    """Whether a script looks as if it made a trainer of transformers and called its `train()`."""
+    """Whether a script seems to make a trainer of transformers and to call its `train()`."""
     try:
         tree = ast.parse(script.read_bytes())
     except (SyntaxError, ValueError):
-        return False  # no Python: a program
+        return False  # not Python, so an executable program
     imported: set[str] = set()
     trains = reports = False
     for node in ast.walk(tree):
@@ -167,10 +168,10 @@ def makes_trainer(script: Path) -> bool:
 
 
 def _rest(script: ScriptTrainer, task: Task) -> ScriptTask:
-    """What the script does after its training, as a task that comes after it.
+    """The script's part after its training, as a task that comes after it.
 
-    It can't be tried before its time. Until then it is planned to take as long as the script took
-    to come to its training, which it does again; what follows, nobody knows.
+    It can't be tried before the training. Until then, its planned time is the time that the script
+    took to reach its training, which it repeats. The time of what follows is unknown.
     """
     rest = ScriptTask(
         script.path,
@@ -191,7 +192,7 @@ def _rest(script: ScriptTrainer, task: Task) -> ScriptTask:
 class ScriptTask(Task):
     """A script that trains by itself. See `Task.script`."""
 
-    #: Seconds that it takes, where it need not be measured.
+    #: The task's expected seconds, if it isn't measured.
     expected_s: float | None = None
 
     def __init__(
@@ -211,7 +212,7 @@ class ScriptTask(Task):
         parameters: Mapping[str, Any] | None = None,
         wishes: Mapping[str, Any],
     ) -> None:
-        """`path` is that of a file; what stands in `before` comes before it."""
+        """`path` is the script's file; `before` has arguments that precede the path."""
         if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int)):
             raise TypeError(f"steps is a {type(steps).__name__}; it must be a whole number")
         if steps is not None and steps < 1:
@@ -243,17 +244,17 @@ class ScriptTask(Task):
         )
 
     def definition(self) -> ScriptDefinition:
-        """What travels to the workers."""
+        """The definition, which travels to the workers."""
         return replace(self.script_definition, name=self.name)
 
     def __repr__(self) -> str:
-        """Name it, and what is run."""
+        """Show path, arguments and name."""
         script = self.script_definition
         return f"Task.script({str(script.path)!r}, {list(script.args)!r}, name={self.name!r})"
 
 
 def _flag(resume: str | bool | None, script: Path) -> str | None:
-    """The flag with which a script goes on; None where it can't."""
+    """The flag with which a script resumes; None if it can't resume."""
     if resume is None:
         text = script.read_text(errors="replace")
         word = RESUME_FLAG.lstrip("-")

@@ -1,7 +1,7 @@
-"""What holds and ends tasks of a run by what they report (docs/tuning.md).
+"""Stoppers hold and end tasks of a run, judging by the tasks' reports (docs/tuning.md).
 
-A stopper is given to `saturn.orchestrate(stopper=…)`: one of these, a function of a `Progress`, or
-a list of several.
+`saturn.orchestrate(stopper=…)` takes one of these, a function of a `Progress`, or a list of
+several.
 """
 
 from saturn.stoppers.halving import ASHA

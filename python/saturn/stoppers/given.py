@@ -1,4 +1,4 @@
-"""What `stopper=` may be, made into a list of stoppers whose metrics are known.
+"""Turn the value of `stopper=` into a list of stoppers whose metrics are known.
 
 Names and tables are as in a sweep file: `"asha"`, `{"kind": "asha", "eta": 4}`.
 """
@@ -17,7 +17,7 @@ from saturn.stoppers.rules import Function, Median, NaN, Plateau, Target, TimeLi
 from saturn.stoppers.stopper import Stopper
 from saturn.tasks.evaluation import EVAL_LOSS, MAX, MIN
 
-#: By the names that they have in a sweep file.
+#: Stoppers by their names in a sweep file.
 KINDS: dict[str, type[Stopper]] = {
     "asha": ASHA,
     "median": Median,
@@ -33,15 +33,15 @@ class Reports:
     """What a task will report, as far as that is known before it runs."""
 
     name: str
-    #: Whether it is known that it reports no metrics but its loss.
+    #: Whether it certainly reports no metric except its loss.
     only_loss: bool
-    #: What its user calls the best by.
+    #: The (metric, mode) of its `best`.
     best: tuple[str, str] | None
     evaluates: bool
 
 
 def stoppers_of(given: Any) -> list[Stopper]:
-    """The stoppers that were given; raises `TypeError` or `InvalidInput`."""
+    """The stoppers of a value of `stopper=`; raises `TypeError` or `InvalidInput`."""
     if isinstance(given, Stopper | str | Mapping) or callable(given):
         given = [given]
     if not isinstance(given, Iterable):
@@ -88,7 +88,7 @@ def _of_table(table: dict[str, Any]) -> Stopper:
 
 
 def with_metrics(stoppers: Sequence[Stopper], tasks: Sequence[Reports]) -> list[Stopper]:
-    """The stoppers, each with its metric and mode; raises `InvalidInput` where no task has that."""
+    """The stoppers with metric and mode; `InvalidInput` if a task never reports the metric."""
     return [
         _with_metric(stopper, tasks) if stopper.goes_by_metric else stopper for stopper in stoppers
     ]
@@ -108,7 +108,7 @@ def _with_metric(stopper: Stopper, tasks: Sequence[Reports]) -> Stopper:
 
 
 def check_reported(kind: str, metric: str, tasks: Sequence[Reports]) -> None:
-    """Refuse tasks that never report the metric that a stopper, called `kind`, goes by."""
+    """Refuse tasks that never report the metric of a stopper, which messages call `kind`."""
     without = [task.name for task in tasks if task.only_loss]
     if metric != LOSS and without:
         raise InvalidInput(
@@ -118,7 +118,7 @@ def check_reported(kind: str, metric: str, tasks: Sequence[Reports]) -> None:
 
 
 def common_metric(kind: str, tasks: Sequence[Reports], bests: set[str]) -> str:
-    """The metric that all tasks call the best by (`bests` are their names), else the loss."""
+    """The metric by which all tasks define their best, out of `bests`; else the loss."""
     if not any(task.evaluates for task in tasks):
         return LOSS
     unsaid = [task.name for task in tasks if task.evaluates and task.best is None]

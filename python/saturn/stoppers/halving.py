@@ -1,12 +1,12 @@
 """Asynchronous successive halving.
 
 Notation, as in Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning" (MLSys):
-rungs k = 0, 1, … at r·η^k steps; of the n tasks that have come to a rung, the best ⌊n/η⌋ go on to
-the next. Which these are changes as tasks come: a task that is not among them is held at a
-checkpoint, gives its devices back, and goes on if it is among them later.
+rungs k = 0, 1, … are at r·η^k steps. Of the n tasks that have reached a rung, the best ⌊n/η⌋ go on
+to the next. As more tasks reach the rung, the best may change. A task that is not among them is
+held at a checkpoint and gives its devices back; it goes on if it is among them later.
 
-Where all have come to rest, and none was trained to its end (n is no power of η), the best task of
-the highest rung goes on: a search ends with a trained model.
+If all tasks are held and none was trained to its end (n is no power of η), the best task of the
+highest rung goes on. So a search ends with a trained model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from saturn.stoppers.progress import ENDED, HELD, Progress
 from saturn.stoppers.stopper import GO_ON, HOLD, STOP, Ruling, Stopper, Tasks, check_whole
 
-#: Where `min_steps` is not given, the first of so many rungs is at 1/η^3 of a task's steps.
+#: Without `min_steps`, this many rungs are used, the first at 1/η^3 of a task's steps.
 _RUNGS = 3
 
 
@@ -27,11 +27,11 @@ class ASHA(Stopper):
     """Asynchronous successive halving (Li et al. 2020): the best of each rung go on.
 
     Args:
-        metric: name of the metric to compare by; by default what the tasks call the best by
+        metric: name of the metric that compares tasks; by default the metric of the tasks' best
             (`Task(best=…)`), or the training loss.
         mode: "min" or "max": which values are better; by default as the tasks' `best` says.
-        min_steps: steps of the first rung; by default 1/eta^3 of each task's own, so that tasks of
-            different lengths are compared at the same share of their training.
+        min_steps: steps of the first rung; by default 1/eta^3 of each task's own steps, so that
+            tasks of different lengths are compared at the same share of their training.
         eta: one task in `eta` goes on to the next rung, which is at `eta` times the steps.
     """
 
@@ -39,14 +39,14 @@ class ASHA(Stopper):
     eta: int = 3
 
     def __post_init__(self) -> None:
-        """Check it; raises `TypeError` or `ValueError`."""
+        """Check the arguments; raises `TypeError` or `ValueError`."""
         super().__post_init__()
         check_whole("ASHA", "eta", self.eta, 2)
         if self.min_steps is not None:
             check_whole("ASHA", "min_steps", self.min_steps, 1)
 
     def rungs(self, task: Progress) -> list[int]:
-        """The steps of a task's rungs, as far as they are below its last step, ascending."""
+        """The steps of a task's rungs below its last step, ascending."""
         if self.min_steps is None:
             if task.steps is None:
                 return []
@@ -60,7 +60,7 @@ class ASHA(Stopper):
         return rungs_at
 
     def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
-        """Where the task has come to a rung, who goes on from that."""
+        """If the task has reached a rung, decide which tasks go on from it."""
         steps = task.curve(self.goal).steps
         before = steps[-2] if len(steps) > 1 else 0
         reached = [k for k, rung in enumerate(self.rungs(task)) if before < rung <= steps[-1]]
@@ -68,7 +68,7 @@ class ASHA(Stopper):
             best, order = self._ranked(rung, tasks)
             is_last = rung == reached[-1]
             for name in best:
-                # It may be held at a higher rung already, where values are sparse.
+                # If values are sparse, the task may already be held at a higher rung.
                 if tasks[name].stage == HELD and self._rung(tasks[name]) == rung:
                     reason = (
                         f"{_place(name, order)} at {_at(self, tasks[name], rung)} is good enough"
@@ -80,7 +80,7 @@ class ASHA(Stopper):
                 yield Ruling(task.name, HOLD, reason)
 
     def at_rest(self, tasks: Tasks) -> Iterable[Ruling]:
-        """Where something was trained to its end, all others end; else the best goes on."""
+        """End all held tasks if a task was trained to its end; else the best goes on."""
         held = [task for task in tasks.values() if task.stage == HELD]
         if any(task.end == "done" for task in tasks.values()):
             for task in held:
@@ -92,7 +92,7 @@ class ASHA(Stopper):
             yield Ruling(first.name, GO_ON, "it is the best, and nothing else is left to train")
 
     def _rung(self, task: Progress) -> int:
-        """The highest rung to which a task has come; -1 where it has come to none."""
+        """The highest rung that a task has reached; -1 if none."""
         steps = task.curve(self.goal).steps
         last = steps[-1] if steps else 0
         return sum(rung <= last for rung in self.rungs(task)) - 1
@@ -103,7 +103,7 @@ class ASHA(Stopper):
         return self.badness(math.nan if value is None else value), task.name
 
     def _ranked(self, rung: int, tasks: Tasks) -> tuple[set[str], list[str]]:
-        """Who goes on from a rung, and all that have come to it, the best first."""
+        """(tasks that go on from a rung, all tasks that have reached it, best first)."""
         found = []
         for task in tasks.values():
             rungs = self.rungs(task)
@@ -111,7 +111,7 @@ class ASHA(Stopper):
             if value is not None:
                 found.append((self.badness(value), task.name))
         found.sort()
-        # What has no finite value is no good, however few are better.
+        # A task without a finite value never goes on, even if few tasks are better.
         best = {name for badness, name in found[: len(found) // self.eta] if badness < math.inf}
         return best, [name for _, name in found]
 

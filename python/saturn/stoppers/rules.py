@@ -1,4 +1,7 @@
-"""Stoppers that end tasks by a rule of one sentence; each says it."""
+"""Stoppers that end tasks by a simple rule, which each one's docstring says in a sentence.
+
+None of them holds a task: for that, see `halving`.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +22,23 @@ class Median(Stopper):
     (Golovin et al. 2017, "Google Vizier: A Service for Black-Box Optimization".)
 
     Args:
-        metric: as of `ASHA`.
-        mode: as of `ASHA`.
-        min_tasks: how many other tasks must have come as far before a task is ended.
-        min_steps: no task is ended before so many steps.
+        metric: as for `ASHA`.
+        mode: as for `ASHA`.
+        min_tasks: how many other tasks must have reached a task's step before it may be ended.
+        min_steps: no task is ended before this many steps.
     """
 
     min_tasks: int = 3
     min_steps: int = 1
 
     def __post_init__(self) -> None:
-        """Check it; raises `TypeError` or `ValueError`."""
+        """Check the arguments; raises `TypeError` or `ValueError`."""
         super().__post_init__()
         check_whole("Median", "min_tasks", self.min_tasks, 1)
         check_whole("Median", "min_steps", self.min_steps, 1)
 
     def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
-        """Compare it with the others as far as they have come as far."""
+        """Compare the task with other tasks that have reached its step."""
         step = task.curve(self.goal).steps[-1]
         if step < self.min_steps:
             return
@@ -58,13 +61,13 @@ class Median(Stopper):
 
 @dataclass(frozen=True, kw_only=True)
 class Plateau(Stopper):
-    """Ends a task whose metric has not got better for `steps` steps.
+    """Ends a task whose metric has not improved for `steps` steps.
 
     Args:
-        metric: as of `ASHA`.
-        mode: as of `ASHA`.
-        steps: for how many steps the metric may get no better.
-        min_delta: a value counts as better if it is so by more than this.
+        metric: as for `ASHA`.
+        mode: as for `ASHA`.
+        steps: for how many steps the metric may fail to improve.
+        min_delta: a value counts as better only if it is better by more than this.
     """
 
     steps: int = field(default=0)
@@ -73,13 +76,13 @@ class Plateau(Stopper):
     ends_what_is_trained: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check it; raises `TypeError` or `ValueError`."""
+        """Check the arguments; raises `TypeError` or `ValueError`."""
         super().__post_init__()
         check_whole("Plateau", "steps", self.steps, 1)
         check_number("Plateau", "min_delta", self.min_delta, 0.0)
 
     def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
-        """Whether it got better within the last steps."""
+        """End the task if it has not improved within the last steps."""
         curve = task.curve(self.goal)
         best, best_step = math.inf, curve.steps[0]
         for step, value in zip(curve.steps, curve.values, strict=True):
@@ -95,10 +98,10 @@ class Target(Stopper):
     """Ends a task whose metric is as good as wanted.
 
     Args:
-        metric: as of `ASHA`.
-        mode: as of `ASHA`.
+        metric: as for `ASHA`.
+        mode: as for `ASHA`.
         value: the value that is good enough.
-        stop_all: whether the first task that reaches it ends all others too.
+        stop_all: whether the first task that reaches the value ends all others too.
     """
 
     value: float = math.nan
@@ -107,12 +110,12 @@ class Target(Stopper):
     ends_what_is_trained: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check it; raises `TypeError` or `ValueError`."""
+        """Check the arguments; raises `TypeError` or `ValueError`."""
         super().__post_init__()
         check_number("Target", "value", self.value)
 
     def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
-        """Whether it is there."""
+        """End the task, and perhaps all others, if the value is reached."""
         last = task.curve(self.goal).values[-1]
         if self.badness(last) > self.badness(self.value):
             return
@@ -121,16 +124,16 @@ class Target(Stopper):
             yield from self._others(task, tasks)
 
     def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
-        """End what has come since a task reached it, if that ends all."""
+        """If a task has ended all others, end tasks that came later too."""
         first = self._first(tasks)
         return () if first is None else self._others(first, tasks)
 
     def is_enough(self, now_s: float, tasks: Tasks) -> bool:
-        """Whether a task has reached it, and that ends all."""
+        """Whether a task has reached the value and so ends all others."""
         return self._first(tasks) is not None
 
     def _first(self, tasks: Tasks) -> Progress | None:
-        """The task that ends all; None if none has."""
+        """The task that ends all others; None if there is none."""
         good = self.badness(self.value)
         for task in tasks.values() if self.stop_all else ():
             if any(self.badness(value) <= good for value in task.curve(self.goal).values):
@@ -147,12 +150,12 @@ class Target(Stopper):
 
 @dataclass(frozen=True, kw_only=True)
 class NaN(Stopper):
-    """Ends a task whose loss, or the metric that is given, is no finite number."""
+    """Ends a task whose loss, or the given metric, is not finite."""
 
     metric: str | None = LOSS
 
     def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
-        """Whether it is one."""
+        """End the task if its newest value is not finite."""
         curve = task.curve(self.goal)
         if not math.isfinite(curve.values[-1]):
             reason = f"its {self.metric} is no finite number at step {curve.steps[-1]}"
@@ -161,7 +164,7 @@ class NaN(Stopper):
 
 @dataclass(frozen=True, kw_only=True)
 class TimeLimit(Stopper):
-    """Ends all that is left once the run has trained for so long.
+    """Ends all remaining tasks once the run has trained for this time.
 
     Args:
         seconds: on the run's clock, which stands still while no process drives the run.
@@ -172,12 +175,12 @@ class TimeLimit(Stopper):
     goes_by_metric: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Check it; raises `TypeError` or `ValueError`."""
+        """Check the arguments; raises `TypeError` or `ValueError`."""
         super().__post_init__()
         check_number("TimeLimit", "seconds", self.seconds, 0.0)
 
     def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
-        """Whether it is time."""
+        """End all tasks if the time is over."""
         if self.is_enough(now_s, tasks):
             for task in tasks.values():
                 if task.stage != ENDED:
@@ -185,18 +188,18 @@ class TimeLimit(Stopper):
                     yield Ruling(task.name, STOP, reason)
 
     def is_enough(self, now_s: float, tasks: Tasks) -> bool:
-        """Whether it is time."""
+        """Whether the time is over."""
         return now_s >= self.seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Function(Stopper):
-    """Ends a task where a function of its `Progress` says so: true, or the reason."""
+    """Ends a task if a function of its `Progress` returns true or a reason."""
 
     function: Callable[[Progress], Any] = field(default=bool)
 
     def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
-        """Ask it."""
+        """Ask the function."""
         answer = self.function(task)
         if answer:
             name = getattr(self.function, "__name__", type(self.function).__name__)

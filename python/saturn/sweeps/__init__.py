@@ -1,4 +1,5 @@
 """Sweeps: many tasks from one description, by a file (`sweep`) or by `saturn.grid`.
 
-`search` asks Optuna for values in place of a grid.
+With `search`, Optuna chooses the values instead of a grid. Training a sweep is left to
+`saturn.runs`.
 """

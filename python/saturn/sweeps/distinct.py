@@ -1,9 +1,9 @@
-"""Whether tasks that parameters tell apart also train apart.
+"""Check that tasks with different parameters also train differently.
 
 A function that ignores a parameter makes equal tasks under several names; a table of them would
-compare a configuration with itself. Tasks are equal here where they hold equal functions,
-hyper-parameters and seeds, may use the same devices and techniques, and are of the same kind.
-Names, priorities and directories to save to make no difference to a training, and do not count.
+compare a configuration with itself. Here tasks are equal if they are of the same kind, have equal
+functions, hyper-parameters and seeds, and may use the same devices and techniques. Names,
+priorities and directories to save to don't change training, so they don't count.
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ def _digest(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> bytes:
     try:
         return Content(buffers).digest(compared)
     except RecursionError:
-        # Too deep to be followed: equal tasks of one function mostly have equal pickles.
+        # The value is nested too deeply; equal tasks of one function mostly have equal pickles.
         return cloudpickle.dumps(compared)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Combinations of values, for sweeps: `saturn.grid`."""
+"""Combinations of values for sweeps: `saturn.grid`. It makes dictionaries, and no tasks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def grid(
     """Every combination of the values, as dictionaries; the last name changes fastest.
 
     Args:
-        values: names with a list of values each; what is no list is the same in all combinations.
-        where: a function of a combination; those for which it returns true are kept.
+        values: names, each with a list of values; a value that is no list is in all combinations.
+        where: a function of a combination; only combinations for which it returns true are kept.
         more: more names with values, as keywords.
 
     Raises:
-        ValueError: a list without values.
+        ValueError: a list has no values.
 
     Example: `[Task.script("train.py", ["--lr", it["lr"]]) for it in saturn.grid(lr=[0.1, 0.2])]`.
-    Lists of combinations are added by `+`.
+    Lists of combinations are joined by `+`.
     """
     named = {**(values or {}), **more}
     lists = {name: _values(name, given) for name, given in named.items()}

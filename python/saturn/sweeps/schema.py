@@ -1,7 +1,7 @@
-"""Checks data by a JSON Schema, of which it knows what Saturn's own schemas use.
+"""Check data by a JSON Schema; only the keywords that Saturn's own schemas use are known.
 
-Editors read the same schema. The first thing that is wrong is told in one line: where it stands,
-what it should be, and of a name that is not there the nearest that is.
+Editors read the same schema. The first error is reported in one line: its place, what should be
+there, and for an unknown name the nearest known one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TYPES: dict[str, tuple[Any, str]] = {
 
 
 def check(value: Any, schema: Mapping[str, Any], where: str = "") -> None:
-    """Raise `ValueError` where a value is not as its schema says; `where` names it."""
+    """Raise `ValueError` if a value doesn't match its schema; `where` is the value's place."""
     types = schema.get("type", [])
     types = [types] if isinstance(types, str) else types
     if not any(_is_of(value, one) for one in types):

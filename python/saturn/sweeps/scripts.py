@@ -1,4 +1,8 @@
-"""Scripts of a sweep file: the arguments, the command and the task of one set of parameters."""
+"""Scripts of a sweep file: the arguments, the command and the task of one set of parameters.
+
+Every parameter must reach the script as a value, and no two tasks may run the same command: a sweep
+that breaks either rule is refused. Nothing here reads the file or starts a script.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,9 @@ from saturn.tasks.task import Task
 _NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
 #: `{name}` in arguments, environment variables and names, with all braces around it.
 _BRACED = re.compile(rf"(\{{+)({_NAME})(\}}+)")
-#: An argument that is a parameter's value, or a flag with it.
+#: An argument that is only a parameter's value, or a flag with such a value.
 _VALUE = re.compile(rf"(?:[^{{}}]*=)?\{{({_NAME})\}}")
-#: What the file says of its scripts alone.
+#: Keys of the file that are for scripts only.
 OF_SCRIPTS = (
     *("steps", "resume", "environment", "report_within_s", "stop_within_s", "trainer"),
     *("techniques", "knobs"),
@@ -24,7 +28,7 @@ OF_SCRIPTS = (
 
 
 def arguments(data: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
-    """The script's arguments; every parameter reaches it, or is said to stand in a text alone."""
+    """The script's arguments; raises `ValueError` if a parameter would not reach the script."""
     given = [str(arg) for arg in data.get("args", [])]
     args = [filled(arg, parameters, "args") for arg in given]
     given += [str(value) for value in data.get("environment", {}).values()]
@@ -52,7 +56,7 @@ def arguments(data: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[st
 
 
 def with_environment(data: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The same file, whose script's environment variables have parameters in place of names."""
+    """The file's data, with parameters filled into the script's environment variables."""
     environment = {
         key: filled(str(value), parameters, f"environment.{key}")
         for key, value in data.get("environment", {}).items()
@@ -61,9 +65,9 @@ def with_environment(data: Mapping[str, Any], parameters: Mapping[str, Any]) -> 
 
 
 def check_distinct(names: list[str], rows: list[list[str]], each: list[dict[str, Any]]) -> None:
-    """Refuses two tasks that would run the same command in the same environment.
+    """Refuse two tasks that would run the same command in the same environment.
 
-    `each` holds the file with the environment of each task (`with_environment`).
+    `each` has the file's data with the environment of each task (`with_environment`).
     """
     first: dict[tuple[str, ...], str] = {}
     for name, row, data in zip(names, rows, each, strict=True):
@@ -76,7 +80,7 @@ def check_distinct(names: list[str], rows: list[list[str]], each: list[dict[str,
 
 
 def command(data: Mapping[str, Any], directory: Path, args: list[str]) -> str:
-    """What to type into a shell, wherever that is, to have the same arguments."""
+    """A shell command that runs the script with the same arguments, from any directory."""
     environment = [f"{key}={value}" for key, value in data.get("environment", {}).items()]
     python = ["python"] if Path(data["script"]).suffix == ".py" else []
     words = [*(["env", *environment] if environment else []), *python, data["script"], *args]
@@ -89,7 +93,7 @@ def command(data: Mapping[str, Any], directory: Path, args: list[str]) -> str:
 def script_task(
     data: Mapping[str, Any], directory: Path, name: str | None, args: list[str]
 ) -> Task:
-    """The task; None has it named by the script's name."""
+    """The task of a script; without a name it is named after the script."""
     options = {key: data[key] for key in OF_SCRIPTS if key in data}
     if "gpus" in data:
         options["gpu_range"] = data["gpus"]
@@ -97,16 +101,16 @@ def script_task(
 
 
 def suggested_task(data: dict[str, Any], directory: Path, parameters: dict[str, Any]) -> Task:
-    """The task of values that a search suggests, which names it."""
+    """The task for values that a search suggests; the search names it later."""
     own = with_environment(data, parameters)
     return script_task(own, directory, None, arguments(data, parameters))
 
 
 def filled(template: str, parameters: Mapping[str, Any], where: str) -> str:
-    """The template with parameters in the place of their names.
+    """The template with parameters in place of their names.
 
-    Pairs of braces around a name stand for single ones, as for Python's `str.format`: `{{name}}` is
-    the text `{name}`. All other braces stand for themselves, so JSON can be written as it is.
+    Pairs of braces around a name stand for single ones, as in Python's `str.format`: `{{name}}` is
+    the text `{name}`. All other braces stand for themselves, so that JSON needs no escapes.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -128,7 +132,7 @@ def filled(template: str, parameters: Mapping[str, Any], where: str) -> str:
 
 
 def _parameters_in(template: str) -> list[str]:
-    """The names that `filled` puts values in the place of."""
+    """The names that `filled` replaces by values."""
     return [
         name
         for opening, name, closing in _BRACED.findall(template)
@@ -137,7 +141,7 @@ def _parameters_in(template: str) -> list[str]:
 
 
 def text_of(value: Any) -> str:
-    """A value as it stands in an argument or a name."""
+    """A value as text in an argument or a name."""
     if isinstance(value, list):
         return "_".join(map(text_of, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,8 +1,8 @@
 """The `[search]` of a sweep file: a study of Optuna, whose suggestions become the sweep's tasks.
 
-`saturn.optuna` trains the study. A task is made of one trial's values as the file says, in this
-process and, after `saturn resume`, in another: so all that makes it is plain data and functions of
-modules. The optuna package is imported only when a study is made.
+`saturn.optuna` trains the study. A trial's values become a task as the file says: in this process,
+and after `saturn resume` in another. So everything that makes the task is plain data or a function
+of a module. The optuna package is imported only when a study is made.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What a file says of its search."""
+    """The search that a file describes."""
 
-    #: By the parameters' names.
+    #: Each parameter's space, by name.
     space: Mapping[str, Space]
-    #: Makes a task of its parameters' values.
+    #: Makes a task from the values of its parameters.
     make: Callable[[dict[str, Any]], Task]
     trials: int
-    #: As `saturn.optuna.start` explains them.
+    #: Explained in `saturn.optuna.start`, like the next two.
     in_flight: int | None = None
     metric: str | None = None
     mode: str = MIN
@@ -42,7 +42,7 @@ class Search:
 
     @classmethod
     def of(cls, table: Mapping[str, Any], make: Callable[[dict[str, Any]], Task]) -> Search:
-        """Read a `[search]` that the schema has checked; raises `ValueError`.
+        """Read a `[search]` that matches the schema; raises `ValueError`.
 
         Raises `InvalidInput` if the package optuna is missing.
         """
@@ -52,30 +52,30 @@ class Search:
 
     @property
     def ends(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Two sets of values that it might suggest, to check by them what is made of values."""
+        """Two sets of values that the search might suggest, with which the file can be checked."""
         pairs = {name: space.ends for name, space in self.space.items()}
         return {name: one for name, (one, _) in pairs.items()}, {
             name: other for name, (_, other) in pairs.items()
         }
 
     def study(self) -> optuna.Study:
-        """A new study."""
+        """Make a new study."""
         package = optuna_for("`search`")
         verbosity = package.logging.get_verbosity()
-        package.logging.set_verbosity(package.logging.WARNING)  # not that it was made
+        package.logging.set_verbosity(package.logging.WARNING)  # so that Optuna doesn't announce it
         try:
             study: optuna.Study = package.create_study(
                 study_name="search",
                 direction="maximize" if self.mode == MAX else "minimize",
                 sampler=self._sampler(package),
-                pruner=package.pruners.NopPruner(),  # a stopper of the run ends tasks
+                pruner=package.pruners.NopPruner(),  # only stoppers of the run end tasks
             )
         finally:
             package.logging.set_verbosity(verbosity)
         return study
 
     def first(self) -> dict[str, Any]:
-        """The values that it will suggest first."""
+        """The values that the search will suggest first."""
         return self.values_of(self.study().ask())
 
     def values_of(self, trial: optuna.Trial) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Search:
         return self.make(self.values_of(trial))
 
     def train(self, **options: Any) -> RunResult:
-        """Suggest and train; `options` are keywords of `saturn.orchestrate`."""
+        """Suggest tasks and train them; `options` are keywords of `saturn.orchestrate`."""
         return optimize(
             self.study(),
             self.task_of,
@@ -101,7 +101,7 @@ class Search:
         if self.sampler == "random":
             return package.samplers.RandomSampler(seed=self.seed)
         with warnings.catch_warnings():
-            # Versions before 5 call `constant_liar` experimental.
+            # Optuna before version 5 calls `constant_liar` experimental.
             warnings.simplefilter("ignore", package.exceptions.ExperimentalWarning)
-            # Several tasks train at once: it must not suggest again what is being trained.
+            # Several tasks train at once, and none may be suggested twice meanwhile.
             return package.samplers.TPESampler(seed=self.seed, constant_liar=True)

@@ -1,7 +1,7 @@
-"""Spaces of a sweep file's `[search.space]`: what a parameter's values are drawn from.
+"""Spaces of a sweep file's `[search.space]`: the sets from which parameters' values are drawn.
 
-A space is a range (`low`, `high`, perhaps `step` or `log`) or a list of `choices`. It is a range of
-whole numbers if all its numbers are whole. Whatever is wrong is told here, with its place in the
+A space is a range (`low`, `high`, perhaps `step` or `log`) or a list of `choices`. A range has only
+whole numbers if all its given numbers are whole. Errors are reported here, with their place in the
 file. Optuna draws the values; this module does not import it.
 """
 
@@ -24,13 +24,13 @@ class Range:
 
     low: float
     high: float
-    #: Between two neighbouring values; None for every number (of whole numbers: 1).
+    #: Distance of two neighbouring values; None for every number (for whole numbers: 1).
     step: float | None
-    #: Whether each order of magnitude is as likely as the next.
+    #: Whether values are log-uniform: each order of magnitude is equally likely.
     log: bool
 
     def suggest(self, trial: optuna.Trial, name: str) -> Any:
-        """A value for one trial of a study."""
+        """Suggest a value for one trial of a study."""
         if self.is_whole:
             low, high, step = int(self.low), int(self.high), int(self.step or 1)
             return trial.suggest_int(name, low, high, step=step, log=self.log)
@@ -43,11 +43,11 @@ class Range:
 
     @property
     def ends(self) -> tuple[Any, Any]:
-        """Two of its values, as far apart as can be."""
+        """Two of its values, as far apart as possible."""
         return self.low, self.high
 
     def __str__(self) -> str:
-        """In words."""
+        """The range in words."""
         numbers = "whole numbers, " if self.is_whole else ""
         how = ", log-uniform" if self.log else "" if self.step is None else f" by {self.step}"
         return f"{numbers}{self.low} to {self.high}{how}"
@@ -55,21 +55,21 @@ class Range:
 
 @dataclass(frozen=True)
 class Choices:
-    """One of a few values, of which none is nearer to another than to a third."""
+    """One of a few values without an order or distance."""
 
     choices: tuple[Any, ...]
 
     def suggest(self, trial: optuna.Trial, name: str) -> Any:
-        """A value for one trial of a study."""
+        """Suggest a value for one trial of a study."""
         return trial.suggest_categorical(name, self.choices)
 
     @property
     def ends(self) -> tuple[Any, Any]:
-        """Two of its values; twice the same if there is one only."""
+        """Two of its values; the same twice if there is only one."""
         return self.choices[0], self.choices[-1]
 
     def __str__(self) -> str:
-        """In words."""
+        """The choices in words."""
         return "one of " + ", ".join(map(json.dumps, self.choices))
 
 
@@ -77,7 +77,7 @@ Space = Range | Choices
 
 
 def spaces_of(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Space]:
-    """Each parameter's space; raises `ValueError`. The schema of sweep files has checked types."""
+    """Each parameter's space; raises `ValueError`. The sweep file's schema has checked types."""
     if not tables:
         raise ValueError(
             "`search.space` is empty; give each parameter a range or choices, such as "

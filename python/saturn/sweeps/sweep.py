@@ -1,13 +1,14 @@
-"""A sweep file: a script or a function, and the values that it is trained with, as tasks.
+"""A sweep file: a script or a function with the values that it is trained with, as tasks.
 
-The file is TOML; `sweep.schema.json` beside this module says what may stand in it, for editors too.
-Paths in it are from its own directory. Whatever is wrong with it is `InvalidInput`, before anything
+The file is TOML; `sweep.schema.json` beside this module says what it may contain, for editors too.
+Paths in it are relative to its own directory. An error in it raises `InvalidInput` before anything
 is run.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import itertools
 import json
 import os
@@ -40,7 +41,7 @@ from saturn.sweeps.scripts import (
 from saturn.sweeps.search import Search
 from saturn.tasks.task import Task
 
-#: What of a file makes no sense beside `search`, and what to do in its place.
+#: Keys that make no sense beside `search`, and what to do instead.
 _NOT_BESIDE_SEARCH = {
     "grid": "give its values as `choices` under `[search.space]`",
     "list": "give its values as `choices` under `[search.space]`",
@@ -53,16 +54,16 @@ _NOT_BESIDE_SEARCH = {
 class Sweep:
     """What a file describes."""
 
-    tasks: list[Task]  # none if they are suggested
-    #: For each task its parameters.
+    tasks: list[Task]  # empty if a search suggests them
+    #: The parameters of each task.
     parameters: list[dict[str, Any]]
     #: Keywords of `saturn.orchestrate`.
     run: dict[str, Any]
-    #: For each task of a script what a shell would run in its place; none for functions.
+    #: For each task of a script, an equal shell command; empty for functions.
     commands: list[str]
-    #: What suggests tasks, in place of `tasks`.
+    #: The search that suggests tasks, if there is one.
     search: Search | None = None
-    #: Of a search for a script, what a shell would run for these parameters.
+    #: For a search with a script, makes the shell command for given parameters.
     command_of: Callable[[Mapping[str, Any]], str] | None = None
 
 
@@ -70,14 +71,14 @@ def read_sweep(path: str | os.PathLike[str]) -> tuple[list[Task], dict[str, Any]
     """The tasks of a sweep file, and the keywords of `orchestrate` that its `[run]` gives.
 
     Example: `tasks, options = saturn.read_sweep("sweep.toml")`, and then
-    `saturn.orchestrate(tasks, **options)`, is `saturn sweep sweep.toml`. Nothing is run by reading.
+    `saturn.orchestrate(tasks, **options)`, is `saturn sweep sweep.toml`. Reading runs nothing.
 
     Args:
-        path: the file; paths in it are from its own directory (see docs/scripts.md).
+        path: the file; paths in it are relative to its own directory (see docs/scripts.md).
 
     Raises:
-        InvalidInput: the file can't be read, something in it is wrong, or it has a `[search]`,
-            whose tasks are made while it runs.
+        InvalidInput: the file can't be read, or has an error, or has a `[search]`, whose tasks are
+            made while it runs.
     """
     found = read(Path(path))
     if found.search is not None:
@@ -89,13 +90,13 @@ def read_sweep(path: str | os.PathLike[str]) -> tuple[list[Task], dict[str, Any]
 
 
 def schema() -> dict[str, Any]:
-    """What may stand in a sweep file, as a JSON Schema."""
+    """What a sweep file may contain, as a JSON Schema."""
     loaded: dict[str, Any] = json.loads(Path(__file__).with_name("sweep.schema.json").read_text())
     return loaded
 
 
 def read(path: Path) -> Sweep:
-    """Read a sweep file; raises `InvalidInput`, which names the file and what is wrong in it."""
+    """Read a sweep file; raises `InvalidInput`, which names the file and the error in it."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -162,9 +163,9 @@ def _sweep(data: dict[str, Any], directory: Path) -> Sweep:
 
 
 def _search(data: dict[str, Any], directory: Path) -> Sweep:
-    """A file whose tasks are suggested while it runs; checked by two that it might suggest.
+    """A file whose tasks are suggested while it runs, checked with two possible suggestions.
 
-    A function may ignore a parameter beside some values of the others, but not all parameters.
+    A function may ignore a parameter for some values of the others, but must not ignore all.
     """
     for key, instead in _NOT_BESIDE_SEARCH.items():
         if key in data:
@@ -189,14 +190,14 @@ def _search(data: dict[str, Any], directory: Path) -> Sweep:
 
 
 def _run(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of `saturn.orchestrate`; what is wrong with the stopper is told here."""
+    """Keywords of `saturn.orchestrate`; errors in the stopper are raised here."""
     if "stopper" in options:
         stoppers_of(options["stopper"])
     return dict(options)
 
 
 def _plain(value: Any) -> Any:
-    """A value as a report can hold it."""
+    """A value in a form that a report can hold."""
     return value if isinstance(value, bool | int | float | str) else text_of(value)
 
 
@@ -217,7 +218,7 @@ def _combinations(data: Mapping[str, Any]) -> list[dict[str, Any]]:
             elif "grid" in condition:
                 changed += [{**one, **more} for more in grid(condition["grid"])]
         found = changed
-    # A condition that replaces values may make several the same.
+    # A condition that replaces values may make several combinations equal.
     return list({repr(sorted(one.items())): one for one in found}.values())
 
 
@@ -246,7 +247,7 @@ def _matches(one: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
 
 
 def _names(template: str | None, combinations: list[dict[str, Any]]) -> list[str]:
-    """A name for each task: as the template says, or of what differs."""
+    """A name for each task: by the template, or made of the parameters that differ."""
     if template is not None:
         named = [filled(template, one, "name") for one in combinations]
     else:
@@ -257,16 +258,21 @@ def _names(template: str | None, combinations: list[dict[str, Any]]) -> list[str
             "-".join(f"{key}={text_of(one[key])}" for key in differing if key in one) or "task"
             for one in combinations
         ]
-    counts: dict[str, int] = {}
-    unique = []
-    for name in (re.sub(r"[^A-Za-z0-9._=+-]+", "_", name).lstrip("._=+-")[:100] for name in named):
-        counts[name] = counts.get(name, 0) + 1
-        unique.append(name if counts[name] == 1 else f"{name}-{counts[name]}")
+    plain = [re.sub(r"[^A-Za-z0-9._=+-]+", "_", name).lstrip("._=+-")[:100] for name in named]
+    taken, seen, unique = set(plain), set[str](), []
+    for name in plain:
+        given = name
+        if name in seen:
+            numbered = (f"{name}-{number}" for number in itertools.count(2))
+            given = next(other for other in numbered if other not in taken)
+            taken.add(given)
+        seen.add(given)
+        unique.append(given)
     return [name if is_path_safe(name) else f"task-{index}" for index, name in enumerate(unique, 1)]
 
 
 def _function(named: str, directory: Path) -> Any:
-    """The function of `file.py:name` or `module:name`."""
+    """Import the function of `file.py:name` or `module:name`."""
     place, _, name = named.partition(":")
     if not place or not name:
         raise ValueError(f'`function` is {named!r}; it must be "file.py:name" or "module:name"')
@@ -276,7 +282,7 @@ def _function(named: str, directory: Path) -> Any:
             raise ValueError(f"`function` is in {file}, which is not there")
         directory, place = file.parent, file.stem
     if str(directory) not in sys.path:
-        sys.path.insert(0, str(directory))  # workers have the same path
+        sys.path.insert(0, str(directory))  # workers get the same path
     try:
         module = importlib.import_module(place)
     except ModuleNotFoundError as error:
@@ -291,9 +297,10 @@ def _function(named: str, directory: Path) -> Any:
 def _made(function: str, directory: Path, parameters: dict[str, Any]) -> Task:
     make = _function(function, directory)
     try:
-        task = make(**parameters)
+        inspect.signature(make).bind(**parameters)
     except TypeError as error:
         raise ValueError(f"{function} does not take {parameters}: {error}") from error
+    task = make(**parameters)
     if not isinstance(task, Task):
         raise TypeError(f"{function} returned a {type(task).__name__}; it must be a saturn.Task")
     return task

@@ -1,5 +1,5 @@
 """A task as its user describes it: a model, its data, its hyper-parameters, and what it may use.
 
-`task` is the user's face; `definition`, `evaluation` and `strategy` are plain data that the workers
-read too. This folder decides nothing about runs: `saturn.runs` does.
+`task` is the user's interface. `definition`, `evaluation` and `strategy` are plain data that the
+workers read too. This folder decides nothing about runs; `saturn.runs` does.
 """

@@ -1,7 +1,7 @@
 """What a task allows: which techniques, and which values of their knobs.
 
-What can be told without knowing the run is checked where the task is made, the rest (whether there
-are such techniques and knobs) before anything of the run is on disk.
+Names and values are checked when the task is made, as far as that is possible without the run.
+Whether the techniques and knobs exist is checked later, before the run writes anything to disk.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from saturn.library import Entry
     from saturn.tasks.task import Task
 
-#: Stands before the name of a technique that is forbidden.
+#: The prefix of the name of a forbidden technique.
 _NOT = "-"
 
 
 def checked_techniques(techniques: Iterable[str] | None) -> list[str] | None:
-    """Names that are allowed, or names with a minus that are not; raises `ValueError`."""
+    """Names of allowed techniques, or of forbidden ones with a minus. Raises `ValueError`."""
     if techniques is None:
         return None
     if isinstance(techniques, str):
@@ -44,7 +44,7 @@ def checked_techniques(techniques: Iterable[str] | None) -> list[str] | None:
 def checked_knobs(
     knobs: Mapping[str, Mapping[str, Any]] | None,
 ) -> dict[str, dict[str, list[Any]]]:
-    """The values that are allowed, by technique and knob; raises `TypeError` or `ValueError`."""
+    """The allowed values, by technique and knob. Raises `TypeError` or `ValueError`."""
     checked: dict[str, dict[str, list[Any]]] = {}
     if knobs is not None and not isinstance(knobs, Mapping):
         raise TypeError(f"knobs is a {type(knobs).__name__}; it must map techniques to their knobs")
@@ -72,15 +72,15 @@ def checked_knobs(
 
 
 def check_allowed(tasks: Iterable[Task], entries: Iterable[Entry], known: Iterable[str]) -> None:
-    """Refuse what a task allows of techniques and knobs that are not there, or nothing at all.
+    """Refuse tasks that name unknown techniques or knobs, or that allow no technique of the run.
 
-    `entries` are the techniques of the run, `known` all of the library's.
+    `entries` are the run's techniques; `known` are the names of all techniques in the library.
     """
     run = {entry.name: entry for entry in entries}
     all_known = sorted({*known, *run})
     for task in tasks:
         if hasattr(task, "script_definition"):
-            continue  # it has a technique of its own
+            continue  # a script has its own technique
         for name in [each.removeprefix(_NOT) for each in task.techniques or []] + list(task.knobs):
             if name not in all_known:
                 held = _quoted(all_known)
@@ -114,7 +114,7 @@ def check_allowed(tasks: Iterable[Task], entries: Iterable[Entry], known: Iterab
 
 
 def described_allowed(task: Task) -> dict[str, Any]:
-    """What a task allows, as the runtime is told of it."""
+    """What a task allows, in the form for the runtime."""
     names = task.techniques or []
     forbidden = [name.removeprefix(_NOT) for name in names if name.startswith(_NOT)]
     return {

@@ -1,9 +1,9 @@
-"""What a task begins with besides a fresh model: weights of one's own, or all of a task before it.
+"""What a task begins with besides a fresh model: given weights, or the state of an earlier task.
 
-`start_from` gives first weights alone: see `checkpoint.starting`. `continue_from` gives all that
-the last checkpoint of another task holds: it is put among the new task's own checkpoints before
-anything is launched, so that its first attempt goes on from it as after any stop. The checkpoint is
-there by hard links: the run before may be removed.
+`start_from` gives only the first weights: see `checkpoint.starting`. `continue_from` gives
+everything that the last checkpoint of another task holds. That checkpoint is put among the new
+task's checkpoints before anything is launched, so the first attempt resumes from it as after any
+stop. It consists of hard links, so the earlier run may be removed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Continued:
-    """A task of another run, as it was last saved."""
+    """A task of another run, at its last checkpoint."""
 
     run_dir: Path
     task: str
     checkpoint: Path
-    #: Steps that it had trained.
+    #: How many steps it had trained.
     step: int
-    #: The best of its checkpoints, and the step of that, where both tasks keep one by one measure.
+    #: Its best checkpoint, with its step, if both tasks keep the best by the same metric.
     best: tuple[Path, int] | None
 
 
 def checked_start(start_from: object) -> StartingWeights | None:
-    """The weights at a path; raises `TypeError`, or `InvalidInput` where there are none."""
+    """The weights at a path. Raises `TypeError`, or `InvalidInput` if there are none."""
     if start_from is None:
         return None
     if not isinstance(start_from, str | os.PathLike):
@@ -45,16 +45,16 @@ def checked_start(start_from: object) -> StartingWeights | None:
             f"start_from is a {type(start_from).__name__}; it must be the path of a file that "
             "torch.save or safetensors wrote, or of a checkpoint"
         )
-    # Not above: it imports torch, which the face leaves to those who need it.
+    # Imported here: it imports torch, which `import saturn` must not wait for.
     from saturn.checkpoint.starting import StartingWeights
 
     weights = StartingWeights.at(Path(start_from))
-    weights.layout()  # which reads no tensors, and says what can't be read
+    weights.layout()  # reads no tensors, and raises for weights that can't be read
     return weights
 
 
 def checked_continue(continue_from: object) -> tuple[Path, str] | None:
-    """The run's directory and the task's name; raises `TypeError`."""
+    """(the run's directory, the task's name). Raises `TypeError`."""
     if continue_from is None:
         return None
     wrong = TypeError(
@@ -70,10 +70,10 @@ def checked_continue(continue_from: object) -> tuple[Path, str] | None:
 
 
 def continued(task: Task, steps: int | None) -> Continued | None:
-    """The checkpoint that a task goes on from; None where it begins anew.
+    """The checkpoint from which a task continues; None if it starts from the beginning.
 
-    `steps` is how long it is to train in all, where that is known yet. Raises `InvalidInput` where
-    there is no checkpoint, or this task can't go on from it.
+    `steps` is the task's length, if it is known yet. Raises `InvalidInput` if there is no
+    checkpoint, or if this task can't continue from it.
     """
     if task.continue_from is None:
         return None
@@ -100,9 +100,9 @@ def continued(task: Task, steps: int | None) -> Continued | None:
 
 
 def put(found: Continued, task_dir: Path) -> None:
-    """Put the checkpoint into a fresh task's directory; raises `InvalidInput`, `OSError`.
+    """Put the checkpoint into a fresh task's directory. Raises `InvalidInput` or `OSError`.
 
-    A task that trains meanwhile removes its older checkpoints.
+    `InvalidInput` if the checkpoint is gone, since a task that still trains removes older ones.
     """
     from saturn.checkpoint import best, manifest, place
 
@@ -129,7 +129,7 @@ def put(found: Continued, task_dir: Path) -> None:
 def _why_not(
     before: TaskDefinition, task: Any, content: dict[str, Any], steps: int | None
 ) -> str | None:
-    """Why the same steps would not follow, as far as that can be seen; None where they may."""
+    """Why training would not continue as the same, as far as can be seen; None if it may."""
     if task.seed != before.seed:
         return (
             f"that trained with seed={before.seed}, which decides the order of the data, and this "
@@ -160,6 +160,6 @@ def _why_not(
 
 
 def _name(optimizer: Any) -> str:
-    """What an optimizer's class is called; None is AdamW."""
+    """The name of an optimizer's class; None means AdamW."""
     made = optimizer.func if isinstance(optimizer, functools.partial) else optimizer
     return "AdamW" if made is None else str(getattr(made, "__qualname__", made))

@@ -1,13 +1,13 @@
-"""A digest of what a value is made of: equal in every process that builds an equal value.
+"""A digest of a value's content: equal in every process that builds an equal value.
 
-Functions count by their code and by what it refers to: closed-over variables, defaults, and the
-globals it names. What workers would import by name counts so too: of an installed package the name
-and the package's version, of the user's own modules their text and that of those they import.
-Where something lies (files, lines, addresses), what it is called, and the order of sets and of
-hashes do not count, and neither do comments.
+A function counts by its code and by everything that the code refers to: closed-over variables,
+defaults, and the globals that it names. Things that workers would import by name count too. For an
+installed package, its name and version count. For the user's own modules, their text counts, and
+the text of the modules that they import. These don't count: places (files, lines, addresses), the
+names of things, the order of sets and hashes, and comments.
 
-It follows what cloudpickle sends to workers; its own bytes would not do, since they hold paths,
-line numbers and random ids, and depend on which equal objects are the same object.
+The digest follows what cloudpickle sends to workers. cloudpickle's own bytes would not do: they
+contain paths, line numbers and random ids, and depend on which equal objects are identical.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any
 
 from saturn.tasks.sources import imports_of, is_own, module_texts, version_of
 
-#: What `marshal` writes the same way whichever equal object it gets.
+#: Types whose values `marshal` writes the same way, whichever equal object it gets.
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-#: Of a class: what says where it was made or what it is called, or is made from the rest.
+#: Attributes of a class that say where it was made or its name, or that follow from others.
 _NOT_CONTENT = {
     "__abstractmethods__",
     "__annotate_func__",
@@ -43,17 +43,17 @@ _NOT_CONTENT = {
     "__weakref__",
     "_abc_impl",
 }
-#: The bit of `__flags__` of classes that a class statement has made.
+#: The bit in `__flags__` of classes that a class statement has made.
 _MADE_BY_PYTHON = 1 << 9
 #: Globals that say where a function's module is.
 _PLACES = {"__builtins__", "__cached__", "__file__", "__loader__", "__name__", "__spec__"}
 
 
 class Content:
-    """Digests of values that belong together: what one has seen, another takes for the same.
+    """Digests of values that belong together; a value that was digested once is recognised.
 
-    `buffers` keeps the digests of tensors and arrays, by identity, for others that hold the same
-    ones: they may be large.
+    `buffers` keeps the digests of tensors and arrays by identity, and may be shared: other objects
+    may hold the same tensors, which may be large.
     """
 
     def __init__(self, buffers: dict[int, tuple[Any, bytes]] | None = None) -> None:
@@ -61,11 +61,11 @@ class Content:
         self._seen: dict[int, tuple[Any, bytes]] = {}
         self._open: dict[int, int] = {}
         self._variable = ""
-        #: Bytes, type and variable of the largest tensor, array or text that was found.
+        #: Bytes, type and variable name of the largest tensor, array or text so far.
         self.largest: tuple[int, str, str] = (0, "", "")
 
     def digest(self, value: Any) -> bytes:
-        """The digest of a value; never raises for what can be pickled."""
+        """The digest of a value; never raises for a value that can be pickled."""
         if type(value) in _PLAIN:
             return self._plain(value)
         known = self._seen.get(id(value))
@@ -78,7 +78,7 @@ class Content:
             found = self._digest(value)
         finally:
             del self._open[id(value)]
-        # The value is held, so that its address stays its own.
+        # The value is kept alive, so that no other value gets its address.
         self._seen[id(value)] = (value, found)
         return found
 
@@ -111,7 +111,7 @@ class Content:
         return self._object(value)
 
     def _plain(self, value: Any) -> bytes:
-        # The second version of marshal neither refers back nor asks whether a string is interned.
+        # Version 2 of marshal has no back references and doesn't ask whether a string is interned.
         data = marshal.dumps(value, 2)
         self._weigh(len(data), value)
         return _hash("plain", data)
@@ -120,7 +120,7 @@ class Content:
         return _hash(kind, *(self.digest(part) for part in parts))
 
     def _named_values(self, items: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """The items, each digested while it is known by what name it is held."""
+        """The items; each is digested while its variable's name is known."""
         for name, value in items:
             outer, self._variable = self._variable, self._variable or name
             self.digest(value)
@@ -142,7 +142,7 @@ class Content:
         return None
 
     def _buffer(self, value: Any) -> bytes | None:
-        """Of what holds one block of memory: its shape and its bytes."""
+        """The digest of shape and bytes, for a value that holds one block of memory."""
         known = self._buffers.get(id(value))
         if known is None:
             described = _described_buffer(value)
@@ -173,7 +173,7 @@ class Content:
         return _hash(
             "function",
             self.digest(code),
-            # A cell's name is the code's own matter; its order is the code's.
+            # The name of a closed-over variable doesn't count; its order in the code does.
             *(self.digest(value) for _, value in self._named_values(closed)),
             *(self._all("global", *item) for item in self._named_values(used)),
             self.digest(function.__defaults__),
@@ -189,7 +189,7 @@ class Content:
             code.co_code,
             code.co_consts,
             code.co_names,
-            # Arguments may be given by name; what other variables are called counts for nothing.
+            # Arguments may be passed by name, so their names count; other variables' don't.
             code.co_varnames[:num_arguments],
             (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags),
             (code.co_nlocals, len(code.co_cellvars), len(code.co_freevars)),
@@ -202,12 +202,12 @@ class Content:
         return self._all("class", type(cls), cls.__bases__, *parts)
 
     def _object(self, value: Any) -> bytes:
-        """An instance, by what it would be pickled as."""
+        """The digest of an instance, by its reduced form for pickling."""
         try:
             reduce = copyreg.dispatch_table.get(type(value))
             reduced = reduce(value) if reduce else value.__reduce_ex__(4)
         except Exception:
-            # Nothing that is sent to a worker: what a module holds for itself, such as a lock.
+            # It can't be pickled, so no worker gets it: perhaps a lock that a module holds.
             return self._all("opaque", type(value))
         if isinstance(reduced, str):
             module = getattr(value, "__module__", None) or type(value).__module__
@@ -242,7 +242,7 @@ def _hash(kind: str, *parts: Any) -> bytes:
 
 
 def _is_importable(value: Any) -> bool:
-    """Whether workers find it by its name, as pickle would have them."""
+    """Whether workers find the value by its name, as pickle would."""
     if isinstance(value, type) and not value.__flags__ & _MADE_BY_PYTHON:
         return True
     module = sys.modules.get(value.__module__)
@@ -255,7 +255,7 @@ def _is_importable(value: Any) -> bool:
 
 
 def _globals_of(code: types.CodeType) -> set[str]:
-    """The names that a function's code may look up in its module, nested functions included."""
+    """Names that a function's code may look up in its module, nested functions included."""
     looks_up = ("LOAD_GLOBAL", "LOAD_NAME")
     instructions = dis.get_instructions(code)
     names = {str(each.argval) for each in instructions if each.opname in looks_up}
@@ -268,7 +268,7 @@ def _globals_of(code: types.CodeType) -> set[str]:
 def _held(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # a cell that is still empty
+    except ValueError:  # the cell is still empty
         return None
 
 
@@ -289,7 +289,7 @@ def _of_tensor(tensor: Any) -> tuple[str, memoryview]:
     described = _quietly(
         lambda: tensor.detach().cpu().contiguous().reshape(-1).view(_torch().uint8).numpy()
     )
-    # What has no plain memory (sparse, meta) counts by its shape.
+    # Tensors without plain memory (sparse, meta) count by their shape.
     return kind, memoryview(b"") if described is None else memoryview(described)
 
 

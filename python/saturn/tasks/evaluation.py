@@ -1,7 +1,7 @@
-"""What a user says of a task's evaluation: what is measured, how often, and which is the best.
+"""A user's description of a task's evaluation: what is measured, how often, and which is best.
 
-Checked here as far as it can be without a model. How an evaluation is run is in
-`training.evaluation`, when in `worker.evaluations`.
+It is checked here as far as possible without a model. How an evaluation is run is in
+`training.evaluation`; when it is run is in `worker.evaluations`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-#: The metric that Saturn computes by itself: the mean of the task's loss.
+#: The metric that Saturn computes itself: the mean of the task's loss.
 EVAL_LOSS = "eval_loss"
 #: Whether the smallest or the largest value of a metric is the best.
 MIN, MAX = "min", "max"
@@ -20,21 +20,21 @@ MIN, MAX = "min", "max"
 class Evaluation:
     """A loader, and what is measured on its batches.
 
-    Its batches are dealt out whole to the devices, and metrics are computed once, over all rows in
-    the loader's order: they are the same on any number of devices.
+    Batches are dealt whole to the devices. Metrics are computed once, over all rows in the loader's
+    order, so they are the same on any number of devices.
 
     Args:
         get_dataloader: returns a `DataLoader`, or an iterable of batches like those that the task
-            trains on. Each evaluation reads it once through, in the same order.
-        metrics: called once an evaluation, with what `keep` gave for all batches together:
-            `metrics(outputs, labels)` where there is no `keep`. Returns a mapping of names to
-            numbers. None: `eval_loss` alone.
+            trains on. Each evaluation reads it once, in the same order.
+        metrics: called once an evaluation, with the results of `keep` for all batches joined;
+            without `keep` as `metrics(outputs, labels)`. Returns a mapping of names to
+            numbers. None: only `eval_loss` is measured.
         keep: `keep(outputs, labels)` → what of a batch is kept for `metrics`, such as
-            `(outputs.argmax(-1), labels)`; of batches that are mappings `keep(outputs, batch)`. A
-            tuple becomes several arguments. By default the outputs (their `logits`, where they
-            have some) and the labels, or the batch.
+            `(outputs.argmax(-1), labels)`. For batches that are mappings, `keep(outputs, batch)`.
+            A tuple becomes several arguments. By default the outputs (their `logits`, if they have
+            any) and the labels, or the batch.
         loss: whether `eval_loss` is measured too: the mean of the task's loss over the batches,
-            weighed by their rows, or by what the task's `loss_weight` says.
+            weighted by their rows, or by the task's `loss_weight`.
         batches: how many batches of the loader are read at most; all by default.
     """
 
@@ -45,7 +45,7 @@ class Evaluation:
     batches: int | None = None
 
     def __post_init__(self) -> None:
-        """Check it; raises `TypeError` or `ValueError`."""
+        """Check the fields; raises `TypeError` or `ValueError`."""
         for field in ("get_dataloader", "metrics", "keep"):
             value = getattr(self, field)
             if not callable(value) and (value is not None or field == "get_dataloader"):
@@ -64,13 +64,13 @@ class Evaluation:
             _check_count("batches of an Evaluation", self.batches)
 
 
-#: A function of the model, or a loader and metrics.
+#: A function of the model, or a loader with metrics.
 Evaluate = Evaluation | Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a task says of its evaluation, checked."""
+    """A task's evaluation, checked."""
 
     evaluate: Evaluate | None
     every: int | None
@@ -78,7 +78,7 @@ class Wanted:
 
 
 def checked(evaluate: Any, every: int | None, best: Any) -> Wanted:
-    """What a task's three arguments say; raises `TypeError` or `ValueError`."""
+    """Check a task's three arguments on evaluation; raises `TypeError` or `ValueError`."""
     if isinstance(evaluate, tuple):
         if len(evaluate) != 2:
             raise ValueError(

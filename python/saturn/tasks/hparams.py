@@ -1,7 +1,7 @@
 """Hyper-parameters: how long and how a task trains, and the keywords of its model.
 
-They are checked where they are given, without torch. What a task does with them is `task`'s matter,
-and what a rank does with them `training`'s.
+They are checked when they are given, without torch. How a task uses them is in `task`, and how a
+rank uses them is in `training`.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ class HParams:
         optimizer_cls: called with the trainable parameters and `lr=`; a class or a
             `functools.partial` of one. AdamW by default.
         gradient_accumulation_steps: how many consecutive batches of the loader make one optimizer
-            step, across the ends of epochs too; the last step takes the batches that are left.
-        max_grad_norm: before each step gradients are scaled down to this 2-norm of the whole
-            model's where it is larger, as by `torch.nn.utils.clip_grad_norm_`; None: never.
+            step, also across the ends of epochs; the last step takes the batches that are left.
+        max_grad_norm: if the whole model's gradients have a larger 2-norm, they are scaled down to
+            this norm before each step, as by `torch.nn.utils.clip_grad_norm_`; None: never.
         precision: "float32"; "bf16" or "fp16": the forward and the loss run under
             `torch.autocast`, for fp16 with a scaled loss;
             "bf16-params": `fsdp` gathers and computes in bf16, and adds gradients in float32.
             Parameters and optimizer always stay as they are built.
-        deterministic: on GPUs, only kernels that add in a fixed order
-            (`torch.use_deterministic_algorithms`): slower, and a task fails whose operations have
-            no such kernel.
+        deterministic: on GPUs, use only kernels that add in a fixed order
+            (`torch.use_deterministic_algorithms`). They are slower, and a task fails if one of its
+            operations has no such kernel.
         tf32: on GPUs, matrix products and convolutions in float32 compute in TF32: faster, and
             exact to 3 digits.
         parameter_groups: settings of the optimizer for some parameters by name, such as
-            [{"params": ["*.bias", "*norm*"], "weight_decay": 0.0}]: the names, or patterns of them
-            (as of `fnmatch`), in `params`, and whatever a parameter group of the optimizer may say
-            besides. A parameter is in the first group that names it; all others have the
-            optimizer's own settings.
-        epoch_batches: how many batches the loader has in an epoch, for steps that end with their
-            epoch: its last step takes the batches that are left, where steps take several.
+            [{"params": ["*.bias", "*norm*"], "weight_decay": 0.0}]. `params` has names or patterns
+            of names (as in `fnmatch`); the other entries are those of an optimizer's parameter
+            group. A parameter is in the first group that names it; all others have the optimizer's
+            own settings.
+        epoch_batches: how many batches an epoch has, for steps that end with their epoch. If steps
+            take several batches, an epoch's last step takes the batches that are left.
         lr_scheduler: called with the optimizer, returns a torch learning rate scheduler that is
             stepped after every optimizer step; a class, a `functools.partial` of one, or a
-            function. None: the learning rate stays.
+            function. None: the learning rate is constant.
         steps: how long the task trains, as a number of optimizer steps: the unit of progress, of
             evaluations and of schedulers.
-        model_kwargs: keywords for `get_model` by name, for names that `HParams` has itself, or that
-            are training options of other libraries, such as {"eps": 1e-5}.
-        kwargs: all other keywords go to `get_model`, which must take them: `Task` refuses others.
-            `Task` also refuses a training option of another library (`weight_decay`, `max_steps`)
-            that `get_model` takes only as `**kwargs` or in one mapping.
+        model_kwargs: keywords for `get_model` whose names `HParams` has itself, or which are
+            training options of other libraries, such as {"eps": 1e-5}.
+        kwargs: all other keywords go to `get_model`. `Task` refuses keywords that `get_model`
+            doesn't take. It also refuses a training option of another library (`weight_decay`,
+            `max_steps`) that `get_model` takes only as `**kwargs` or in one mapping.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class HParams:
         model_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Check and keep them; raises `TypeError` or `ValueError`."""
+        """Check and store the values; raises `TypeError` or `ValueError`."""
         _check_positive("lr", lr)
         lengths = {"epochs": epochs, "steps": steps, "batch_count": batch_count}
         given = [name for name, length in lengths.items() if length is not None]
@@ -118,7 +118,7 @@ class HParams:
         self.tf32 = tf32
         self.lr_scheduler = lr_scheduler
         self.model_kwargs = _checked_model_kwargs(model_kwargs, kwargs)
-        #: All that goes to `get_model`.
+        #: All keywords for `get_model`.
         self.kwargs = {**kwargs, **self.model_kwargs}
         self._optimizer_cls = optimizer_cls
 
@@ -137,7 +137,7 @@ class HParams:
         return self._optimizer_cls
 
     def __repr__(self) -> str:
-        """Show what was given."""
+        """Show the given values."""
         lengths = {"epochs": self.epochs, "steps": self.steps, "batch_count": self.batch_count}
         length = next(f"{name}={given}" for name, given in lengths.items() if given)
         own = self.model_kwargs
@@ -148,7 +148,7 @@ class HParams:
 
 
 def _batches(steps: int, a_step: int, an_epoch: int | None) -> int:
-    """Batches that so many steps take, where the last step of an epoch may take fewer."""
+    """How many batches `steps` take, if the last step of an epoch may take fewer."""
     if an_epoch is None:
         return steps * a_step
     epochs, rest = divmod(steps, math.ceil(an_epoch / a_step))
@@ -184,8 +184,8 @@ def _check_lr_scheduler(lr_scheduler: object) -> None:
         "called when the optimizer is there",
     )
     made = lr_scheduler.func if isinstance(lr_scheduler, functools.partial) else lr_scheduler
-    # By name, because the face doesn't wait for torch; what a function returns is checked where
-    # it is called.
+    # Recognised by name, because `import saturn` doesn't import torch. A function's result is
+    # checked when the function is called.
     if getattr(made, "__name__", "") == "ReduceLROnPlateau":
         raise ValueError(
             "lr_scheduler is ReduceLROnPlateau, which follows the loss: the last bits of a loss "
@@ -231,6 +231,6 @@ def _checked_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def check_callable(field: str, value: object, wanted: str) -> None:
-    """Raise `TypeError` where a value can't be called, with what it must be."""
+    """Raise `TypeError`, which says what is `wanted`, if a value can't be called."""
     if not callable(value):
         raise TypeError(f"{field} is a {type(value).__name__}; it must be {wanted}")

@@ -1,7 +1,7 @@
-"""Keywords of `HParams` that reach `get_model`, and those that were meant for something else.
+"""Keywords of `HParams` that go to `get_model`, and those that were meant for something else.
 
-A training option of another library is refused, even where `get_model` takes any keyword: most
-such functions ignore those that they don't know, and the option would be lost.
+A training option of another library is refused, even if `get_model` takes any keyword: most such
+functions ignore keywords that they don't know, and the option would be lost without a word.
 `HParams(model_kwargs=…)` says that a name is the model's own.
 """
 
@@ -21,7 +21,7 @@ _OF_OPTIMIZER = (
 _OF_SCHEDULER = "it is a learning rate scheduler's: say HParams(lr_scheduler=…)"
 _EPOCHS = "say HParams(epochs={value!r})"
 _CLIPPING = "say HParams(max_grad_norm={value!r})"
-#: Training options of other libraries, each with its place here.
+#: Training options of other libraries, each with its place in Saturn.
 _ELSEWHERE = {
     **dict.fromkeys(
         ("weight_decay", "betas", "eps", "momentum", "nesterov", "amsgrad", "fused", "foreach"),
@@ -54,14 +54,14 @@ def check_keywords(
 ) -> None:
     """Refuse keywords that `get_model` can't take, or that were meant for something else.
 
-    `given` are all keywords for `get_model`, `of_model` the names of those that were given as
-    `model_kwargs`, and `known` the names of the arguments of `HParams`. Raises `TypeError`, which
-    says what was meant.
+    `given` are all keywords for `get_model`. `of_model` are the names of those in `model_kwargs`,
+    and `known` the names of the arguments of `HParams`. Raises `TypeError`, which says what was
+    probably meant.
     """
     try:
         signature = inspect.signature(get_model)
     except (TypeError, ValueError):
-        return  # one of C's: it is called to find out
+        return  # a C function without a signature: only calling it shows what it takes
     takes_all = takes_keywords(signature, given)
     parameters = signature.parameters.values()
     taken = {

@@ -1,7 +1,7 @@
-"""Pickling what travels to the workers, and saying clearly what can't.
+"""Pickle what travels to the workers, and say clearly what can't be pickled.
 
-cloudpickle takes closures, lambdas and classes of `__main__`. It can't take a lock, a generator,
-an open file; the error then names the task, the function and the variable that holds it.
+cloudpickle takes closures, lambdas and classes of `__main__`. It can't take a lock, a generator or
+an open file. The error then names the task, the function, and the variable that holds the object.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from saturn.tasks.definition import TaskDefinition
 
 
 def dump_task(definition: TaskDefinition | ScriptDefinition) -> bytes:
-    """The pickled definition; raises `NotPicklable`, naming the part that can't travel."""
+    """The pickled definition; raises `NotPicklable`, which names the part that can't travel."""
     if isinstance(definition, ScriptDefinition):
-        return definition.dumps()  # plain data
+        return definition.dumps()  # a script's definition is plain data
     try:
         return definition.dumps()
     except Exception as error:
@@ -33,7 +33,7 @@ def dump_task(definition: TaskDefinition | ScriptDefinition) -> bytes:
 
 
 def dump(value: Any, what: str) -> bytes:
-    """The pickled value; raises `NotPicklable`, which begins with `what`."""
+    """The pickled value; raises `NotPicklable`, whose message begins with `what`."""
     try:
         return cloudpickle.dumps(value)  # type: ignore[no-any-return]
     except Exception as error:
@@ -65,7 +65,7 @@ def _parts(definition: TaskDefinition) -> Iterator[tuple[str, Any]]:
 
 
 def _blame(value: Any) -> tuple[str, str] | None:
-    """(variable, type) of the first thing that a function refers to and can't be pickled."""
+    """(variable, type) of the first object that a function refers to and can't be pickled."""
     seen: set[int] = set()
     pending: list[tuple[str, Any]] = [("", value)]
     while pending:

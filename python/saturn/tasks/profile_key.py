@@ -1,13 +1,15 @@
-"""When two tasks perform alike by construction: the key under which their trials are shared.
+"""The profile key: tasks with equal keys perform alike by construction, and share their trials.
 
-The key covers all that decides how long a step takes and how much memory it needs: the functions
-and all that they refer to, what `get_model` gets, the optimizer's class, precision, deterministic
-and TF32 kernels, gradient accumulation and whether gradients are clipped, the hints; what the
-task allows of devices, techniques and knobs; what it evaluates; and of the weights that it starts
-from, names and shapes. Learning rate and its scheduler, number of steps, how often it evaluates,
-seed, name, and what it continues are left out. Of a task that was
-made of a trainer, what that holds stands for its functions. The key is the same in every process,
-whatever directory the functions lie in (`content.py`).
+The key covers everything that decides how long a step takes and how much memory it needs: the
+functions and all that they refer to, the keywords of `get_model`, the optimizer's class, precision,
+deterministic and TF32 kernels, gradient accumulation, whether gradients are clipped, and the hints.
+It also covers the devices, techniques and knobs that the task allows, its evaluation, and the names
+and shapes of the weights that it starts from.
+
+The key leaves out learning rate and scheduler, number of steps, how often the task evaluates, seed,
+name, and what it continues. For a task made of a trainer, the trainer's content replaces its
+functions. The key is the same in every process, whatever directory the functions lie in
+(`content.py`).
 """
 
 from __future__ import annotations
@@ -25,22 +27,22 @@ from saturn.tasks.content import Content
 from saturn.tasks.evaluation import Evaluate, Evaluation
 from saturn.tasks.task import Task
 
-#: What an optimizer's settings may hold that no step takes longer for.
+#: Optimizer settings whose values don't change the time of a step.
 _RATES = {"lr", "initial_lr", "weight_decay"}
 
 
 @dataclass(frozen=True)
 class Key:
-    """A profile key, and what was seen on the way to it."""
+    """A profile key, and a fact found while computing it."""
 
     #: 64 hexadecimal digits.
     text: str
-    #: Bytes, type and variable of the largest value that the task's functions hold.
+    #: Bytes, type and variable name of the largest value that the task's functions hold.
     largest: tuple[int, str, str]
 
 
 def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
-    """The key of a task, which must be picklable. `buffers` keeps digests for tasks to come."""
+    """The key of a task, which must be picklable. `buffers` keeps digests for later tasks."""
     definition = task.definition()
     if isinstance(definition, ScriptDefinition):
         return Key(script_key(definition, task.gpu_range), (0, "", ""))
@@ -56,16 +58,16 @@ def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
             definition.loss_weight,
             definition.training_step,
             definition.optimizer_cls,
-            # Which parameters have settings of their own counts, and that of which name.
+            # Which parameters have a setting counts, and the setting's name, but not its value.
             [{**group, **dict.fromkeys(_RATES & group.keys())} for group in groups],
             definition.epoch_batches,
         )
-    # Where nothing is evaluated, the key is what it was before there were evaluations.
+    # Without an evaluation, the key is the same as before evaluations existed.
     evaluated = () if definition.evaluate is None else _parts_of(definition.evaluate)
     if task._evaluates_as is not None:
         evaluated = (task._evaluates_as,)
-    # What the weights are counts for nothing, but one inspection says for the whole group whether
-    # they fit the model: by their names and shapes.
+    # The values of weights don't count. Names and shapes do, because one inspection decides for the
+    # whole group whether the weights fit the model.
     start = definition.start_from
     layout = () if start is None else (sorted(start.layout().items()),)
     for part in (
@@ -86,13 +88,13 @@ def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:
         try:
             digest.update(content.digest(part))
         except RecursionError:
-            # Too deep to be followed: its pickle is good for this process at least.
+            # The value is nested too deeply; its pickle is a digest for this process at least.
             digest.update(cloudpickle.dumps(part))
     return Key(digest.hexdigest(), content.largest)
 
 
 def _parts_of(evaluate: Evaluate) -> tuple[Any, ...]:
-    """What decides how long an evaluation takes; how often there is one is left out."""
+    """What decides how long an evaluation takes; how often it happens is left out."""
     if not isinstance(evaluate, Evaluation):
         return (evaluate,)
     return tuple(getattr(evaluate, field.name) for field in fields(evaluate))
@@ -104,5 +106,5 @@ def profile_key(task: Task) -> str:
 
 
 def technique_digest(technique: type[Any]) -> str:
-    """A hex digest of a technique's text and of what it refers to."""
+    """A hex digest of a technique's code and of everything that it refers to."""
     return Content().digest(technique).hex()

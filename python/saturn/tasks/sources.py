@@ -1,6 +1,6 @@
-"""Modules as text and as versions: what the user wrote, and what was installed.
+"""The text of the user's modules, and the versions of installed packages.
 
-Nothing is imported here: a module that has not been imported yet is only found.
+Nothing is imported here: a module that has not been imported yet is only located.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from types import CodeType
 
 from saturn.plain.installed import is_installed
 
-#: Whose versions say nothing here: those of Python and Saturn themselves, and torch's, which a
-#: trial names by itself.
+#: Packages whose versions are left out: Python's and Saturn's own, and torch, whose version every
+#: trial states itself.
 _UNVERSIONED = {*sys.stdlib_module_names, "saturn", "torch", "__main__"}
 
 
 def is_own(name: str) -> bool:
     """Whether a module is the user's own: a file that is not installed.
 
-    `__main__` is none here: what it defines travels whole.
+    `__main__` doesn't count as one, because its definitions travel whole.
     """
     path = _path_of(name)
     return name != "__main__" and path is not None and not is_installed(str(path))
 
 
 def version_of(name: str) -> str:
-    """The version of the installed package that a module belongs to; empty where it has none."""
+    """The version of the installed package that a module belongs to; empty if it has none."""
     top = name.partition(".")[0]
     return "" if top in _UNVERSIONED else _version(top)
 
 
 def imports_of(code: CodeType, package: str) -> list[str]:
-    """The modules that a function of `package` imports when it is called, nested ones included."""
+    """The modules that a function of `package` imports when called, nested functions included."""
     found: list[str] = []
     constants: list[object] = []
     for instruction in dis.get_instructions(code):
@@ -54,21 +54,21 @@ def imports_of(code: CodeType, package: str) -> list[str]:
 
 
 def module_texts(name: str) -> list[str]:
-    """One of the user's own modules without comments, and all of those that it imports.
+    """The texts, without comments, of one of the user's modules and of all that it imports.
 
-    With the versions of the packages that any of them imports.
+    The versions of the packages that any of them imports come with the texts.
     """
     return _texts_from([name], None)
 
 
 def script_texts(path: Path) -> list[str]:
-    """The same of a program, which finds modules beside itself first."""
+    """The same for a program, which first finds modules beside itself."""
     text, imported = _parsed(path, "__main__")
     return [text, *_texts_from(list(imported), path.parent)]
 
 
 def _texts_from(pending: list[str], beside: Path | None) -> list[str]:
-    """Texts and versions of these modules, and of all that they import."""
+    """Texts and versions of these modules, and of all modules that they import."""
     texts: dict[str, str] = {}
     versions: set[str] = set()
     while pending:
@@ -81,7 +81,7 @@ def _texts_from(pending: list[str], beside: Path | None) -> list[str]:
             continue
         path = near or _path_of(module)
         texts[module], imported = _parsed(path, module) if path else ("", ())
-        # A package's own code runs before that of any module in it.
+        # A package's own code runs before the code of any module in it.
         parents = module.split(".")[:-1]
         pending += [".".join(parents[: end + 1]) for end in range(len(parents))]
         pending += imported
@@ -89,11 +89,11 @@ def _texts_from(pending: list[str], beside: Path | None) -> list[str]:
 
 
 def _parsed(path: Path, module: str) -> tuple[str, tuple[str, ...]]:
-    """A file's text without comments and places, and what it imports."""
+    """(a file's text without comments and positions, the modules that it imports)."""
     try:
         return _parse(path, path.stat().st_mtime_ns, module)
     except (OSError, SyntaxError, ValueError):
-        # Compiled, or not Python's: whatever it is, its bytes tell it from another.
+        # A compiled file, or not Python: its bytes are its text.
         return path.read_bytes().hex() if path.is_file() else "", ()
 
 
@@ -116,7 +116,7 @@ def _meant(name: str, level: object, names: object, package: str) -> Iterator[st
     if isinstance(level, int) and level > 0:
         try:
             name = resolve_name("." * level + name, package)
-        except ImportError:  # beyond the top: it would fail when it runs, too
+        except ImportError:  # beyond the top package: the import would also fail when it runs
             return
     yield name
     for each in names if isinstance(names, tuple) else ():
@@ -125,7 +125,7 @@ def _meant(name: str, level: object, names: object, package: str) -> Iterator[st
 
 
 def _path_of(name: str) -> Path | None:
-    """The file of a module, found without importing it or its parents."""
+    """The file of a module, located without importing the module or its parents."""
     if (loaded := getattr(sys.modules.get(name), "__file__", None)) is not None:
         return Path(loaded)
     top, *rest = name.split(".")
@@ -144,7 +144,7 @@ def _path_of(name: str) -> Path | None:
 
 
 def _path_below(directory: Path, name: str) -> Path | None:
-    """The file of a module that is found from a directory."""
+    """The file of a module that is located relative to a directory."""
     within = Path(directory, *name.split("."))
     for path in (within.with_name(f"{within.name}.py"), within / "__init__.py"):
         if path.is_file():
@@ -158,7 +158,7 @@ def _version(top: str) -> str:
         return metadata.version(top)
     except metadata.PackageNotFoundError:
         pass
-    # A distribution of another name: the one beside the package that lists its files.
+    # The distribution has another name: look for the one whose list of files has this package.
     path = _path_of(top)
     if path is None:
         return ""

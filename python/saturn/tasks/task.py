@@ -1,4 +1,8 @@
-"""A task: one model to train, as its user describes it."""
+"""A task: one model to train, as its user describes it.
+
+A task is checked when it is made, as far as that is possible without a run. It is only a
+description: `saturn.runs` plans and trains it.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +41,8 @@ class Task:
             with one mapping that holds them.
         get_dataloader: returns a `DataLoader`, or an iterable of batches, whose batch size is the
             global batch. A batch is an (inputs, labels) pair, or a mapping.
-        loss_function: `loss_function(outputs, labels)` → the scalar mean loss; for batches that
-            are mappings `loss_function(outputs, batch)`, or None for the model's own
+        loss_function: `loss_function(outputs, labels)` → the scalar mean loss. For batches that
+            are mappings, `loss_function(outputs, batch)`, or None for the model's own
             `outputs.loss`.
         hparams: see `HParams`.
         gpu_range: numbers of devices (GPUs or CPU slots) that the plan may choose; all by default.
@@ -46,48 +50,48 @@ class Task:
         hints: what techniques may know about the model, such as {"attention": "sdpa"}: see
             docs/builtin-techniques.md.
         save_dir: where a copy of the last checkpoint goes when training is done, as
-            `<save_dir>/<task>/step-<n>/`, with n in eight digits; a model of transformers is also
+            `<save_dir>/<task>/step-<n>/`, with n in eight digits. A model of transformers is also
             written as `<save_dir>/<task>/step-<n>-huggingface/`, for `from_pretrained`.
         seed: decides model weights, order of data, and every other random number.
         loss_weight: `loss_weight(batch)` → the weight of a slice of a batch in the loss of the
-            whole (its number of tokens, say), where that is not its number of samples.
-        training_step: `training_step(model, batch)` → the scalar mean loss of a batch, in place of
-            `loss_function`, for losses that take more than one call of the model; Saturn takes the
+            whole, if that is not its number of samples but, for example, its number of tokens.
+        training_step: `training_step(model, batch)` → the scalar mean loss of a batch. It replaces
+            `loss_function`, for losses that take more than one call of the model; Saturn runs the
             backward itself. Techniques that give no rank the whole model (pipelines) can't run it.
-        priority: a whole number, 0 by default. A task of higher priority ends sooner: plans make
-            the sum of all tasks' ends small, in which its end has a larger weight.
-        deadline: when the task should have ended, seconds on the run's clock, which begins when
-            the run's workers are ready and stands still while no process drives the run. A plan
-            keeps deadlines if any plan can; a task that misses its own goes on.
-        release: the task does not train before this time on the run's clock, seconds.
-        techniques: names of the techniques that the plan may choose, such as ["ddp", "fsdp"]; or,
-            each with a minus before it, of those that it may not: ["-pipeline"]. All by default.
+        priority: a whole number, 0 by default. A task of higher priority ends sooner: plans
+            minimise the weighted sum of all tasks' ends, in which it has a larger weight.
+        deadline: when the task should have ended, in seconds on the run's clock. The clock begins
+            when the run's workers are ready, and stands still while no process drives the run. A
+            plan keeps deadlines if any plan can; a task that misses its own goes on.
+        release: the task does not train before this time on the run's clock, in seconds.
+        techniques: names of the techniques that the plan may choose, such as ["ddp", "fsdp"]; or
+            names, each with a minus before it, that it may not choose: ["-pipeline"]. All are
+            allowed by default.
         knobs: values that a technique's knobs must have, such as
-            {"fsdp": {"cpu_offload": False}, "pipeline": {"microbatches": [4, 8]}}; a list holds
-            several values that are allowed. Trials choose all others.
-        after: tasks, or their names, that must be done before this task trains. Where one of them
+            {"fsdp": {"cpu_offload": False}, "pipeline": {"microbatches": [4, 8]}}; a list has
+            several allowed values. Trials choose all other knobs.
+        after: tasks, or their names, that must be done before this task trains. If one of them
             fails, is cancelled or is stopped, this task is cancelled.
         evaluate: what is measured of the model while it trains: an `Evaluation`, the pair
             (get_dataloader, metrics), or a function of the model that returns a mapping of names
             to numbers.
-        evaluate_every: steps between two evaluations; there is one at the end in any case, and no
-            other by default.
-        best: a metric, and "min" or "max": the checkpoint with its best value is kept beside the
-            last, as ("eval_loss", "min").
-        parameters: the values that tell it from other tasks, by name, for reports and tables; by
-            default the learning rate, and the keywords for `get_model`.
+        evaluate_every: steps between two evaluations. By default there is one evaluation, at the
+            end; it happens in any case.
+        best: a metric, and "min" or "max", such as ("eval_loss", "min"): the checkpoint with the
+            metric's best value is kept beside the last one.
+        parameters: values that distinguish this task from others, by name, for reports and tables.
+            By default the learning rate, and the keywords for `get_model`.
         start_from: the path of the weights that the model starts with, at step 0 and with a fresh
             optimizer: a file of `torch.save` (a state dict, or a dictionary with one under `model`,
             `state_dict` or `model_state_dict`) or of safetensors, a checkpoint of a Saturn run, or
             a directory that `export` or `save_pretrained` wrote. Names and shapes must be those of
-            the model's `state_dict()`. The file must stay as it is while the task trains.
-        continue_from: a run and the name of one of its tasks, such as ("saturn_runs/my-run", "a"):
-            this task goes on from the last checkpoint of that one, with its weights, optimizer,
-            scheduler, random streams, place in the data and number of steps. The length in
-            `hparams` includes the steps that it had trained, and `seed` must be the same.
-
-    After `search`, `strategies` holds what was found; after `orchestrate`, `selected_strategy` is
-    the strategy that the task trained with last.
+            the model's `state_dict()`. The file must not change while the task trains.
+        continue_from: a run and the name of one of its tasks, such as ("saturn_runs/my-run", "a").
+            This task continues from that task's last checkpoint, with its weights, optimizer,
+            scheduler, random streams, position in the data and number of steps. The length in
+            `hparams` includes the steps that were already trained, and `seed` must be the same.
+    After `search`, `strategies` has the measured strategies. After `orchestrate`,
+    `selected_strategy` is the strategy with which the task trained last.
     """
 
     def __init__(
@@ -117,7 +121,7 @@ class Task:
         start_from: str | os.PathLike[str] | None = None,
         continue_from: tuple[str | os.PathLike[str] | RunResult, str] | None = None,
     ) -> None:
-        """Check and keep it; raises `TypeError` or `ValueError`."""
+        """Check and store the arguments; raises `TypeError` or `ValueError`."""
         check_callable("get_model", get_model, "a function that returns the torch.nn.Module")
         check_callable("get_dataloader", get_dataloader, "a function that returns the DataLoader")
         if loss_function is not None:
@@ -160,13 +164,13 @@ class Task:
         self.seed = seed
         self.loss_weight = loss_weight
         self.training_step = training_step
-        #: Of a task that was made of a trainer: what computes its loss, and what stands for it in
-        #: its profile key.
+        #: For a task made of a trainer: the object that computes its loss, and the content that
+        #: replaces its functions in its profile key.
         self._step_loss: StepLoss | None = None
         self._performs_as: Any = None
-        #: The same for its evaluation, where that is the trainer's.
+        #: The same for its evaluation, if the trainer evaluates.
         self._evaluates_as: Any = None
-        #: Whether the best checkpoint goes to `save_dir`, not the last.
+        #: Whether `save_dir` gets the best checkpoint instead of the last.
         self._saves_best = False
         self.priority = checked_priority(priority)
         self.deadline = checked_deadline(deadline)
@@ -177,20 +181,20 @@ class Task:
         self.parameters = _of_hparams(hparams) if parameters is None else parameters
         self.evaluation = evaluation.checked(evaluate, evaluate_every, best)
         self._starting_weights = checked_start(start_from)
-        #: Path of the weights that it starts with; None: `get_model` makes them.
+        #: Path of the weights that the model starts with; None if `get_model` makes them.
         self.start_from = None if self._starting_weights is None else self._starting_weights.path
-        #: The run's directory, and the task in it, that this one continues.
+        #: (run directory, name) of the task that this one continues.
         self.continue_from = checked_continue(continue_from)
-        #: Makes the task that comes with this one into a run, of the rest of its script.
+        #: Makes the task for the rest of this task's script, which a run gets with this one.
         self._rest: Callable[[Task], Task] | None = None
         self.strategies: list[Strategy] = []
         self.selected_strategy: Strategy | None = None
-        #: Profile key under which `strategies` was measured: they hold while it stays the same.
+        #: The profile key under which `strategies` was measured; while it is the same, they hold.
         self._measured_as: str | None = None
 
     @property
     def techniques(self) -> list[str] | None:
-        """Names of the techniques that are allowed, or with a minus not; None: all are."""
+        """Names of allowed techniques, or of forbidden ones with a minus; None: all are allowed."""
         return self._techniques
 
     @techniques.setter
@@ -199,7 +203,7 @@ class Task:
 
     @property
     def knobs(self) -> Mapping[str, Mapping[str, Any]]:
-        """The values that are allowed, a list for each technique and knob."""
+        """The allowed values: a list for each technique and knob."""
         return self._knobs
 
     @knobs.setter
@@ -208,7 +212,7 @@ class Task:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The values that tell it from other tasks: numbers, texts, true or false, by name."""
+        """Values that distinguish the task from others: numbers, texts or booleans, by name."""
         return self._parameters
 
     @parameters.setter
@@ -248,43 +252,45 @@ class Task:
     ) -> Task:
         """A script, such as one for torchrun, unchanged.
 
-        One that makes a `transformers.Trainer` and calls its `train()` is run up to that call; the
-        task trains as that trainer would, under every technique (see `from_trainer`). Then the
-        script goes on with the trained model, in a task of its own, named `<name>-rest`.
+        If the script makes a `transformers.Trainer` and calls its `train()`, it is run up to that
+        call. The task then trains as that trainer would, under every technique (see
+        `from_trainer`). Afterwards the script goes on with the trained model, in a task of its own
+        named `<name>-rest`.
 
-        Any other script trains by itself. It says how far it is by `saturn.report`, or by lines of
-        JSON in the file that `SATURN_REPORT` names. It is measured for a few steps, planned, and
-        started with torchrun's environment, a process for each device (see docs/scripts.md).
+        Any other script trains by itself. It reports its progress by `saturn.report`, or by lines
+        of JSON in the file that `SATURN_REPORT` names. It is measured for a few steps, planned, and
+        started in torchrun's environment, with a process for each device (see docs/scripts.md).
 
         Args:
             path: the script, in Python or an executable file.
-            args: what comes after its name.
+            args: the script's arguments.
             name: unique among the tasks planned together; made of the script's name by default.
-            steps: how many it trains in all; where it is not given, a report has `total_steps`.
+            steps: how many steps it trains in all; without it, a report must have `total_steps`.
             gpu_range: device counts that it can use; one device by default, any for a trainer.
-            resume: the script's flag that is followed by the path of a checkpoint to go on from,
-                such as `"--load"`, or `"--load="`. By default `--resume_from_checkpoint`, if the
-                script's text has that name. False: the script can't go on from a checkpoint; then
-                it is never moved, and starts anew after a crash.
+            resume: the script's flag for the path of a checkpoint to resume from, such as
+                `"--load"`, or `"--load="`. By default `--resume_from_checkpoint`, if the script's
+                text contains that name. False: the script can't resume; it is then never moved,
+                and starts from the beginning after a crash.
             cwd: the directory in which it runs; the present one by default.
-            environment: environment variables for the script alone.
-            report_within_s: the longest time between two reports, and before the first, seconds;
-                600 by default.
-            stop_within_s: seconds that it has to save and end when it is asked to; 60 by default.
-            trainer: whether the script makes a trainer; by default, as its text looks.
-            priority: as of any task.
-            deadline: as of any task.
-            release: as of any task.
-            after: as of any task.
-            techniques: as of any task, where the script makes a trainer.
-            knobs: likewise.
-            save_dir: likewise; any other script writes where its own arguments say.
-            parameters: as of any task. By default there are none, and for a trainer its learning
-                rate.
-            others: there are none. What else a `Task` takes (`seed`, `evaluate`, `best`) is refused
-                by a `TypeError` that says how a script gets it.
+            environment: environment variables for this script only.
+            report_within_s: the longest time between two reports, and before the first, in
+                seconds; 600 by default.
+            stop_within_s: seconds that the script has to save and end when it is asked to stop; 60
+                by default.
+            trainer: whether the script makes a trainer; by default, its text decides.
+            priority: as for any task.
+            deadline: as for any task.
+            release: as for any task.
+            after: as for any task.
+            techniques: as for any task, if the script makes a trainer.
+            knobs: as for any task, if the script makes a trainer.
+            save_dir: as for any task, if the script makes a trainer; any other script writes where
+                its own arguments say.
+            parameters: as for any task. By default none; for a trainer, its learning rate.
+            others: none is allowed. Other arguments of `Task` (`seed`, `evaluate`, `best`) raise a
+                `TypeError` that says how a script gets them.
 
-        Raises `TypeError`, `ValueError`, and `FileNotFoundError` where there is no such script.
+        Raises `TypeError`, `ValueError`, and `FileNotFoundError` if there is no such script.
         """
         from saturn.scripts.task import of_script
 
@@ -323,26 +329,26 @@ class Task:
         save_dir: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> Task:
-        """A task that trains as the trainer would that `make_trainer` returns.
+        """A task that trains exactly as the trainer from `make_trainer` would.
 
         Model, data, collator, loss, optimizer, scheduler, accumulation, clipping, precision and
-        seeds are the trainer's. The trainer is made once here, on the CPU, to be read, with
-        nothing sent anywhere; and again by the workers, where they need one.
+        seeds are the trainer's. This call makes the trainer once, on the CPU, to read its settings;
+        nothing is sent anywhere. The workers make it again where they need it.
 
         Args:
             make_trainer: called without arguments, returns a `transformers.Trainer`, or one of
                 TRL's, on which `train()` has not been called. Its global batch is
                 `per_device_train_batch_size` times `gradient_accumulation_steps`, on any number
                 of devices.
-            gpu_range: as of `Task`.
-            name: as of `Task`.
-            hints: as of `Task`.
-            save_dir: as of `Task`.
-            options: `seed` (what the random streams are seeded with before `make_trainer` is
+            gpu_range: as for `Task`.
+            name: as for `Task`.
+            hints: as for `Task`.
+            save_dir: as for `Task`.
+            options: `seed` (with which the random streams are seeded before `make_trainer` is
                 called), `priority`, `deadline`, `release`, `after`, `techniques`, `knobs`,
-                `parameters`; `evaluate`, in place of the trainer's own evaluation (None: none is
-                done), `evaluate_every` and `best`, in place of what the trainer says of these;
-                `continue_from`. Weights to start from are loaded in `make_trainer`.
+                `parameters`, `continue_from`. `evaluate` replaces the trainer's own evaluation
+                (None: no evaluation); `evaluate_every` and `best` replace the trainer's settings.
+                Weights to start from are loaded in `make_trainer`.
 
         Raises `InvalidInput` for what Saturn can't train as the trainer would: each reason names
         the argument, or the method, that it is about.
@@ -389,27 +395,27 @@ class Task:
     ) -> Task:
         """A task that trains a `lightning.pytorch.LightningModule`.
 
-        Its `training_step`, `configure_optimizers` and, where the data module has a
-        `val_dataloader`, its `validation_step` are the task's. Module and loader are made once
-        here, to be read, and again by the workers (see docs/frameworks.md).
+        The module's `training_step` and `configure_optimizers` are the task's; so is its
+        `validation_step`, if the data module has a `val_dataloader`. This call makes module and
+        loader once, to read them; the workers make them again (see docs/frameworks.md).
 
         Args:
             make_module: returns the module; called with the extra keywords of `hparams`, and with
-                `lr` where it has such a parameter. The module's class will do.
+                `lr` if it has that parameter. It may be the module's class.
             make_data: returns a `DataLoader` of global batches, or a `LightningDataModule`, whose
-                `prepare_data` is called here, once.
+                `prepare_data` is called once, by this call.
             hparams: learning rate, length, accumulation, clipping and precision. The learning rate
                 must be that of `configure_optimizers`.
-            gpu_range: as of `Task`.
-            name: as of `Task`.
-            hints: as of `Task`.
-            save_dir: as of `Task`.
-            ignored_hooks: methods that the module or data module overrides and that the training
-                can do without, as those that only log. Each other that Saturn would not call is
+            gpu_range: as for `Task`.
+            name: as for `Task`.
+            hints: as for `Task`.
+            save_dir: as for `Task`.
+            ignored_hooks: methods of the module or data module that training can do without, such
+                as those that only log. Any other overridden method that Saturn would not call is
                 refused.
             options: `seed`, `loss_weight`, `priority`, `deadline`, `release`, `after`,
-                `techniques`, `knobs`, `evaluate_every`, `best`, `parameters`; and `evaluate`, in
-                place of the module's own validation (None: none is done).
+                `techniques`, `knobs`, `evaluate_every`, `best`, `parameters`; and `evaluate`, which
+                replaces the module's own validation (None: no evaluation).
 
         Raises `TypeError`, and `InvalidInput` for what Saturn can't train as Lightning would, with
         the reason.
@@ -438,13 +444,13 @@ class Task:
             training_step=source.training_step,
             **(evaluation | options),
         )
-        # Module and data stand for all functions: those of the source hold the learning rate.
+        # The user's functions decide the key: those of the source contain the learning rate.
         task._performs_as = (make_module, make_data, "lightning")
         task._evaluates_as = "validation_step" if pieces.validates else None
         return task
 
     def definition(self) -> TaskDefinition | ScriptDefinition:
-        """What travels to the workers."""
+        """The definition, which travels to the workers."""
         return TaskDefinition(
             name=self.name,
             get_model=self.get_model,
@@ -478,19 +484,19 @@ class Task:
         )
 
     def __repr__(self) -> str:
-        """Name it."""
+        """Show name and hyper-parameters."""
         return f"Task({self.name!r}, {self.hparams!r})"
 
 
 def _of_hparams(hparams: HParams) -> dict[str, Any]:
-    """What of them tells tasks apart: the learning rate, and what the model is built with."""
+    """Hyper-parameters that distinguish tasks: learning rate, and the model's plain keywords."""
     of_model = {name: value for name, value in hparams.kwargs.items() if _is_plain(value)}
-    of_model.pop("lr", None)  # of the two the optimizer's is shown
+    of_model.pop("lr", None)  # the optimizer's learning rate is shown instead
     return {"lr": hparams.lr, **of_model}
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a report can hold it."""
+    """Whether a report can hold the value."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, bool | int | str)

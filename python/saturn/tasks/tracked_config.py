@@ -1,4 +1,7 @@
-"""What trackers are told of a task besides its curves: its hyper-parameters, as plain values."""
+"""A task's hyper-parameters as plain values, for trackers.
+
+A tracker gets a task's curves from its `metrics.jsonl` (`saturn.worker.track`), not from here.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,18 @@ from typing import Any
 from saturn.scripts.task import ScriptTask
 from saturn.tasks.task import Task
 
-#: Longer texts are cut.
+#: Longer texts are cut to this length.
 _MOST_CHARACTERS = 200
 
 
 def config_of(task: Task) -> dict[str, Any]:
-    """Numbers, texts and booleans by name; what isn't set is left out."""
+    """Numbers, texts and booleans by name; unset ones are left out."""
     if isinstance(task, ScriptTask):
         script = task.script_definition
         return {"script": str(script.path), "args": " ".join(script.args)}
     hparams = task.hparams
     config = {
-        **hparams.kwargs,  # first: of two with one name the training's is told
+        **hparams.kwargs,  # first, so that of two equal names the training's wins
         "lr": hparams.lr,
         "epochs": hparams.epochs,
         "steps": hparams.steps,

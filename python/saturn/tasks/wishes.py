@@ -1,8 +1,8 @@
-"""What a person wishes of a task's time: priority, deadline, release, and what comes before it.
+"""What a user wishes for a task's schedule: priority, deadline, release, and order.
 
-The same four mean the same on a `Task`, in `submit`, and for a task of a run in progress. Times are
-seconds on the run's clock: it begins when the run's workers are ready to train and stands still
-while no process drives the run.
+The four mean the same on a `Task`, in `submit`, and for a task of a run in progress. Times are
+seconds on the run's clock, which begins when the run's workers are ready to train. The clock stands
+still while no process drives the run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LARGEST = 2**31 - 1
 
 
 def checked_priority(priority: int) -> int:
-    """The priority; raises `TypeError` or `ValueError`."""
+    """Check a priority; raises `TypeError` or `ValueError`."""
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise TypeError(f"priority is a {type(priority).__name__}; it must be a whole number")
     if abs(priority) > _LARGEST:
@@ -29,7 +29,7 @@ def checked_priority(priority: int) -> int:
 
 
 def checked_time(field: str, seconds: float) -> float:
-    """A time on the run's clock; raises `TypeError` or `ValueError`."""
+    """Check a time on the run's clock; raises `TypeError` or `ValueError`."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         kind = type(seconds).__name__
         raise TypeError(f"{field} is a {kind}; it must be a number of seconds on the run's clock")
@@ -41,12 +41,12 @@ def checked_time(field: str, seconds: float) -> float:
 
 
 def checked_deadline(deadline: float | None) -> float | None:
-    """A deadline, or none; raises `TypeError` or `ValueError`."""
+    """Check a deadline, which may be None; raises `TypeError` or `ValueError`."""
     return None if deadline is None else checked_time("deadline", deadline)
 
 
 def names_before(after: Before) -> list[str]:
-    """Names of the tasks that come before; raises `TypeError`."""
+    """Names of the tasks that must come before; raises `TypeError`."""
     from saturn.tasks.task import Task
 
     given = [after] if isinstance(after, str | Task) else list(after)

@@ -1,8 +1,8 @@
-"""The techniques that come with Saturn, and the interface for writing one.
+"""The techniques that come with Saturn, and the interface for writing a technique.
 
-Importing this package does not import torch; each technique lives in a file or package of its own,
-named by import path in `BUILT_IN`, and is imported in the worker. None uses another: what they
-share is in `data_parallel`, `memory_bounds` and `model`.
+Importing this package does not import torch. Each technique has a file or package of its own, which
+`BUILT_IN` names by import path and a worker imports. No technique uses another: what they share is
+in `data_parallel`, `memory_bounds` and `model`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The black-box level: a technique that is two functions, and trains by itself.
 
-`execute` trains the model for a number of batches, `search` tunes knobs; both run in a worker
-process that sees only the devices it was given. Here are the base class, and how its functions
-are called whichever way they were written; the task object that they get is in
+`execute` trains the model for a number of batches, and `search` tunes knobs. Both run in a worker
+process that sees only the devices that it was given. This module has the base class, and calls its
+functions whichever way they were written. The task object that they get is in
 `saturn.worker.black_box_task`.
 """
 
@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-#: The arguments of each function, without an instance or class.
+#: The arguments of each function, without an instance or a class.
 _ARGUMENTS = {
     "execute": ("task", "gpus", "task_id", "batch_count"),
     "search": ("task", "gpus", "task_id"),
@@ -40,10 +40,11 @@ class BaseTechnique:
         """Choose parameters for `task` on `gpus`.
 
         Each `task.get_iterator()` gives one epoch here, or a few dozen batches of a loader without
-        length; what is saved is forgotten.
-        Return the parameters (plain data: they are kept with the task), or a pair of parameters
-        and seconds a batch, or (None, None) where the technique can't run the task. Without a
-        time, Saturn times `execute`.
+        length. Saves are discarded afterwards.
+
+        Return the parameters as plain data, which is kept with the task. Or return a pair of
+        parameters and seconds a batch. Return (None, None) if the technique can't run the task.
+        Without seconds a batch, Saturn times `execute`.
         """
         return {}
 
@@ -51,7 +52,7 @@ class BaseTechnique:
 def bound_function(technique: type[BaseTechnique], name: str) -> Callable[..., Any]:
     """`execute` or `search` of a technique's class, callable with its documented arguments.
 
-    Raises `TypeError` where it accepts other arguments.
+    Raises `TypeError` if it takes other arguments.
     """
     arguments = _ARGUMENTS[name]
     written = inspect.getattr_static(technique, name)
@@ -72,7 +73,7 @@ def bound_function(technique: type[BaseTechnique], name: str) -> Callable[..., A
 
 
 def check(technique: type[BaseTechnique]) -> None:
-    """Raise `TypeError` where a class can't serve as a black-box technique."""
+    """Raise `TypeError` if a class can't serve as a black-box technique."""
     if technique.execute is BaseTechnique.execute:
         raise TypeError(
             f"{technique.__name__} has no execute(task, gpus, task_id, batch_count); it is what "
@@ -83,7 +84,7 @@ def check(technique: type[BaseTechnique]) -> None:
 
 
 def _wants_instance(function: Callable[..., Any], num_arguments: int) -> bool:
-    """Whether a plain function in a class body means to be a method."""
+    """Whether a plain function in a class body is meant as a method."""
     parameters = [
         parameter
         for parameter in inspect.signature(function).parameters.values()

@@ -1,4 +1,7 @@
-"""The list of built-in techniques: names, import paths and knobs. Always in the library."""
+"""The built-in techniques: names, import paths and knobs. The library always has them.
+
+The paths are texts, so that listing techniques doesn't import torch.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
 )
 
 _PIPELINE = frozenset({"attention", "cut", "microbatches", "schedule"})
-#: Name → the knobs that a task may pin; `docs/builtin-techniques.md` says what they do.
+#: Name → the knobs that a task may pin; `docs/builtin-techniques.md` explains them.
 KNOBS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "ddp": frozenset(

@@ -1,7 +1,7 @@
 """What data-parallel techniques share: every rank runs the whole forward on its own slice.
 
-Holds the arithmetic that makes uneven slices count right where the framework *averages* gradients
-over ranks, as DDP and FSDP2 do. Techniques that sum gradients must not use it.
+DDP and FSDP2 *average* gradients over ranks; the arithmetic here makes uneven slices count right
+all the same. Techniques that sum gradients must not use it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DataParallelModel(ParallelModel):
-    """`call` runs the forward of `module` (its wrapper, or itself) on this rank's slice."""
+    """Runs `call`, which is `module` or its wrapper, on this rank's slice."""
 
     def __init__(self, module: nn.Module, call: Callable[..., Any], gang: Gang) -> None:
         self.module = module
@@ -33,26 +33,26 @@ class DataParallelModel(ParallelModel):
 
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
         loss = objective.loss_of(self._call, batch)
-        # Averaging divides by the number of ranks, so the share is multiplied by it.
+        # Averaging divides by the number of ranks, so the share is multiplied by that number.
         factor = share * self.data_size
         torch.autograd.backward(loss if factor == 1.0 else loss * factor)
         return loss.detach()
 
     @contextmanager
     def evaluating(self) -> Iterator[nn.Module]:
-        # As in a checkpoint, buffers are those of rank 0: the same whichever rank has a batch.
+        # As in a checkpoint, rank 0's buffers are used, so that all ranks evaluate alike.
         self.before_save()
         yield self.module
 
     def before_save(self) -> None:
-        # A checkpoint takes the buffers of rank 0 on every rank, never a mixture. That they are
-        # equal to begin with is seen to here too: nothing wrong is ever saved.
+        # A checkpoint has rank 0's buffers, never a mixture. If the buffers of ranks differ more
+        # than they may, this raises, so a wrong state is never saved.
         if self.data_size > 1:
             buffers.make_equal(self.module)
 
 
 class ShardedModel(DataParallelModel):
-    """One that FSDP2 has split, but for its scalars; without `sharding`, a plain one."""
+    """A module that FSDP2 has split, except for scalars; without `sharding`, a plain module."""
 
     def __init__(self, module: nn.Module, gang: Gang, sharding: Sharding | None) -> None:
         super().__init__(module, module, gang)
@@ -69,5 +69,5 @@ class ShardedModel(DataParallelModel):
         with super().evaluating() as module:
             yield module
         if self._sharding is not None:
-            # A backward would have split it again.
+            # Without a backward pass, nothing else would split the parameters again.
             self._sharding.release()

@@ -1,6 +1,6 @@
 """`ddp`: a whole copy of the model on each device, gradients averaged.
 
-With one rank it is the plain single-device case: no wrapper and no process group. Knobs:
+With one rank it is plain training on a single device: no wrapper and no process group. Knobs:
 
 * `find_unused_parameters` (default false): for models that skip layers;
 * `activation_checkpointing` (default false): see `recompute`;
@@ -28,11 +28,11 @@ from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
 if TYPE_CHECKING:
     from saturn.rank.gang import Gang
 
-#: What torch's reducer says when some parameter took no part in the loss.
+#: A part of torch's message if some parameter took no part in the loss.
 _UNUSED_PARAMETERS = "find_unused_parameters"
 
-#: Buffers are made equal when they are saved; doing it at each forward would cost a collective a
-#: step. The name of the switch depends on torch's version.
+#: Buffers are made equal only for a save, since doing so in each forward costs a collective a step.
+#: The option's name depends on torch's version.
 _NO_BUFFER_SYNC: dict[str, Any] = (
     {"forward_sync_buffers": False}
     if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
@@ -56,8 +56,8 @@ class Ddp(Technique):
         return memory_bounds.whole_model_bytes(module, setting)
 
     def retry_knobs(self, knobs: Knobs, error: str) -> Knobs | None:
-        # Looking for unused parameters costs a walk over the graph at every step, so it is only
-        # done where training can't do without.
+        # Finding unused parameters walks over the graph at every step, so it is only done if
+        # training fails without it.
         if _UNUSED_PARAMETERS in error and not knobs.get(_UNUSED_PARAMETERS):
             return {**knobs, _UNUSED_PARAMETERS: True}
         return None
@@ -84,7 +84,7 @@ class Ddp(Technique):
 
 
 class _Whole(DataParallelModel):
-    """The model itself, on the one device there is."""
+    """The model itself, on a single device."""
 
     leaves_only_gradients = True
 
@@ -101,11 +101,12 @@ class _DdpModel(DataParallelModel):
 
 
 class _Rehearsed(nn.Module):
-    """Runs `module`; but first, once, a backward over all parameters and nothing else.
+    """Runs `module`, after one rehearsal: a backward over all parameters and nothing else.
 
-    DDP lays its buckets out anew after the first backward, which changes the order in which the
-    gradients of three or more ranks are added. Left to the first training step of each attempt,
-    that would make a resumed task differ in its last bits from one that was never stopped.
+    DDP rearranges its buckets after the first backward, which changes the order in which gradients
+    of three or more ranks are added. Without the rehearsal, the first training step of each attempt
+    would add in another order. A resumed task would then differ in its last bits from one that was
+    never stopped.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -117,13 +118,13 @@ class _Rehearsed(nn.Module):
         if not self._rehearsing:
             return self.module(*args, **kwargs)
         sums = [p.sum() for p in self.module.parameters() if p.requires_grad]
-        # The engine takes the last sum first: the order in which a backward comes to them.
+        # Autograd takes the last sum first, which is the order of a real backward.
         return torch.stack([each.float() for each in sums]).sum() * 0.0
 
     def rehearse(self, wrapper: DistributedDataParallel) -> None:
-        """Run that backward; the next forward of `wrapper` lays out its buckets for good."""
+        """Run the rehearsal; the next forward of `wrapper` arranges its buckets for good."""
         self._rehearsing = True
-        # With an argument: on a GPU torch takes the first of those that it has moved there.
+        # On a GPU, torch fails without an argument that it can move there.
         torch.autograd.backward(wrapper(torch.empty(0)))
         wrapper.zero_grad(set_to_none=True)
         self._rehearsing = False

@@ -1,22 +1,22 @@
 """`fsdp`: parameters, gradients and optimizer state split over the devices (FSDP2).
 
-Each repeated layer is a unit of its own, gathered just before it runs and freed after; what is
-left (embeddings, head) forms the root unit. Parameters without a dimension, which torch refuses to
-split, stay whole on every rank. Knobs:
+Each repeated layer is a unit, gathered just before it runs and freed after. All other modules
+(embeddings, head) form the root unit. Parameters without a dimension, which torch refuses to split,
+stay whole on every rank. Knobs:
 
 * `reshard_after_forward` (default true): free a layer after its forward and gather it again for
-  its backward; false keeps it, which saves a gathering and costs its memory;
+  its backward; false keeps the layer, which saves a gathering and costs memory;
 * `activation_checkpointing` (default false): see `recompute`;
 * `cpu_offload` (default false): shards, gradients and optimizer state stay in the host's memory,
   and the optimizer steps there;
-* `replicate_across_nodes` (default false), for gangs on several nodes that have as many devices
-  each: parameters and all are split within each node, and nodes hold copies of each other's, so
-  that only gradients cross the network;
+* `replicate_across_nodes` (default false), for gangs on several nodes with equally many devices:
+  the state is split within each node, and all nodes hold copies, so that only gradients cross the
+  network;
 * `attention`: see `attention`;
 * `compile`: see `compiled`.
 
-Under the precision `bf16-params` layers are gathered, and computed with, in bf16, and gradients are
-added over the devices in float32, in which each device keeps its part of the parameters.
+Under the precision `bf16-params`, layers are gathered and computed in bf16. Gradients are summed
+over the devices in float32, and each device keeps its part of the parameters in float32.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Fsdp(Technique):
     precisions = Technique.precisions | {BF16_PARAMS}
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
-        # Training so is possible, and a plan that says so is obeyed; but without a use for the
-        # host's memory, a trial would only measure `ddp` with copies added.
+        # A user's plan with one device is obeyed. But if using the host's memory gains nothing, a
+        # trial would only measure `ddp` with copies added, so it is not made.
         if setting.gpus > 1 or setting.precision == BF16_PARAMS:
             return None
         reason = "a CPU slot's memory is the host's"
@@ -72,7 +72,7 @@ class Fsdp(Technique):
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         sets: list[Knobs] = [{}, {RESHARD_AFTER_FORWARD: False}]
         if setting.gpus == 1:
-            # Only what is gathered in another type has something to free.
+            # On one device, only layers that are gathered in another type have memory to free.
             sets = sets if setting.precision == BF16_PARAMS else [{CPU_OFFLOAD: True}]
         if are_alike(setting.node_gpus):
             sets.append({REPLICATE_ACROSS_NODES: True})
@@ -83,9 +83,9 @@ class Fsdp(Technique):
         recomputed: Knobs = {}
         if recompute.reason_against(module) is None:
             recomputed = {ACTIVATION_CHECKPOINTING: True}
-        # On a CPU slot shards are in the host's memory anyway.
+        # A CPU slot's memory is the host's, so shards are in it already.
         offloaded: Knobs = {CPU_OFFLOAD: True} if setting.device_kind == "cuda" else {}
-        # There `knob_sets` has offloaded already.
+        # On one device, `knob_sets` has offloaded already.
         one_device = setting.gpus == 1 and setting.precision != BF16_PARAMS
         single = [] if one_device else [knobs for knobs in (recomputed, offloaded) if knobs]
         both = [{**recomputed, **offloaded}] if recomputed and offloaded else []
@@ -121,12 +121,12 @@ class Fsdp(Technique):
             recompute.checkpoint_layers(module, gang.device)
         options: dict[str, Any] = {}
         if knobs.get(CPU_OFFLOAD, False):
-            # Pinning is what copies to a GPU want, and fails without one.
+            # Copies to a GPU want pinned memory; pinning fails without a GPU.
             options["offload_policy"] = CPUOffloadPolicy(pin_memory=gang.device.type == "cuda")
         options_of_root: dict[str, Any] = {}
         if self.precision == BF16_PARAMS:
             options["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
-            # What the loss is computed of comes out in float32.
+            # The loss is computed in float32, so the outputs are converted.
             options_of_root["mp_policy"] = MixedPrecisionPolicy(
                 torch.bfloat16, torch.float32, output_dtype=torch.float32
             )

@@ -1,8 +1,8 @@
-"""The 2-norm of gradients that are whole, split, or both at once.
+"""The 2-norm of gradients that are whole, split, or a mixture.
 
 `torch.nn.utils.get_total_norm` refuses lists that mix plain tensors with `DTensor`s, or `DTensor`s
-of different meshes. Here each gradient's squares are summed over exactly those mesh dimensions that
-split it, so that what several ranks hold alike counts once.
+of different meshes. Here each gradient's squares are summed over exactly the mesh dimensions that
+split it, so an element that several ranks hold counts once.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch.nn.utils import get_total_norm
 
 
 def total_norm(gradients: Iterable[Tensor]) -> Tensor:
-    """The 2-norm of all gradients together, each element of each counted once; 0 for none.
+    """The 2-norm of all gradients together, each element counted once; 0 if there are none.
 
-    Every rank must call it with the same parameters' gradients, in the same order; all get the
-    same value. Of whole gradients it is torch's own, to the last bit.
+    Every rank must call this with the gradients of the same parameters, in the same order. All
+    ranks get the same value. For whole gradients it is torch's own value, to the last bit.
     """
     groups: dict[tuple[tuple[DeviceMesh, int], ...], list[Tensor]] = {}
     for gradient in gradients:
@@ -40,11 +40,11 @@ def total_norm(gradients: Iterable[Tensor]) -> Tensor:
 
 
 def _local_part(gradient: Tensor) -> tuple[Tensor, tuple[tuple[DeviceMesh, int], ...]]:
-    """What this rank holds of a gradient, and the mesh dimensions over which the rest lies."""
+    """(this rank's part of a gradient, the mesh dimensions that split it)."""
     if not isinstance(gradient, DTensor):
         return gradient, ()
     if any(placement.is_partial() for placement in gradient.placements):
-        # Not summed over its ranks yet: squares of parts are not parts of squares.
+        # Partial gradients must be summed before they are squared.
         gradient = gradient.redistribute(
             placements=[p if not p.is_partial() else Replicate() for p in gradient.placements]
         )

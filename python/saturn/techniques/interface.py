@@ -1,18 +1,18 @@
 """The managed technique interface: what a technique says, and what Saturn owns.
 
-A technique says three things only: whether it can run a model at all (`not_applicable`, the
+A technique says only three things: whether it can run a model at all (`not_applicable`, the
 reason in words), which settings are worth trying (`knob_sets`), and how a module is spread over
 a gang (`parallelise`). Saturn owns the data, the training loop, checkpoints, progress and
 failures, so that a task trains the same way under every technique.
 
-Invariants every technique keeps, because checkpoints are exchanged between techniques:
+Every technique keeps these invariants, because techniques load each other's checkpoints:
 
-* the parameters of `ParallelModel.module` carry the names of the unsplit model, and together the
-  ranks of the gang hold every parameter;
-* one `forward_backward` over all data ranks adds to the gradients that of the loss over the whole
-  global batch, each slice counted by its share.
+* the parameters of `ParallelModel.module` have the names of the unsplit model, and the ranks of the
+  gang together hold every parameter;
+* one `forward_backward` over all data ranks adds the gradients of the loss over the whole global
+  batch, each slice weighted by its share.
 
-This file does not know any technique, and holds no training code.
+This file knows no technique, and holds no training code.
 """
 
 from __future__ import annotations
@@ -47,47 +47,49 @@ Knobs = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Where a technique would run: what it may look at when it decides."""
+    """The circumstances in which a technique would run, by which it may decide."""
 
     gpus: int  # devices of the strategy; the gang has one rank on each
     device_kind: str  # "cpu" or "cuda"
-    hints: Mapping[str, Any]  # what the task says about its model
-    #: What forward and loss are computed in: one of `saturn.tasks.definition.PRECISIONS`.
+    hints: Mapping[str, Any]  # the task's hints about its model
+    #: The precision of forward and loss: one of `saturn.tasks.definition.PRECISIONS`.
     precision: str = FLOAT32
-    #: What one device holds; None where that is not known.
+    #: Memory of one device; None if it is not known.
     device_memory_bytes: int | None = None
     #: Bytes of optimizer state for each byte of trainable parameters: 2 for AdamW, 0 for SGD.
     optimizer_state_ratio: float = 2.0
-    #: Devices on each of the gang's nodes, in the order of its ranks; all on one where it is empty.
+    #: Devices on each of the gang's nodes, in the order of ranks; empty if all are on one node.
     node_gpus: tuple[int, ...] = ()
-    #: What of the task calls the model, where that is not for the technique to do; None: nothing.
+    #: The name of the task's part that calls the model itself; None if the technique calls it.
     model_caller: str | None = None
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes the gang takes."""
+        """How many nodes the gang spans."""
         return len(self.node_gpus) or 1
 
     def holds_groups_of(self, size: int) -> bool:
-        """Whether each node has whole groups of so many neighbouring ranks."""
+        """Whether each node has whole groups of `size` neighbouring ranks."""
         return all(gpus % size == 0 for gpus in self.node_gpus)
 
 
 class Objective(Protocol):
     """How a batch enters the model and becomes a loss: the task's side of one step.
 
-    A technique that runs the model as a whole asks for `loss_of`. One that doesn't asks for
-    `inputs` and `loss`, and says so by `Technique.runs_whole_model`: some tasks have but the first.
+    A technique that runs the whole model calls `loss_of`. Other techniques call `inputs` and
+    `loss`, and must set `Technique.runs_whole_model` to false, because some tasks only have
+    `loss_of`.
     """
 
     def loss_of(self, model: Callable[..., Any], batch: Any) -> Tensor:
-        """Scalar mean loss of `batch`; `model` is called like the task's, once or more often."""
+        """Scalar mean loss of `batch`; may call `model` once or several times, as the task does."""
         ...
 
     def outputs_of(self, model: Callable[..., Any], batch: Any) -> Any:
-        """What `model` gives for one sample of `batch`, where that can be told; for comparing.
+        """The outputs of `model` for one sample of `batch`, for comparing models.
 
-        Of a task that calls the model by itself, the loss of the batch.
+        If the batch can't be cut, the outputs for all of it. If the task calls the model itself,
+        the loss of the batch.
         """
         ...
 
@@ -98,22 +100,22 @@ class Objective(Protocol):
     def loss(self, outputs: Any, batch: Any) -> Tensor:
         """Scalar mean loss of the model's `outputs` on `batch`.
 
-        Raises a task error, with the shape it got, where the task's loss is not a scalar.
+        Raises `TaskError`, with the shape that it got, if the task's loss is not a scalar.
         """
         ...
 
     def weight(self, batch: Any) -> float:
-        """What the mean loss of `batch` counts beside that of another part of the global batch.
+        """The weight of `batch`'s mean loss beside another part of the global batch.
 
-        Its samples or its labels, or what the task's `loss_weight` says of it. For techniques that
-        cut their slice once more. Raises `NotApplicable` for a task whose batches may not be cut.
+        It is the number of samples or labels, or the task's `loss_weight`. It is for techniques
+        that cut their slice further. Raises `NotApplicable` if a task's batches must not be cut.
         """
         ...
 
     def in_host_memory(self, batch: Any) -> Any:
-        """The slice at work, given as `batch`, as it was before it came to the device.
+        """The present slice, passed as `batch`, as it was before the copy to the device.
 
-        What is read of this one, as `weight` may, waits for no device.
+        Reading it, as `weight` may, doesn't wait for the device.
         """
         ...
 
@@ -121,36 +123,36 @@ class Objective(Protocol):
 class ParallelModel(ABC):
     """A module spread over the gang, as one rank holds it."""
 
-    #: Holds this rank's parameters under their unsplit names: what the optimizer gets, and what
-    #: is saved.
+    #: Holds this rank's parameters under their unsplit names. The optimizer gets them, and
+    #: checkpoints hold them.
     module: nn.Module
-    #: Which slice of the global batch this rank works on, and into how many it is cut. Ranks of
-    #: one pipeline or one tensor group have the same slice.
+    #: The number of this rank's slice, and the number of slices of the global batch. Ranks of one
+    #: pipeline or one tensor group have the same slice.
     data_rank: int
     data_size: int
-    #: Whether the `forward_backward` at work is its step's last; kept by `accumulating`.
+    #: Whether the present `forward_backward` is its step's last; `accumulating` sets it.
     is_last_of_step = True
-    #: Whether a `forward_backward` that fails leaves nothing but gradients behind, on this rank or
-    #: another: then a step that ran out of memory may be taken again, with more of it.
+    #: Whether a `forward_backward` that fails leaves only gradients behind, on all ranks. A step
+    #: that ran out of memory may then be repeated, with more memory.
     leaves_only_gradients = False
-    #: Whether the technique is there to hold less, and takes longer for it.
+    #: Whether the technique exists to hold less memory, and takes longer for it.
     saves_memory = False
 
     @abstractmethod
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
-        """Add to the gradients those of `share` times the mean loss over `batch`.
+        """Add the gradients of `share` times the mean loss over `batch`.
 
-        `batch` is this data rank's slice, already on the device; `share` is its part of all that
-        the step trains on, between 0 and 1, under fp16 times the loss's scale. Called once a step,
-        or, where gradients are accumulated, once for each of its batches. Returns the unscaled
-        mean loss, detached, or None where another rank of the same slice reports it.
+        `batch` is this data rank's slice, already on the device. `share` is the slice's part of the
+        whole step, between 0 and 1, under fp16 times the loss's scale. Saturn calls the method once
+        a step, or, with gradient accumulation, once for each of the step's batches. Returns the
+        unscaled mean loss, detached, or None if another rank of the same slice reports it.
         """
 
     def accumulating(self) -> AbstractContextManager[None]:
-        """Entered around each `forward_backward` of a step but its last.
+        """The context of every `forward_backward` of a step except its last.
 
-        Gradients needn't be combined over the ranks yet: a technique that can put that off saves
-        time, by `is_last_of_step` or by overriding this.
+        Within it, gradients needn't be combined over the ranks. A technique that can delay that
+        saves time, by reading `is_last_of_step` or by overriding this.
         """
         return self._before_the_last()
 
@@ -163,43 +165,44 @@ class ParallelModel(ABC):
             self.is_last_of_step = True
 
     def forward(self, batch: Any, objective: Objective) -> Any:
-        """The model's outputs for `batch`, whole and on the device; no gradients are wanted.
+        """The model's outputs for `batch`, whole and on the device, without gradients.
 
-        Called within `evaluating`, by every rank equally often: ranks of one data rank with the
-        same batch, others with others. None where another rank of the same data rank has the
-        outputs. This one calls the module.
+        It is called within `evaluating`, equally often by every rank. Ranks of one data rank get
+        the same batch, other data ranks other batches. Returns None if another rank of the same
+        data rank has the outputs. This implementation calls the module.
         """
         args, kwargs = objective.inputs(batch)
         return self.module(*args, **kwargs)
 
     def evaluating(self) -> AbstractContextManager[nn.Module]:
-        """Entered on every rank around an evaluation, between two steps.
+        """The context of an evaluation, which every rank enters between two steps.
 
-        Gives what a function of the model may call: every rank calls it with the same. This one
-        gives the module; where no rank can call it, `runs_whole_model` is false.
+        It gives a model for the task's evaluation function, which every rank calls with the same
+        inputs. This implementation gives the module. If no rank has a whole model,
+        `runs_whole_model` must be false.
         """
         return nullcontext(self.module)
 
     def begin_trial(self) -> None:  # noqa: B027  (most techniques have nothing to look at)
-        """Called on every rank before the first step of a trial: what comes may be watched.
+        """Called on every rank before the first step of a trial; may begin to watch the steps.
 
-        What is learnt from it is for `Technique.changes_after`.
+        `Technique.changes_after` may use what was learnt.
         """
 
     def gradient_norm(self) -> Tensor:
         """The 2-norm of the whole model's gradients, each parameter once: equal on every rank.
 
-        This one is right where every rank holds every parameter, whole or as a `DTensor`.
+        This implementation is right if every rank holds every parameter, whole or as a `DTensor`.
         """
-        # Here, not above: the face imports this file, and must not wait for torch.
+        # Imported here, because `import saturn` imports this file and must not wait for torch.
         from saturn.techniques.gradient_norm import total_norm
 
         return total_norm(p.grad for p in self.module.parameters() if p.grad is not None)
 
     def optimizer_memory(self) -> AbstractContextManager[Any]:
-        """Entered wherever the optimizer is made, steps, or has its state made for loading.
+        """The context in which the optimizer is made, steps, or gets its state for loading.
 
-        A technique may put what is allocated for its state somewhere of its own.
+        A technique may allocate the optimizer's state in a place of its own.
         """
         return nullcontext()
 
@@ -210,22 +213,22 @@ class ParallelModel(ABC):
 class Technique(ABC):
     """A way to parallelise. Subclass it, and `saturn.register("name", TheClass)`.
 
-    Instances are made without arguments, once a rank, and live as long as the attempt.
+    Instances are made without arguments, one on each rank, and live as long as the attempt.
     """
 
-    #: What the task says about its model, as in `Setting`; set before anything is asked.
+    #: The task's hints about its model, as in `Setting`; set before any method is called.
     hints: Mapping[str, Any] = MappingProxyType({})
-    #: What the task's forward and loss are computed in, as in `Setting`; set before anything is
-    #: asked.
+    #: The precision of the task's forward and loss, as in `Setting`; set before any method is
+    #: called.
     precision: str = FLOAT32
-    #: The precisions that it can train in. `bf16-params` is for a technique that gathers
-    #: parameters itself; the others are put around the model's forward, whatever the technique.
+    #: The precisions that the technique can train in. `bf16-params` is for techniques that gather
+    #: parameters themselves. Saturn applies the others to the model's forward under any technique.
     precisions: frozenset[str] = frozenset({FLOAT32, BF16, FP16})
-    #: Whether it can give a task the model, to be called as a whole.
+    #: Whether the technique can give a task the whole model to call.
     runs_whole_model = True
 
     def reason_against(self, module: nn.Module, setting: Setting) -> str | None:
-        """Why it can't train `module` there, for any reason; None where it can."""
+        """Why the technique can't train `module` in this setting; None if it can."""
         if setting.precision not in self.precisions:
             return (
                 f"precision {setting.precision!r} is for techniques that gather parameters (fsdp)"
@@ -238,62 +241,61 @@ class Technique(ABC):
         return self.not_applicable(module, setting)
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
-        """Say in words why this technique can't run `module` there; None where it can.
+        """Say in words why this technique can't run `module` in this setting; None if it can.
 
-        Asked before anything is tried, and again in each trial. `module` is as the task builds it,
-        and may be on `meta`: with shapes and no values. One that raises there is asked again with
-        the real one.
+        It is called before anything is tried, and again in each trial. `module` is as the task
+        builds it, and may be on `meta`, with shapes and without values. If the method raises on
+        `meta`, it is called again with the real model.
         """
         return None
 
     def cuts_batches(self, setting: Setting, knobs: Knobs) -> bool:
-        """Whether the loss of a batch is computed in parts, on slices or micro-batches of it.
+        """Whether the loss of a batch is computed in parts, on slices or micro-batches.
 
-        Where a task's loss is not made of those of such parts, a technique that cuts is not used.
+        If a task's loss is not made of the losses of such parts, these knobs are not used.
         """
         return setting.gpus > 1
 
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
-        """Settings worth measuring; the fastest that fits wins. At least one."""
+        """Settings worth measuring, at least one; the fastest that fits wins."""
         return [{}]
 
     def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
-        """Settings that buy memory with time, in rungs from fast to thrifty.
+        """Settings that need less memory and more time, in rungs from fast to thrifty.
 
-        A rung is measured only where all before it, `knob_sets` first, ran out of memory: sets
-        that can only be slower cost no trial where a faster one fits, and the fastest of all that
-        fit still wins.
+        A rung is measured only if all before it, `knob_sets` first, ran out of memory. So sets that
+        can only be slower cost no trial if a faster set fits, and the fastest set that fits wins.
         """
         return []
 
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int | None:
-        """What one device needs at the very least to train `module` so; None where unknown.
+        """A lower bound of what one device needs to train `module` so; None if unknown.
 
-        A lower bound: a knob set whose bound is above the device's memory is not tried.
+        A knob set whose bound exceeds the device's memory is not tried.
         """
         return None
 
     def retry_knobs(self, knobs: Knobs, error: str) -> Knobs | None:
-        """Another setting to try, given that `knobs` failed with `error`; None for no more."""
+        """Another setting to try after `knobs` failed with `error`; None if there is none."""
         return None
 
     def changes_after(self, knobs: Knobs, model: ParallelModel) -> Knobs | None:
-        """Changes of `knobs` that are worth measuring too, as a trial's steps of `model` tell.
+        """Changes to `knobs` that are worth measuring too, judging by a trial's steps of `model`.
 
-        Every rank calls it, with its own `model`, and must come to the same; None for none. Asked
-        once a trial, after the first set that was measured; where the changes make it faster, the
-        sets that are still to come take them over, by `changed`.
+        Every rank calls this with its own `model`, and all must return the same; None if there are
+        none. It is called once a trial, after the first set that was measured. If the changes make
+        that set faster, later sets take them over, by `changed`.
         """
         return None
 
     def changed(self, knobs: Knobs, changes: Knobs) -> Knobs:
-        """Another set with what `changes_after` said of one, as far as it is right for it too."""
+        """`knobs` with the changes of another set, as far as they are right for `knobs` too."""
         return {**knobs, **changes}
 
     @abstractmethod
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         """Spread `module`, which every rank built alike on the CPU, over `gang`.
 
-        Runs on every rank at once, and may replace parts of `module`. Raise `NotApplicable` with
-        a reason where it turns out not to work.
+        Every rank calls this at once; it may replace parts of `module`. Raise `NotApplicable`, with
+        a reason, if it turns out not to work.
         """

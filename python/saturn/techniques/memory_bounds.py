@@ -1,8 +1,8 @@
-"""Lower bounds of what a device must hold to train a model: parameters, gradients, optimizer state.
+"""Lower bounds of the memory that a device needs: parameters, gradients, optimizer state.
 
-Activations are left out, and so is whatever a framework allocates besides, so a strategy whose
-bound is above a device's memory can't run there, while one below may still not fit. Bytes are
-those of the module as the task built it; a shared parameter counts once.
+Activations and a framework's other allocations are left out. So a strategy whose bound exceeds a
+device's memory can't run there; a strategy below may still not fit. Bytes are those of the module
+as the task built it; a shared parameter counts once.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from saturn.techniques.interface import Setting
 
 
-#: What needs less than this part of a device leaves enough for activations: they can be recomputed.
+#: A model below this part of a device leaves enough for activations, which can be recomputed.
 _ROOMY = 0.5
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of some modules' parameters."""
+    """Bytes of the parameters of some modules."""
 
     parameters: int
-    trainable: int  # those with gradients: as many bytes again
+    trainable: int  # bytes of parameters with gradients, which take as many bytes again
 
     @property
     def with_gradients(self) -> int:
@@ -37,7 +37,7 @@ class Sizes:
 
 
 def sizes(modules: Iterable[nn.Module]) -> Sizes:
-    """The sizes of `modules` together."""
+    """The sizes of all `modules` together."""
     found = {id(p): p for module in modules for p in module.parameters()}
     return Sizes(
         parameters=sum(p.nbytes for p in found.values()),
@@ -46,7 +46,7 @@ def sizes(modules: Iterable[nn.Module]) -> Sizes:
 
 
 def layers_and_rest(module: nn.Module) -> tuple[list[Sizes], Sizes]:
-    """The sizes of each repeated layer of `module`, and of what is outside of them."""
+    """The sizes of each repeated layer of `module`, and of everything outside the layers."""
     layers = [sizes([layer]) for layer in repeated_layers(module)]
     whole = sizes([module])
     return layers, Sizes(
@@ -56,13 +56,13 @@ def layers_and_rest(module: nn.Module) -> tuple[list[Sizes], Sizes]:
 
 
 def whole_model_bytes(module: nn.Module, setting: Setting) -> int:
-    """Everything on one device: parameters, gradients and optimizer state."""
+    """Bytes if one device holds everything: parameters, gradients and optimizer state."""
     whole = sizes([module])
     return whole.with_gradients + int(whole.trainable * setting.optimizer_state_ratio)
 
 
 def room_to_spare(module: nn.Module, setting: Setting) -> str | None:
-    """Why keeping parts of `module` off the device can only be slower; None where it may help."""
+    """Why keeping parts of `module` off the device can only cost time; None if it may help."""
     available = setting.device_memory_bytes
     if available is None:
         return "nothing says that a device's memory is short (see device_memory)"
@@ -78,17 +78,17 @@ def room_to_spare(module: nn.Module, setting: Setting) -> str | None:
 def sharded_bytes(
     module: nn.Module, setting: Setting, *, reshard_after_forward: bool, cpu_offload: bool
 ) -> int:
-    """Everything split evenly over the devices, one repeated layer gathered whole at a time.
+    """Bytes if all is split evenly over the devices, and one repeated layer at a time is gathered.
 
-    What is outside the layers stays gathered from forward to backward, and so do the layers
-    without `reshard_after_forward`. With `cpu_offload` only what is gathered is on the device.
+    Parameters outside the layers stay gathered from forward to backward; so do the layers without
+    `reshard_after_forward`. With `cpu_offload`, the device holds only what is gathered.
 
-    The largest of what certain moments need, in whatever order the layers run:
+    The result is the largest need of these moments, in whatever order the layers run:
 
-    * in the backward pass, the end of each layer's: it is gathered, and its gradients are whole;
-    * the end of the last layer's, where all others have left their part of their gradients;
-    * without `reshard_after_forward`, the end of the forward pass, with every layer gathered;
-    * the optimizer step, with parameters, gradients and state split, and nothing gathered.
+    * the end of each layer's backward: the layer is gathered, and its gradients are whole;
+    * the end of the last layer's backward: all other layers' gradients are split and kept;
+    * without `reshard_after_forward`, the end of the forward pass: every layer is gathered;
+    * the optimizer step: parameters, gradients and state are split, and nothing is gathered.
     """
     layers, rest = layers_and_rest(module)
     whole = sizes([module])
@@ -115,10 +115,10 @@ def sharded_bytes(
 
 
 def streamed_bytes(module: nn.Module) -> int:
-    """Layers one at a time; what is outside of them stays for a whole forward and backward.
+    """Bytes if layers come one at a time, and everything outside stays for a whole step.
 
-    In the backward pass of a layer, it and its gradients are there, beside the parameters of the
-    rest; at its end the rest has gradients too. The optimizer's state is elsewhere.
+    During a layer's backward, the device holds the layer, its gradients, and the parameters outside
+    the layers. At the end, those parameters have gradients too. The optimizer's state is elsewhere.
     """
     layers, rest = layers_and_rest(module)
     one_layer = max((layer.with_gradients for layer in layers), default=0)

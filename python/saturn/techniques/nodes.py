@@ -1,19 +1,19 @@
-"""How a gang's ranks lie on nodes.
+"""How a gang's ranks are placed on nodes.
 
-Ranks of a node are neighbours. A gang that no node holds takes whole nodes and part of one more; it
-has the node with the most of its devices first.
+Ranks on one node are neighbours. A gang that is too large for one node takes whole nodes and a part
+of one more; its first node has the most of its devices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Why a gang on several nodes may not be split so.
+#: Why a technique refuses a gang on several nodes.
 ACROSS_NODES = "a tensor group talks in every layer, and must not lie across nodes"
 
 
 def spread(gpus: int, node_gpus: Sequence[int]) -> tuple[int, ...]:
-    """Devices on each node of a gang of `gpus`, on the largest of nodes with so many."""
+    """Devices on each node of a gang of `gpus`, if nodes have `node_gpus`; empty if too few."""
     parts: list[int] = []
     for size in sorted(node_gpus, reverse=True):
         if gpus == 0:
@@ -24,5 +24,5 @@ def spread(gpus: int, node_gpus: Sequence[int]) -> tuple[int, ...]:
 
 
 def are_alike(node_gpus: Sequence[int]) -> bool:
-    """Whether there are several nodes, all with as many devices."""
+    """Whether there are several nodes, all with equally many devices."""
     return len(node_gpus) > 1 and len(set(node_gpus)) == 1

@@ -1,4 +1,7 @@
-"""A technique whose knobs a task has pinned: it chooses among the values that are allowed."""
+"""A technique with knobs that a task has pinned to one or several allowed values.
+
+Only the choice of knob sets changes. How the technique runs a model stays its own.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,13 @@ if TYPE_CHECKING:
 
 
 class Pinned(Technique):
-    """`technique` with knobs that have one of the values in `pins`, each; all others are free.
+    """`technique`, with each knob in `pins` limited to the values there; other knobs are free.
 
-    A knob set of the technique's own that breaks a pin is not tried; in its place comes the same
-    with each of the allowed values.
+    A knob set that breaks a pin is replaced by copies of it with each of the allowed values.
     """
 
     def __init__(self, technique: Technique, pins: Mapping[str, list[Any]]) -> None:
-        """Take what a technique would do, and the values that its knobs may have."""
+        """Wrap a technique; `pins` has the allowed values of each pinned knob."""
         self._technique = technique
         self._pins = pins
         self.hints = technique.hints
@@ -29,19 +31,19 @@ class Pinned(Technique):
         self.runs_whole_model = technique.runs_whole_model
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
-        """As the technique says."""
+        """The technique's own answer."""
         return self._technique.not_applicable(module, setting)
 
     def cuts_batches(self, setting: Setting, knobs: Knobs) -> bool:
-        """As the technique says."""
+        """The technique's own answer."""
         return self._technique.cuts_batches(setting, knobs)
 
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
-        """The technique's own, as far as they are allowed."""
+        """The technique's knob sets, changed to allowed values."""
         return self._allowed(self._technique.knob_sets(module, setting))
 
     def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
-        """The technique's own, as far as they are allowed; none twice."""
+        """The technique's rungs, changed to allowed values; no set occurs twice."""
         tried = list(self.knob_sets(module, setting))
         rungs = []
         for rung in self._technique.thriftier_knob_sets(module, setting):
@@ -52,16 +54,16 @@ class Pinned(Technique):
         return rungs
 
     def least_memory_bytes(self, module: nn.Module, setting: Setting, knobs: Knobs) -> int | None:
-        """As the technique says."""
+        """The technique's own answer."""
         return self._technique.least_memory_bytes(module, setting, knobs)
 
     def retry_knobs(self, knobs: Knobs, error: str) -> Knobs | None:
-        """What the technique would try next, where that is allowed."""
+        """The knobs that the technique would try next, if they are allowed."""
         again = self._technique.retry_knobs(knobs, error)
         return again if again is not None and self._allowed([again]) == [again] else None
 
     def changes_after(self, knobs: Knobs, model: ParallelModel) -> Knobs | None:
-        """What the technique would change, where that is allowed."""
+        """The technique's changes, if they are allowed."""
         changes = self._technique.changes_after(knobs, model)
         if changes is None:
             return None
@@ -69,11 +71,11 @@ class Pinned(Technique):
         return changes if self._allowed([changed]) == [changed] else None
 
     def changed(self, knobs: Knobs, changes: Knobs) -> Knobs:
-        """As the technique says."""
+        """The technique's own answer."""
         return self._technique.changed(knobs, changes)
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
-        """As the technique does."""
+        """Parallelise as the technique does."""
         return self._technique.parallelise(module, gang, knobs)
 
     def _allowed(self, knob_sets: Iterable[Knobs]) -> list[Knobs]:

@@ -1,11 +1,11 @@
-"""FSDP2 over the units of a model: what `fsdp` and the techniques that hold it in them share.
+"""FSDP2 over the units of a model, as `fsdp` and the techniques that include it use it.
 
-A unit is gathered and freed as one: each repeated layer is one, and what is left forms the root's.
-Parameters without a dimension, which torch refuses to split, stay whole on every rank (see
+A unit is gathered and freed as one. Each repeated layer is a unit; all other parameters form the
+root's. Parameters without a dimension, which torch refuses to split, stay whole on every rank (see
 `WholeScalars`).
 
-A step may have several backwards, of a pipeline's micro-batches: between `gather` and `release`
-all units stay whole, their gradients add up unsplit, and only the last backward reduces them.
+A step may have several backwards, for a pipeline's micro-batches. Between `gather` and `release`
+all units stay whole and their gradients add up unsplit. Only the last backward reduces them.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Sharding:
         reshard_after_forward: bool = True,
         **options: Any,
     ) -> None:
-        """`scalars` are those of `root`, `options` more for `fully_shard`.
+        """`scalars` are the scalars of `root`; `options` go to `fully_shard`.
 
-        Of two dimensions of `data`, FSDP2 splits over the second and copies over the first.
+        If `data` has two dimensions, FSDP2 splits over the second and copies over the first.
 
-        `options_of_root` come on top of these for the root.
+        `options_of_root` are further options for the root only.
         """
         options |= {"mesh": data}
-        # Units first: each moves to the device already split, so the whole model never has to fit
-        # there at once.
+        # Units first: each moves to the device already split, so the device never has to hold the
+        # whole model.
         for unit in units:
             fully_shard(
                 unit,
@@ -52,7 +52,7 @@ class Sharding:
                 ignored_params=scalars.ignored,
                 **options,
             )
-        # A unit may wrap a module that the root reaches by another way.
+        # A unit may wrap a module that the root also reaches by another path.
         split = {parameter for unit in units for parameter in unit.parameters()}
         # torch keeps the root gathered between forward and backward: its backward comes first.
         options |= options_of_root or {}
@@ -62,22 +62,22 @@ class Sharding:
         self._scalars, self._data = scalars, data
 
     def gather(self) -> None:
-        """Gather all units, in an order that is the same on all ranks, until `release`."""
+        """Gather all units until `release`, in the same order on all ranks."""
         for module in self._modules:
             module.unshard(async_op=True)
 
     def before_backward(self, *, is_last: bool) -> None:
-        """Say whether the backward that comes is the last before the optimizer's step."""
+        """Say whether the next backward is the last before the optimizer's step."""
         assert isinstance(self._root, FSDPModule)
         self._root.set_is_last_backward(is_last)
         self._root.set_requires_gradient_sync(is_last)
         self._root.set_reshard_after_backward(is_last)
 
     def release(self) -> None:
-        """Split what is still gathered: units that no backward has come to."""
+        """Split units again that are still gathered, because no backward has reached them."""
         for module in self._modules:
             module.reshard()
 
     def average_scalars(self) -> None:
-        """Average the gradients of parameters without a dimension, as FSDP2 does all others'."""
+        """Average the gradients of parameters without a dimension, as FSDP2 averages the others."""
         self._scalars.average_gradients(self._data)

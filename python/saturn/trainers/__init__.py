@@ -1,12 +1,12 @@
-"""A trainer as a task: what a `transformers.Trainer`, or one of TRL's, would train, and how.
+"""A trainer as a task: train what a `transformers.Trainer`, or one of TRL's, would train.
 
-`building` makes one without its side effects; `refusals` says what of it Saturn can't train as it
-would; `reading` reads what it would do; `source` is what travels to the ranks in its place: model,
-batches and losses of a trainer that each rank makes for itself.
+`building` makes a trainer without its side effects. `refusals` says which trainers Saturn can't
+train exactly. `reading` reads what the trainer would do. `source` travels to the ranks in its
+place, with model, batches and losses of a trainer that each rank makes for itself.
 
-Beside them are the files `lightning*`, which do the same for a LightningModule. They share with the
-others only how an optimizer is read.
+The modules `lightning*` do the same for a LightningModule. They share with the others only how an
+optimizer is read.
 
-The trainer's own loop never runs. What it draws, counts and sums is done in the same order, so that
-on one device its weights come out to the last bit.
+The trainer's own loop never runs. Its random draws, counts and sums are made in the same order, so
+that on one device the weights are equal to the last bit.
 """

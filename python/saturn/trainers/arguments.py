@@ -1,8 +1,8 @@
 """Every argument of `TrainingArguments`: honoured, irrelevant or refused, and why.
 
-One table, from which refusals follow (`refusals`), what of a trainer is in its profile key
-(`reading`), and the page `docs/trainer-arguments.md`, which `python -m saturn.trainers.arguments`
-prints. An argument that is not in the table (of a later version) must have its default.
+There is one table. `refusals` refuses by it, `reading` puts timed arguments into the profile key,
+and `python -m saturn.trainers.arguments` prints the page `docs/trainer-arguments.md` from it. An
+argument that is not in the table (of a later version) must have its default.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ HONOURED, IRRELEVANT, REFUSED = "honoured", "irrelevant", "refused"
 
 @dataclasses.dataclass(frozen=True)
 class Argument:
-    """What becomes of one argument."""
+    """How Saturn treats one argument."""
 
-    #: `HONOURED`, `IRRELEVANT` or `REFUSED`: of the latter only the default is taken.
+    #: `HONOURED`, `IRRELEVANT` or `REFUSED`: a refused argument must have its default.
     verdict: str
-    #: How it is honoured, or why it is not: a clause.
+    #: How it is honoured, or why it is irrelevant or refused: a clause.
     why: str
-    #: Whether a step may take longer or shorter for it, or need other memory.
+    #: Whether it may change a step's time or memory.
     is_timed: bool = False
-    #: Whether it is refused only where the trainer's evaluation is the task's.
+    #: Whether it is refused only if the task uses the trainer's evaluation.
     of_evaluation: bool = False
 
 
@@ -37,7 +37,7 @@ _ONE_PROCESS = "about several processes of a launcher; Saturn starts its own"
 _OF_SHUFFLE = "the order of samples is the trainer's"
 _LOADS = "batches are loaded as the trainer's loader would"
 
-#: Groups of arguments: what becomes of them, and their names.
+#: Groups of honoured arguments: how they are honoured, and their names.
 _HONOURED: list[tuple[str, str]] = [
     ("how long it trains", "max_steps num_train_epochs"),
     ("the optimizer is the trainer's", "learning_rate optim_args weight_decay"),
@@ -59,7 +59,7 @@ _HONOURED: list[tuple[str, str]] = [
     ("what is pushed is written there; all else is in the run's directory", "output_dir"),
     ("a seed for workers is drawn when the trainer would draw it", "dataloader_persistent_workers"),
 ]
-#: The same of those that steps may take longer or shorter for.
+#: The same, for arguments that may change a step's time.
 _TIMED: list[tuple[str, str]] = [
     ("the global batch is its product with accumulation", "per_device_train_batch_size"),
     ("batches of a step", "gradient_accumulation_steps"),
@@ -116,7 +116,7 @@ _REFUSED: list[tuple[str, str]] = [
         "resume_from_checkpoint",
     ),
 ]
-#: Refused where the trainer evaluates.
+#: Arguments that are refused if the trainer evaluates.
 _REFUSED_IN_EVALUATION: list[tuple[str, str]] = [
     (f"metrics are of all rows together; {_OR_ANOTHER}", "batch_eval_metrics"),
     (f"batches are joined; {_OR_ANOTHER}", "eval_do_concat_batches"),
@@ -138,9 +138,9 @@ def _table() -> dict[str, Argument]:
     }
 
 
-#: By name: those of the transformers that this is tested with.
+#: By name: the arguments of the version of transformers that this is tested with.
 ARGUMENTS = _table()
-#: Those of other versions.
+#: The arguments of other versions.
 OF_OTHER_VERSIONS = {
     "warmup_ratio": Argument(HONOURED, "the scheduler is the trainer's"),
     **{
@@ -160,7 +160,7 @@ _PROJECTS = "it projects gradients of whole layers, which techniques split"
 _IN_BACKWARD = "it updates weights during the backward pass"
 _STAYS = "its state can't be moved from one technique to another"
 _NO_CHECKPOINTS = "Saturn's checkpoints are not for the hub; `every_save` and `end` push the model"
-#: Of arguments that are honoured, the values that are refused, and why.
+#: Values of honoured arguments that are refused, and why.
 REFUSED_VALUES: dict[str, dict[str, str]] = {
     "lr_scheduler_type": {
         "reduce_lr_on_plateau": _FOLLOWS.format("metric"),
@@ -169,7 +169,7 @@ REFUSED_VALUES: dict[str, dict[str, str]] = {
     "train_sampling_strategy": {"batch_rebalance": "it deals out batches to a number of ranks"},
     "hub_strategy": {"checkpoint": _NO_CHECKPOINTS, "all_checkpoints": _NO_CHECKPOINTS},
 }
-#: Kinds of optimizers that are refused, by what their names hold.
+#: Kinds of optimizers that are refused, by a part of their names.
 REFUSED_OPTIMIZERS = {
     "lomo": _IN_BACKWARD,
     "galore": _PROJECTS,
@@ -202,20 +202,20 @@ An argument that is not listed here, of another version of transformers, must ha
 
 
 def known(name: str) -> Argument | None:
-    """What becomes of an argument; None where nobody knows it."""
+    """How Saturn treats an argument; None if the argument is unknown."""
     return ARGUMENTS.get(name) or OF_OTHER_VERSIONS.get(name)
 
 
 def is_untimed(name: str) -> bool:
-    """Whether no step takes longer or shorter for an argument."""
+    """Whether an argument certainly doesn't change the time of a step."""
     argument = known(name)
     return argument is not None and not argument.is_timed and argument.verdict != REFUSED
 
 
 def reasons_against(args: Any, *, evaluates: bool) -> Iterator[str]:
-    """Why these arguments can't be kept, each a clause that names the argument.
+    """Why these arguments can't be honoured, each as a clause that names the argument.
 
-    `evaluates` where the trainer's evaluation is to be the task's.
+    `evaluates` says whether the task uses the trainer's evaluation.
     """
     from transformers import TrainingArguments
 
@@ -242,12 +242,12 @@ def reasons_against(args: Any, *, evaluates: bool) -> Iterator[str]:
 
 
 def text_of(value: Any) -> str:
-    """A value as its user writes it, where it may be of an enumeration."""
+    """A value as its user writes it; it may be a member of an enumeration."""
     return str(getattr(value, "value", value))
 
 
 def _with_value(name: str, value: Any) -> str:
-    """The argument, with its value where that is what a reader looks for."""
+    """The argument's name, with its value if that is False, which a reader would look for."""
     return f"{name}=False" if value is False else name
 
 
@@ -259,9 +259,9 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def page() -> str:
-    """`docs/trainer-arguments.md`, of the transformers that is installed.
+    """`docs/trainer-arguments.md`, for the installed version of transformers.
 
-    It does not name the version: a release that changes no argument leaves the page as it is.
+    The page does not name the version, so a release that changes no argument doesn't change it.
     """
     from transformers import TrainingArguments
 

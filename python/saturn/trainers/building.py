@@ -1,9 +1,9 @@
-"""Make a trainer, and nothing else: on the CPU, as the only process, telling nobody.
+"""Make a trainer and nothing else: on the CPU, as a single process, without any message sent.
 
-By itself a trainer joins the process group that the environment speaks of, moves its model to the
-first GPU, and may send word to a hub. Saturn places models, and forms groups, by itself.
+A trainer by itself joins the process group that the environment names, moves its model to the first
+GPU, and may write to a hub. Saturn places models and forms groups itself.
 
-Whatever is put in the way of that is there while a trainer is made, and no longer.
+All changes that prevent this last only while the trainer is made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from saturn.data.seeds import RandomState
 from saturn.errors import InvalidInput
 
-#: Variables by which launchers say that there are other processes, or how to compute.
+#: Variables in which launchers describe other processes, or say how to compute.
 _LAUNCHERS = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK"),
     *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"),
@@ -28,9 +28,9 @@ _PREFIXES = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_")
 
 
 def build(make_trainer: Callable[[], Any]) -> Any:
-    """The trainer that `make_trainer` returns; it must be one, and not have run.
+    """The trainer that `make_trainer` returns; it must not have been run.
 
-    Raises `InvalidInput` where it isn't, and whatever `make_trainer` raises.
+    Raises `InvalidInput` if the result is no trainer, and the errors of `make_trainer`.
     """
     from transformers import Trainer
 
@@ -47,7 +47,7 @@ def build(make_trainer: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Within it a trainer finds one process, no GPU, and nobody to write to."""
+    """Within this context a trainer sees one process, no GPU, and no hub."""
     from huggingface_hub import constants
     from transformers import Trainer, TrainingArguments, training_args
     from transformers.utils import logging
@@ -64,17 +64,17 @@ def alone() -> Iterator[None]:
         stack.enter_context(_replaced(Trainer, "_move_model_to_device", _stays))
         stack.enter_context(_replaced(Trainer, "init_hf_repo", _tells_nobody))
         stack.enter_context(_replaced(constants, "HF_HUB_DISABLE_TELEMETRY", True))
-        # They are told by `HParams`; here they would be set for the process, or refused.
+        # `HParams` carries these; here they would change the process, or be refused.
         stack.enter_context(_replaced(training_args, "is_torch_tf32_available", lambda: True))
         stack.enter_context(_replaced(training_args, "enable_tf32", _tells_nobody))
-        # It would tell of all that it does from then on.
+        # The trainer would change how much transformers logs from then on.
         stack.enter_context(_replaced(logging, "set_verbosity", _tells_nobody))
         yield
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Put the random streams back afterwards: for a trainer that is only looked at."""
+    """Restore the random streams after this context, for a trainer that is only read."""
     before = RandomState.now(torch.device("cpu"))
     python = random.getstate()
     try:
@@ -85,13 +85,13 @@ def undisturbed() -> Iterator[None]:
 
 
 def _place_on_cpu(trainer: Any) -> None:
-    """Arguments that were made before, elsewhere, may speak of a GPU."""
+    """Set a trainer to the CPU if its arguments, made earlier outside `alone`, name a GPU."""
     if trainer.args.device.type != "cpu":
         tell_device(trainer, torch.device("cpu"))
 
 
 def settle(trainer: Any) -> None:
-    """Have accelerate know, in a process that got its trainer from another, that it is alone."""
+    """Tell accelerate that it is a single process, if the trainer came from another process."""
     from accelerate import Accelerator  # type: ignore[import-untyped]
     from accelerate.state import AcceleratorState  # type: ignore[import-untyped]
 
@@ -101,10 +101,10 @@ def settle(trainer: Any) -> None:
 
 
 def tell_device(trainer: Any, device: torch.device) -> None:
-    """Have the trainer's own code put on `device` what it makes."""
+    """Let the trainer's own code make its tensors on `device`."""
     from accelerate.state import AcceleratorState, PartialState
 
-    # transformers keeps it under the name of its cached property.
+    # transformers stores the device under the name of its cached property.
     trainer.args.__dict__["__cached__setup_devices"] = device
     trainer.args._n_gpu = int(device.type != "cpu")
     for state in (trainer.accelerator.state, AcceleratorState(), PartialState()):
@@ -129,7 +129,7 @@ def _environment() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    if not hasattr(owner, name):  # of another version
+    if not hasattr(owner, name):  # other versions of the library lack it
         yield
         return
     before = getattr(owner, name)
@@ -141,8 +141,8 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def _stays(trainer: Any, model: Any, device: Any) -> None:
-    """In place of moving a model."""
+    """Replaces a method that moves a model; does nothing."""
 
 
 def _tells_nobody(*args: Any, **kwargs: Any) -> None:
-    """In place of what would reach beyond this process, or change all of it."""
+    """Replaces a function that would affect the whole process, or others; does nothing."""

@@ -1,12 +1,12 @@
-"""A trainer's callbacks, told on one rank what the trainer would tell them of its training.
+"""A trainer's callbacks, called on one rank as the trainer would call them.
 
-They are called for `HEARD`, with a filled `TrainerState`. What they ask for in return: a stop ends
-the training, as in `train()`; a checkpoint or an evaluation out of turn is not had, which is told
-once; the end of an epoch can't be had, and fails the task. Saturn shows progress itself, so what
-prints is left out.
+Callbacks get the events in `HEARD`, with a filled `TrainerState`. Their requests are treated so: a
+stop ends the training, as in `train()`. An extra checkpoint or evaluation is ignored, with one
+note. The end of an epoch can't be honoured, and fails the task. Saturn shows progress itself, so
+callbacks that print are left out.
 
-An attempt is a training of its own to them, which begins at the step where the last one ended. The
-best metric, and what stateful callbacks say of themselves, goes over to it.
+For the callbacks, each attempt is a training of its own, which begins at the step where the last
+one ended. The best metric and the state of stateful callbacks are carried over.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from saturn.rank.exceptions import TaskError
 from saturn.trainers.refusals import is_of
 from saturn.training.step_loss import OwnEnd
 
-#: The events that callbacks are told of.
+#: The events that callbacks get.
 HEARD = (
     *("on_init_end", "on_train_begin", "on_epoch_begin", "on_step_begin", "on_step_end"),
     *("on_log", "on_evaluate", "on_epoch_end", "on_train_end"),
 )
-#: Those of evaluations; after all others a training may end at any step.
+#: Events of evaluations. A callback that gets any other event may end training at any step.
 _OF_EVALUATIONS = ("on_init_end", "on_evaluate", "on_train_end")
-#: Packages whose own callbacks only watch; the one that may end a training aside.
+#: Packages whose own callbacks only watch, except for the one that may end training.
 _WATCHING = ("transformers", "trl", "peft", "accelerate")
-#: Learning rates that are kept, where nobody asks for them: on ranks that tell nobody.
+#: How many learning rates are kept on ranks where nobody takes them.
 _MOST_RATES = 10_000
 
 
@@ -42,7 +42,7 @@ class Callbacks:
     def __init__(
         self, trainer: Any, *, steps: int, rates: deque[float], note: Callable[[str], None]
     ) -> None:
-        """`rates` gets the learning rate of each step before the step is told."""
+        """`rates` gets the learning rate of each step before `stepped` is called for it."""
         from transformers import DefaultFlowCallback, PrinterCallback, ProgressCallback
 
         self._trainer, self._steps = trainer, steps
@@ -54,13 +54,13 @@ class Callbacks:
             if not isinstance(callback, PrinterCallback | ProgressCallback)
         ]
         self._handler.callbacks = kept
-        #: What says when the trainer would log; when it would evaluate and save is Saturn's.
+        #: Decides when the trainer logs; when it evaluates and saves is Saturn's decision.
         self._flow = next((one for one in kept if isinstance(one, DefaultFlowCallback)), None)
-        #: Losses and learning rates of the steps that were not logged yet.
+        #: (loss, learning rate) of each step that was not logged yet.
         self._losses: list[tuple[float, float]] = []
-        #: Whether the epoch has ended, and its last step is evaluated before that is told.
+        #: Whether the epoch has ended, but an evaluation comes before callbacks hear of the end.
         self._epoch_ends = False
-        #: The step after which that was told last.
+        #: The step at which callbacks last heard of an epoch's end.
         self._epoch_ended_at = 0
         self._works = True
         self._has_noted: set[str] = set()
@@ -72,7 +72,7 @@ class Callbacks:
         return self._works and bool(self._trainer.control.should_training_stop)
 
     def state(self) -> dict[str, Any]:
-        """The best metric, and what stateful callbacks say of themselves."""
+        """The best metric, and the state of stateful callbacks."""
         state = self._trainer.state
         best = state.best_metric
         return {
@@ -82,23 +82,23 @@ class Callbacks:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` gave: callbacks get it when training begins."""
+        """Keep a state that `state` returned; callbacks get it when training begins."""
         self._restored = state
 
     def began(self, step: int) -> None:
-        """Training begins after so many steps."""
+        """Training begins after `step` finished steps."""
         self._call(lambda: self._begin(step))
 
     def stepped(self, step: int, loss: float) -> None:
-        """A step is done."""
+        """Step `step` is done."""
         self._call(lambda: self._step(step, loss))
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        """The model was evaluated after so many steps."""
+        """The model was evaluated after `step` steps."""
         self._call(lambda: self._evaluated(step, dict(metrics)))
 
     def ended(self) -> None:
-        """No more steps come in this attempt."""
+        """This attempt takes no more steps."""
         self._call(self._end)
 
     def _call(self, tell: Callable[[], None]) -> None:
@@ -108,7 +108,7 @@ class Callbacks:
             tell()
         except TaskError:
             raise
-        # A service that can't be reached, say: what only watches must not end a training.
+        # Such as a service that can't be reached: a watcher's error must not end training.
         except Exception as error:
             self._works = False
             self._note(
@@ -174,10 +174,10 @@ class Callbacks:
         trainer, state = self._trainer, self._trainer.state
         self._log(step, dict(metrics))
         trainer.control = self._handler.on_evaluate(trainer.args, state, trainer.control, metrics)
-        # As the trainer does, after its callbacks have compared with the best before.
+        # As in the trainer, this comes after the callbacks have compared with the earlier best.
         judge: Callable[..., Any] = trainer._determine_best_metric
         judge(metrics, trial=None)
-        # Where the training ends, the epoch does.
+        # The end of training also ends the epoch.
         self._epoch_ends |= self.is_over and self._epoch_ended_at != step
         self._end_epoch(step)
         self._answer(step)
@@ -189,7 +189,7 @@ class Callbacks:
         trainer.control = self._handler.on_log(trainer.args, state, trainer.control, logs)
 
     def _answer(self, step: int) -> None:
-        """To what callbacks ask for besides a stop."""
+        """Treat the callbacks' requests other than a stop."""
         control = self._trainer.control
         if control.should_epoch_stop:
             raise TaskError(
@@ -212,9 +212,9 @@ class Callbacks:
         control.should_save = control.should_evaluate = False
 
     def _fire_with_flow(self, event: str) -> bool:
-        """What the default flow says of evaluations, saves and the end is Saturn's own to say.
+        """Fire an event, ignoring the default flow's requests to evaluate, save or stop.
 
-        Whether it says that the model is evaluated next.
+        Those are Saturn's decisions. Returns whether the flow would evaluate next.
         """
         is_evaluated = False
         trainer, control = self._trainer, self._trainer.control
@@ -228,7 +228,7 @@ class Callbacks:
         return is_evaluated
 
     def _fire(self, event: str) -> None:
-        """Have all callbacks told but the default flow, which has its own place."""
+        """Call all callbacks except the default flow, which is called separately."""
         trainer, handler = self._trainer, self._handler
         everyone = handler.callbacks
         handler.callbacks = [each for each in everyone if each is not self._flow]
@@ -238,7 +238,7 @@ class Callbacks:
             handler.callbacks = everyone
 
     def _stateful(self) -> Iterator[tuple[str, Any]]:
-        """Callbacks that say what they must remember, each with a name of its own."""
+        """Callbacks that export a state, each with a unique name."""
         from transformers.trainer_callback import ExportableState
 
         for number, callback in enumerate(self._handler.callbacks):
@@ -246,7 +246,7 @@ class Callbacks:
                 yield f"{type(callback).__name__} {number}", callback
 
     def _plain(self, name: str, callback: Any) -> Any:
-        """What a stateful callback must remember; None where that can't be kept."""
+        """The state of a stateful callback; None if it can't be kept."""
         try:
             return json.loads(json.dumps(callback.state().get("attributes", {})))
         except Exception as error:
@@ -268,7 +268,7 @@ class Callbacks:
 
 
 def own_end_of(trainer: Any) -> OwnEnd | None:
-    """How its callbacks may end the training before its last step; None where none would."""
+    """How the callbacks may end training before its last step; None if none of them does."""
     from transformers import EarlyStoppingCallback
 
     told: set[str] = set()
@@ -280,13 +280,13 @@ def own_end_of(trainer: Any) -> OwnEnd | None:
     strategy = getattr(trainer.args.eval_strategy, "value", trainer.args.eval_strategy)
     return OwnEnd(
         at_steps=bool(told.intersection(HEARD).difference(_OF_EVALUATIONS)),
-        # An epoch that ends before its last step is evaluated all the same.
+        # An epoch that ends early is still evaluated.
         evaluates=strategy == "epoch",
     )
 
 
 def notes_on(trainer: Any) -> Iterator[str]:
-    """What a person should know of a trainer's own callbacks."""
+    """Notes for the user on a trainer's own callbacks."""
     strange = [each for each in trainer.callback_handler.callbacks if _is_strange(each)]
     if strange:
         yield (
@@ -303,7 +303,7 @@ def _is_strange(callback: Any) -> bool:
 
 
 def _events_of(callback: Any) -> set[str]:
-    """The events that a callback has methods of its own for, `EarlyStoppingCallback`'s aside."""
+    """Events for which a callback has its own method; of transformers' own only `on_evaluate`."""
     from transformers import TrainerCallback
 
     events = [name for name in vars(TrainerCallback) if name.startswith("on_")]
@@ -318,7 +318,7 @@ def _events_of(callback: Any) -> set[str]:
 
 
 def follow_rates(optimizer: torch.optim.Optimizer) -> deque[float]:
-    """The learning rate of each step of `optimizer`, put in as the step is taken."""
+    """Collect the learning rate of each step of `optimizer`, when the step is taken."""
     rates: deque[float] = deque(maxlen=_MOST_RATES)
 
     def keep(of: torch.optim.Optimizer, *_: Any) -> None:

@@ -1,12 +1,12 @@
-"""A trainer's evaluation as its task's: on which batches, what is kept of each, which metrics.
+"""A trainer's evaluation as a task's: its batches, what is kept of each, and its metrics.
 
-The trainer's own `prediction_step` predicts, so its numbers are those of `Trainer.evaluate`. Where
-that is transformers' own, and so is `compute_loss`, the model is called first, as the technique
-calls it, and batches are dealt out to the devices. Otherwise these get the model in their hands,
-and every device evaluates all batches.
+The trainer's own `prediction_step` predicts, so the numbers are those of `Trainer.evaluate`. If
+`prediction_step` and `compute_loss` are transformers' own, the technique calls the model first, and
+batches are dealt to the devices. Otherwise these methods get the model itself, and every device
+evaluates all batches.
 
-Not here: when the task is evaluated (`worker.evaluations`). Nor who is
-told of it (`callbacks`).
+When the task is evaluated is the business of `worker.evaluations`, and who hears of it that of
+`callbacks`.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ class EvaluationReading:
 
     every: int  # steps
     best: tuple[str, str] | None
-    #: Whether the best weights are those that it ends with.
+    #: Whether the training ends with the best weights.
     loads_best: bool
-    #: Whether the model may be called before the trainer sees what it gave.
+    #: Whether the technique may call the model, and the trainer then sees only the outputs.
     goes_by_outputs: bool
-    #: What decides how long it takes.
+    #: The facts that decide how long an evaluation takes.
     performs_as: Any
 
 
 def read(trainer: Any, *, steps: int, an_epoch: int) -> EvaluationReading | None:
-    """Read it; None where the trainer doesn't evaluate. Both numbers are of steps."""
+    """How a trainer evaluates; None if it doesn't. `steps` and `an_epoch` count steps."""
     args = trainer.args
     strategy = getattr(args.eval_strategy, "value", args.eval_strategy)
     if strategy == "no":
         return None
     every = an_epoch
     if strategy == "steps":
-        # As the trainer's state counts: a part of all its steps, where it is less than one.
+        # As in the trainer's state: a number below 1 is a part of all steps.
         every = int(args.eval_steps if args.eval_steps >= 1 else math.ceil(steps * args.eval_steps))
     best = None
     if (name := args.metric_for_best_model) is not None:
@@ -61,7 +61,7 @@ def read(trainer: Any, *, steps: int, an_epoch: int) -> EvaluationReading | None
         best = named, MAX if args.greater_is_better else MIN
     data = trainer.eval_dataset
     performs_as = {
-        # By name: what they hold may be anything, and is made anew by each `make_trainer`.
+        # By name, because their content may be anything, and each `make_trainer` makes it anew.
         "metrics": (
             _name(trainer.compute_metrics),
             _name(trainer.preprocess_logits_for_metrics),
@@ -78,7 +78,7 @@ def read(trainer: Any, *, steps: int, an_epoch: int) -> EvaluationReading | None
 
 
 def evaluate_of(source: TrainerSource, reading: EvaluationReading) -> Evaluate:
-    """What the task evaluates by."""
+    """The task's `evaluate`, for a trainer that evaluates so."""
     of_trainer = TrainerEvaluation(source)
     if not reading.goes_by_outputs:
         return of_trainer.by_model
@@ -86,27 +86,27 @@ def evaluate_of(source: TrainerSource, reading: EvaluationReading) -> Evaluate:
 
 
 class TrainerEvaluation:
-    """The functions of a task's evaluation that is a trainer's."""
+    """The functions of a task's evaluation, if its trainer evaluates."""
 
     def __init__(self, source: TrainerSource) -> None:
-        """`source` has the trainer, where it is wanted."""
+        """`source` makes the trainer when it is needed."""
         self._source = source
 
     def by_model(self, model: nn.Module) -> dict[str, float]:
-        """The metrics of all batches, each predicted with `model`."""
+        """The metrics over all batches, each predicted with `model`."""
         loader = self._source.get_eval_dataloader()
         return self.metrics(*joined([on_host(self._predicted(model, batch)) for batch in loader]))
 
     def keep(self, outputs: Any, batch: Any) -> tuple[Any, ...]:
-        """What is kept of a batch for which the model gave `outputs`."""
+        """The kept values of a batch for which the model returned `outputs`."""
         return self._predicted(lambda *args, **kwargs: outputs, batch)
 
     def metrics(
         self, losses: Any, rows: Tensor, logits: Any, labels: Any, inputs: Any
     ) -> dict[str, float]:
-        """The metrics of what `keep` gave, over all batches, under the trainer's names.
+        """The metrics of the kept values of all batches, under the trainer's names.
 
-        Of those that `compute_metrics` returns, numbers alone.
+        Of the results of `compute_metrics`, only numbers count.
         """
         import numpy
         from transformers import EvalPrediction
@@ -137,11 +137,11 @@ class TrainerEvaluation:
         }
 
     def _predicted(self, model: Any, batch: Any) -> tuple[Any, ...]:
-        """Loss, rows, logits, labels and inputs of a batch; None for what nobody wants."""
+        """Loss, rows, logits, labels and inputs of a batch; None for those that nobody needs."""
         trainer = self._source.trainer
         args = trainer.args
         loss_only = trainer.compute_metrics is None or args.prediction_loss_only
-        # It takes out of the batch what it needs.
+        # A copy, because the trainer removes entries from the batch.
         loss, logits, labels = trainer.prediction_step(model, copy.copy(batch), loss_only)
         if logits is not None and trainer.preprocess_logits_for_metrics is not None:
             logits = trainer.preprocess_logits_for_metrics(logits, labels)
@@ -164,5 +164,5 @@ def _name(function: Any) -> str | None:
 
 
 def _is_none(kept: Any) -> bool:
-    """Of what is joined over batches: whether there is nothing of any."""
+    """Whether joined values contain nothing but None."""
     return isinstance(kept, list) and all(each is None for each in kept)

@@ -1,13 +1,13 @@
 """A LightningModule as a task's functions: what `Task.from_lightning` puts together.
 
-A rank makes the module for itself, and it is the task's model: its parameters keep their names.
-`training_step` runs in place of the module's forward, inside whatever a technique has wrapped
-around the module, so gradients are exchanged as for any model. Saturn takes the backward, steps the
-optimizer, and reads the loader.
+Each rank makes the module for itself. The module is the task's model, so its parameters keep their
+names. `training_step` runs in place of the module's forward, inside the technique's wrappers, so
+gradients are exchanged as for any model. Saturn runs the backward, steps the optimizer, and reads
+the loader.
 
-The module has no Trainer. What it logs while it trains is dropped; what `validation_step` logs
-becomes the metrics of an evaluation. A module that asks for anything else of its Trainer, or for
-`batch_idx`, is told so by an error.
+The module has no Trainer. Values that it logs during training are dropped; values that
+`validation_step` logs become the metrics of an evaluation. If the module asks for anything else of
+its Trainer, or for `batch_idx`, an error says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from saturn.trainers.lightning_stand_ins import NO_INDEX, Logged, NoTrainer, unl
 
 
 class LightningSource:
-    """The functions of a task that is a LightningModule."""
+    """A task's functions, all taken from a LightningModule."""
 
     def __init__(
         self,
@@ -42,28 +42,28 @@ class LightningSource:
         keywords: Mapping[str, Any],
         seed: int,
     ) -> None:
-        """`keywords`, and `lr` where it takes one, are what `make_module` is called with.
+        """`make_module` is called with `keywords`, and with `lr` if it has that parameter.
 
-        `seed`: the task's, from which `make_data` and a data module's `setup` draw.
+        `seed` is the task's; `make_data` and a data module's `setup` draw from it.
         """
         self.make_module, self.make_data, self.seed = make_module, make_data, seed
         self.keywords = dict(keywords)
         if "lr" in _parameters(make_module):
             self.keywords["lr"] = lr
-        #: Steps of the training, and from one step of the scheduler to the next.
+        #: Steps of the training, and steps between two steps of the scheduler.
         self.steps: int | None = None
         self.scheduler_every = 1
-        #: The data module, and the validation loader, as this process has made them.
+        #: The data module and the validation loader that this process has made.
         self._data: Any = None
         self._validation: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_data": None, "_validation": None}
 
-    # The functions of a task.
+    # A task's functions.
 
     def get_model(self, **_: Any) -> nn.Module:
-        """The module, set up for a `fit`."""
+        """The module, set up for `fit`."""
         module = call_get_model(self.make_module, self.keywords)
         if base_of(module, MODULE) is None:
             raise TypeError(
@@ -77,7 +77,7 @@ class LightningSource:
         return module  # type: ignore[no-any-return]
 
     def get_dataloader(self) -> Any:
-        """Batches to train on."""
+        """The batches to train on."""
         data = self.data()
         loader = data if base_of(data, DATA_MODULE) is None else data.train_dataloader()
         return _one_loader(loader, "train_dataloader")
@@ -99,13 +99,13 @@ class LightningSource:
         return loss  # type: ignore[no-any-return]
 
     def evaluate(self, model: Any) -> dict[str, float]:
-        """What `validation_step` logs, over all batches of the validation loader."""
+        """The values that `validation_step` logs, over all batches of the validation loader."""
         module, logged = _module_in(model), Logged()
         if self._validation is None:
             self._validation = _one_loader(self.data().val_dataloader(), "val_dataloader")
         self._take(module, logged)
         for each in module.modules():
-            if hasattr(each, "sync_on_compute"):  # of torchmetrics: every device sees all batches
+            if hasattr(each, "sync_on_compute"):  # torchmetrics; every device sees all batches
                 each.sync_on_compute = False
         try:
             module.on_validation_epoch_start()
@@ -125,16 +125,16 @@ class LightningSource:
         return logged.found()
 
     def lr_scheduler(self, of: torch.optim.Optimizer) -> Any:
-        """The module's scheduler, over the task's optimizer."""
+        """The module's scheduler, for the task's optimizer."""
         scheduler = self.configured()[1].scheduler
-        assert scheduler is not None  # it is given to tasks that have one
+        assert scheduler is not None  # only tasks with a scheduler get this method
         moved = optimizer.scheduler_over(of, scheduler)
         return moved if self.scheduler_every == 1 else EveryFew(moved, self.scheduler_every)
 
-    # Reading it.
+    # Reading the module.
 
     def configured(self) -> tuple[Any, Configured]:
-        """A module that is only looked at, and what its `configure_optimizers` returns."""
+        """(a module for reading only, the result of its `configure_optimizers`)."""
         with undisturbed():
             try:
                 with torch.device("meta"):
@@ -142,14 +142,14 @@ class LightningSource:
                     return module, configured(module.configure_optimizers())  # type: ignore[operator]
             except (InvalidInput, TaskError):
                 raise
-            except Exception:  # it needs values: what it then raises is its own mistake
+            except Exception:  # the module may need values; built for real, its errors are its own
                 module = self.get_model()
                 return module, configured(module.configure_optimizers())  # type: ignore[operator]
 
     def data(self, *, prepares: bool = False) -> Any:
-        """The loader, or the data module, set up for a `fit`; `prepares`: for the first time.
+        """The loader, or the data module set up for `fit`; `prepares` says that it is new.
 
-        It is made from the task's seed alone: all processes cut a dataset in two alike.
+        The data is made from the task's seed alone, so all processes split a dataset alike.
         """
         if self._data is not None:
             return self._data
@@ -165,11 +165,11 @@ class LightningSource:
         return data
 
     def forget_data(self) -> None:
-        """Let go of what `data` has made: the process that packs a task doesn't train it."""
+        """Drop the data that `data` has made: the process that packs a task doesn't train it."""
         self._data = None
 
     def _take(self, module: Any, logged: Logged | None = None, *, batch: Any = None) -> None:
-        """Have the module, and those in it, log to `logged`, and know where a batch is."""
+        """Let the module and its inner modules log to `logged`, and know their batch's device."""
         trainer = NoTrainer(self.steps)
         arrays = (array for _, array in nested.arrays(batch) if isinstance(array, Tensor))
         first = next(arrays, None)
@@ -197,7 +197,7 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 
 
 def _arguments(step: Callable[..., Any], index: Any) -> tuple[Any, ...]:
-    """What a step is called with after the batch, as Lightning does."""
+    """The arguments of a step after the batch, as Lightning passes them."""
     parameters = _parameters(step)
     if "dataloader_iter" in parameters:
         raise TaskError(
@@ -207,7 +207,7 @@ def _arguments(step: Callable[..., Any], index: Any) -> tuple[Any, ...]:
 
 
 def _module_in(model: Any) -> Any:
-    """The LightningModule in whatever a technique has wrapped around it."""
+    """The LightningModule inside a technique's wrappers."""
     modules: Iterator[Any] = model.modules()
     return next(each for each in modules if base_of(each, MODULE) is not None)
 
@@ -215,7 +215,7 @@ def _module_in(model: Any) -> Any:
 def _call_in_place_of_forward(
     module: Any, model: Any, function: Callable[[Any], Any], batch: Any
 ) -> Any:
-    """`function(batch)`, called where `model` would call the module's forward."""
+    """Call `function(batch)` at the place where `model` would call the module's forward."""
     before = vars(module).get("forward")
 
     def put_back() -> None:
@@ -225,7 +225,7 @@ def _call_in_place_of_forward(
             module.forward = before
 
     def forward(own: Any) -> Any:
-        put_back()  # the step itself calls the module's own
+        put_back()  # so that the step itself can call the module's own forward
         return function(own)
 
     module.forward = forward

@@ -1,11 +1,11 @@
-"""What of a LightningModule or LightningDataModule Saturn calls, and what it must refuse.
+"""Which methods of a LightningModule or LightningDataModule Saturn calls, and which it refuses.
 
-Every method that a class overrides is either called, without effect on a training, named by the
-user as one to ignore, or a reason to refuse the module: none is dropped in silence. Which methods
-Lightning has is read from the base class itself, so a hook of a later version is refused too.
+Every method that a class overrides belongs to one of four kinds: Saturn calls it, it doesn't affect
+training, the user has said to ignore it, or the module is refused. None is dropped silently.
+Lightning's methods are read from the base class itself, so hooks of later versions are refused too.
 
-This module does not import Lightning;
-it finds Lightning's base class among the object's own base classes.
+This module does not import Lightning; it finds Lightning's base class among an object's base
+classes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _CALLED = {
     },
     DATA_MODULE: {"prepare_data", "setup", "train_dataloader", "val_dataloader"},
 }
-#: Methods that a `fit` does not call, or that change nothing of it.
+#: Methods that `fit` does not call, or that don't change it.
 _WITHOUT_EFFECT = {
     *("test_step", "predict_step", "test_dataloader", "predict_dataloader", "teardown"),
     *("to_onnx", "to_tensorrt", "to_torchscript", "load_from_checkpoint", "print"),
     *("example_input_array", "freeze", "unfreeze", "hparams", "from_datasets"),
 }
 _WITHOUT_EFFECT_PREFIXES = ("on_test_", "on_predict_", "_")
-#: Methods that Saturn replaces in each module that it has made.
+#: Methods that Saturn replaces in each module that it makes.
 _REPLACED = ("log", "log_dict")
 _REASONS = {
     "backward": "Saturn takes the backward itself",
@@ -50,7 +50,7 @@ _NOT_CALLED = "Saturn does not call it"
 
 
 def base_of(thing: Any, name: str) -> type[Any] | None:
-    """Lightning's class of this name among the classes of `thing`; None where it has none."""
+    """Lightning's class of this name among the base classes of `thing`; None if there is none."""
     for cls in type(thing).__mro__:
         if cls.__name__ == name and cls.__module__.partition(".")[0] in _PACKAGES:
             return cls
@@ -58,7 +58,7 @@ def base_of(thing: Any, name: str) -> type[Any] | None:
 
 
 def is_overridden(thing: Any, method: str, kind: str) -> bool:
-    """Whether a module, or a data module, has a `method` of its own."""
+    """Whether a module, or a data module, overrides `method`."""
     base = base_of(thing, kind)
     if method in vars(thing) and method not in _REPLACED:
         return True
@@ -66,7 +66,7 @@ def is_overridden(thing: Any, method: str, kind: str) -> bool:
 
 
 def check(thing: Any, kind: str, *, ignored: Collection[str] = ()) -> None:
-    """Raise `InvalidInput` where `thing` overrides what Saturn does not call."""
+    """Raise `InvalidInput` if `thing` overrides a method that Saturn does not call."""
     overridden = set(_overridden(thing, kind))
     reasons = [
         f"{type(thing).__name__} overrides `{name}`: {_REASONS.get(name, _NOT_CALLED)}"
@@ -82,7 +82,7 @@ def check(thing: Any, kind: str, *, ignored: Collection[str] = ()) -> None:
 
 
 def check_ignored(things: Collection[tuple[Any, str]], ignored: Collection[str]) -> None:
-    """Raise `InvalidInput` where a name to ignore is no method that any of `things` overrides."""
+    """Raise `InvalidInput` if an ignored name is no method that any of `things` overrides."""
     known = {name for thing, kind in things for name in set(_overridden(thing, kind))}
     for name in ignored:
         if name not in known:
@@ -96,7 +96,7 @@ def _overridden(thing: Any, kind: str) -> Iterator[str]:
     from torch import nn
 
     base = base_of(thing, kind)
-    assert base is not None  # callers have asked
+    assert base is not None  # the callers have checked
     for cls in base.__mro__:
         if cls in (nn.Module, object):
             return

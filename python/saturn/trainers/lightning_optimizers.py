@@ -1,7 +1,7 @@
-"""What `configure_optimizers` of a LightningModule returns, as a task's optimizer and scheduler.
+"""The result of a LightningModule's `configure_optimizers`, as a task's optimizer and scheduler.
 
-One optimizer, and at most one scheduler that follows steps or epochs. Every form in which Lightning
-takes these is understood; all else is refused.
+There must be one optimizer, and at most one scheduler that follows steps or epochs. Every form in
+which Lightning takes these is understood; everything else is refused.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _ONE = "Saturn steps one optimizer a task"
 
 @dataclass(frozen=True)
 class Configured:
-    """An optimizer, and what changes its learning rate."""
+    """An optimizer and its learning rate scheduler."""
 
     optimizer: torch.optim.Optimizer
     scheduler: LRScheduler | None
-    #: So many epochs lie between two steps of the scheduler; None: it is stepped with every step.
+    #: Epochs between two steps of the scheduler; None: it is stepped after every step.
     every_epochs: int | None
 
 
 def configured(found: Any) -> Configured:
-    """Read what `configure_optimizers` returned; raises `InvalidInput`."""
+    """Read the result of `configure_optimizers`; raises `InvalidInput`."""
     if isinstance(found, torch.optim.Optimizer):
         return Configured(found, None, None)
     if isinstance(found, Mapping):
@@ -97,7 +97,7 @@ def _scheduled(optimizer: torch.optim.Optimizer, scheduler: Any = None) -> Confi
 
 
 def steps_an_epoch(batches: int | None, a_step: int, epoch_batches: int | None) -> int:
-    """Optimizer steps of an epoch; raises `InvalidInput` where steps don't end with epochs."""
+    """Optimizer steps of an epoch; raises `InvalidInput` if steps don't end with epochs."""
     if batches is None:
         raise InvalidInput(
             "configure_optimizers returned a scheduler that follows epochs, and the loader has no "
@@ -114,13 +114,13 @@ def steps_an_epoch(batches: int | None, a_step: int, epoch_batches: int | None) 
 
 
 class EveryFew(LRScheduler):
-    """Steps a scheduler once in `every` steps: one that follows epochs."""
+    """Steps a scheduler that follows epochs: once in `every` optimizer steps."""
 
-    # Without the initialisation of its base, which would step and change the learning rate.
+    # The base class isn't initialised: that would step, and change the learning rate.
     def __init__(self, scheduler: LRScheduler, every: int) -> None:
-        """`every`: optimizer steps from one step of `scheduler` to the next."""
+        """`every` is the number of optimizer steps between two steps of `scheduler`."""
         self.optimizer = scheduler.optimizer
-        self._schedulers = [scheduler]  # as torch's own composed ones name theirs
+        self._schedulers = [scheduler]  # torch's own composed schedulers use this name
         self._every, self._done = every, 0
 
     def step(self, epoch: int | None = None) -> None:

@@ -1,7 +1,7 @@
-"""What a LightningModule finds in place of its Trainer, its logger and the number of a batch.
+"""Stand-ins for a LightningModule's Trainer, its logger, and the index of a batch.
 
-The Trainer and the number raise when they are read: a module that needs them is told so, and is not
-trained in another way in silence.
+Trainer and index raise when they are read. So a module that needs them fails with a clear message,
+and is never silently trained in another way.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from saturn.rank.exceptions import TaskError
 
 
 class NoTrainer:
-    """In a Trainer's place: knows how long the training is, and says what it doesn't know."""
+    """Stands in for a Trainer: knows the length of the training, and raises for anything else."""
 
     logger, loggers = None, ()
 
     def __init__(self, steps: int | None) -> None:
-        """`steps`: of the optimizer, in all; None where the loader has no length."""
+        """`steps` is the number of optimizer steps; None if the loader has no length."""
         if steps is not None:
             self.estimated_stepping_batches = self.max_steps = steps
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what Python itself asks of any object
+        if name.startswith("__"):  # Python asks any object for such attributes
             raise AttributeError(name)
         raise TaskError(
             f"the LightningModule reads `trainer.{name}` (or a property that does), and Saturn "
@@ -41,7 +41,7 @@ def _refuse_index(*_: Any) -> Any:
     )
 
 
-#: In the place of a number that is never read.
+#: Stands in for an index that must not be read.
 NO_INDEX: Any = type(
     "NoIndex",
     (),
@@ -58,16 +58,16 @@ NO_INDEX: Any = type(
 
 @dataclass
 class Logged:
-    """What `self.log` gives in one evaluation."""
+    """Collects the values of `self.log` in one evaluation."""
 
-    #: Samples of the batch at work.
+    #: Samples of the present batch.
     samples: float = 1.0
     _sums: dict[str, tuple[float, float]] = field(default_factory=dict)
     _metrics: dict[str, Any] = field(default_factory=dict)
 
     def log(self, name: str, value: Any, *_: Any, reduce_fx: Any = "mean", **options: Any) -> None:
-        """As `LightningModule.log`: the mean over batches, weighted by their samples."""
-        if hasattr(value, "compute") and hasattr(value, "reset"):  # of torchmetrics
+        """Like `LightningModule.log`: the mean over batches, weighted by their samples."""
+        if hasattr(value, "compute") and hasattr(value, "reset"):  # a metric of torchmetrics
             self._metrics[name] = value
             return
         if reduce_fx not in ("mean", torch.mean):
@@ -80,12 +80,12 @@ class Logged:
         self._sums[name] = total + float(value) * weight, counted + weight
 
     def log_dict(self, values: Mapping[str, Any], *_: Any, **options: Any) -> None:
-        """As `LightningModule.log_dict`."""
+        """Like `LightningModule.log_dict`."""
         for name, value in values.items():
             self.log(name, value, **options)
 
     def found(self) -> dict[str, float]:
-        """The metrics; raises a task error where there are none."""
+        """The metrics; raises `TaskError` if there are none."""
         found = {name: total / counted for name, (total, counted) in self._sums.items()}
         for name, metric in self._metrics.items():
             found[name] = float(metric.compute())
@@ -96,4 +96,4 @@ class Logged:
 
 
 def unlogged(*_: Any, **__: Any) -> None:
-    """In place of `LightningModule.log` while it trains."""
+    """Replaces `LightningModule.log` during training; does nothing."""

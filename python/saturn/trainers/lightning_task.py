@@ -1,4 +1,8 @@
-"""The pieces of a task, taken from a LightningModule: what `Task.from_lightning` puts together."""
+"""The pieces of a task, taken from a LightningModule: what `Task.from_lightning` puts together.
+
+Everything that Saturn can't train as Lightning would is refused here, before a run begins.
+`lightning` has the functions that travel to the ranks.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from saturn.trainers.lightning_optimizers import steps_an_epoch
 
 @dataclass(frozen=True)
 class Pieces:
-    """What a task is made of."""
+    """The parts of a task."""
 
     source: LightningSource
     #: The user's `saturn.HParams`, with the module's optimizer and scheduler.
@@ -39,11 +43,11 @@ def pieces_of(
     ignored: Sequence[str] = (),
     validates: bool = True,
 ) -> Pieces:
-    """Make module and loader once, and read them; random streams stay where they are.
+    """Make module and loader once, and read them; the random streams don't move.
 
-    `hparams` is a `saturn.HParams`, of the floor above.
-    `validates`: whether the module's validation may become the task's evaluation. Raises
-    `TypeError`, and `InvalidInput` for what can't be trained as Lightning would.
+    `hparams` is a `saturn.HParams`, which belongs to the floor above. `validates` says whether the
+    module's validation may become the task's evaluation. Raises `TypeError`, and `InvalidInput` for
+    what can't be trained as Lightning would.
     """
     for name, value in (("make_module", make_module), ("make_data", make_data)):
         if not callable(value):

@@ -1,7 +1,7 @@
-"""A trainer's optimizer and scheduler, read from those that it makes, and made anew of the reading.
+"""Read a trainer's optimizer and scheduler, and make them anew from what was read.
 
-A technique replaces the parameters that an optimizer was made for, so what counts of it is its
-class, its settings, and which parameters of which names have which of them.
+A technique replaces the parameters for which an optimizer was made. So only these count: its class,
+its settings, and which parameters, by name, have which settings.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from saturn.training.optimizer import EVERY
 
 @dataclass(frozen=True)
 class OptimizerReading:
-    """An optimizer as it can be made anew, over any module with parameters of the same names."""
+    """An optimizer in a form that can be made anew, for any module with the same names."""
 
     #: Called with parameter groups and `lr=`.
     optimizer_cls: Callable[..., Any]
-    #: As `HParams(parameter_groups=…)` takes them.
+    #: The groups in the form of `HParams(parameter_groups=…)`.
     groups: list[dict[str, Any]]
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What decides how long its steps take."""
+        """The facts that decide how long its steps take."""
         made = self.optimizer_cls
         keywords = made.keywords if isinstance(made, functools.partial) else {}
         cls = made.func if isinstance(made, functools.partial) else made
@@ -44,7 +44,7 @@ class OptimizerReading:
 def read(
     optimizer: torch.optim.Optimizer, model: nn.Module, name: str = "the trainer's optimizer"
 ) -> OptimizerReading:
-    """Read it; raises `InvalidInput`, which begins with `name`, where it can't be made anew."""
+    """Read an optimizer; `InvalidInput`, beginning with `name`, if it can't be made anew."""
     cls = type(optimizer)
     names: dict[int, list[str]] = {}
     for of_parameter, parameter in model.named_parameters(remove_duplicate=False):
@@ -79,7 +79,7 @@ def _takes(cls: type[Any], name: str, value: Any) -> bool:
 def _see_that_it_is_the_same(
     optimizer: torch.optim.Optimizer, reading: OptimizerReading, name: str
 ) -> None:
-    """Make one over the same parameters, and compare."""
+    """Make the optimizer anew for the same parameters, and compare the two."""
     cls = type(optimizer)
     groups = [
         {**described, "params": list(group["params"])}
@@ -107,7 +107,7 @@ def _plain(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scheduler_for(trainer: Any, optimizer: torch.optim.Optimizer, *, steps: int) -> Any:
-    """The trainer's scheduler, over `optimizer`, for a training of so many steps."""
+    """The trainer's scheduler, for `optimizer` and a training of `steps` steps."""
     if trainer.lr_scheduler is None:
         trainer.optimizer = optimizer
         try:
@@ -118,8 +118,8 @@ def scheduler_for(trainer: Any, optimizer: torch.optim.Optimizer, *, steps: int)
 
 
 def scheduler_over(optimizer: torch.optim.Optimizer, given: Any) -> Any:
-    """A copy of the scheduler `given`, over `optimizer` in place of its own."""
-    # Torch marks an optimizer's `step` when a scheduler is made for it, and asks for the mark.
+    """A copy of the scheduler `given`, for `optimizer` instead of its own optimizer."""
+    # torch marks an optimizer's `step` when a scheduler is made for it, and later expects the mark.
     settings = [dict(_plain(group)) for group in optimizer.param_groups]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

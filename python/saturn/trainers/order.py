@@ -1,8 +1,8 @@
 """The order in which a trainer's loader would give its samples, epoch by epoch.
 
-A trainer shuffles by a generator of its own that is seeded with (seed, epoch), so its order follows
-from these alone, as a task's order must. Other samplers (by length, or of the user's own) draw from
-the process's random stream when an epoch begins, wherever that stands; `training.draws` says where.
+A trainer shuffles with a generator that is seeded with (seed, epoch). So its order depends on these
+alone, as a task's order must. Other samplers (by length, or the user's own) draw from the process's
+random stream when an epoch begins. `training.draws` gives the state of that stream.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from saturn.data.seeds import RandomState
 def in_order(
     loader: Any, trainer: Any, start: RandomState, seed: int, *, evaluates: bool = False
 ) -> Any:
-    """A loader of the same batches, in the trainer's order wherever it is begun.
+    """A loader of the same batches in the trainer's order, from whichever epoch it begins.
 
-    `start` is where the random streams stand when the trainer begins to train, `seed` with what
-    they were seeded last. `evaluates` where it is the loader of evaluations.
+    `start` is the state of the random streams when the trainer begins to train, and `seed` the last
+    seed before. `evaluates` says that it is the loader of evaluations.
     """
     if not isinstance(loader, DataLoader) or loader.batch_sampler is None:
         return loader
@@ -55,14 +55,14 @@ def in_order(
         collate_fn=loader.collate_fn,
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory and torch.cuda.is_available(),
-        generator=torch.Generator(),  # what it draws is drawn by `begin`
+        generator=torch.Generator(),  # `begin` draws instead of this generator
         **workers,
     )
     return made
 
 
 def draw_for_workers() -> None:
-    """Draw what a loader draws when it is iterated, as a seed for its workers."""
+    """Draw the seed for its workers that a loader draws when it is iterated."""
     torch.empty((), dtype=torch.int64).random_()
 
 
@@ -77,11 +77,11 @@ class TrainerBatches(Sampler[list[int]]):
         start: RandomState,
         keeps_workers: bool,
     ) -> None:
-        """`seed` is for a random sampler; None where that draws from the process's stream.
+        """`seed` is for a random sampler; None if that draws from the process's stream.
 
-        `keeps_workers`: the loader draws a seed for its workers in the first epoch alone.
+        With `keeps_workers`, the loader draws a seed for its workers only in the first epoch.
         """
-        # In a tuple, so that nobody who looks for samplers finds and seeds them.
+        # Hidden in a tuple, so that code that looks for samplers doesn't find and seed them.
         self._held = (batch_sampler,)
         self._own = tuple(
             (part, drawing.state_of(part))
@@ -93,16 +93,16 @@ class TrainerBatches(Sampler[list[int]]):
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """What comes is of this epoch."""
+        """Set the epoch of the batches to come."""
         self._epoch = epoch
 
     def follow(self, start_of: Callable[[int], RandomState]) -> None:
-        """`start_of` says where the process's streams stand when an epoch begins."""
+        """Take `start_of`, which gives the state of the process's streams at an epoch's start."""
         self._start_of = start_of
 
     @property
     def follows_stream(self) -> bool:
-        """Whether the order of an epoch is known only when all before it is done."""
+        """Whether an epoch's order is known only when all earlier epochs are done."""
         is_plain = type(self._held[0]) is BatchSampler
         return not self._is_seeded and not (
             is_plain and isinstance(self._sampler, SequentialSampler)
@@ -112,7 +112,7 @@ class TrainerBatches(Sampler[list[int]]):
         return len(self._held[0])  # type: ignore[arg-type]
 
     def begin(self, epoch: int) -> None:
-        """Draw what an epoch's beginning draws from the random streams, as they stand."""
+        """Draw from the present random streams what an epoch's beginning draws."""
         if epoch == 0 or not self._keeps_workers:
             draw_for_workers()
         if self.follows_stream:
@@ -135,7 +135,7 @@ class TrainerBatches(Sampler[list[int]]):
         return isinstance(self._sampler, RandomSampler) and self._seed is not None
 
     def _draw(self, epoch: int) -> list[list[int]]:
-        """An epoch's batches, drawn from the random streams as they stand."""
+        """An epoch's batches, drawn from the present random streams."""
         batch_sampler = self._held[0]
         if self._is_seeded:
             assert self._seed is not None
@@ -158,13 +158,13 @@ class TrainerBatches(Sampler[list[int]]):
 
 
 class EvaluationBatches(TrainerBatches):
-    """The same of an evaluation: each begins anew, but for loaders that keep their workers."""
+    """The batches of evaluations: each starts anew, unless the loader keeps its workers."""
 
     def set_epoch(self, epoch: int) -> None:
-        """An evaluation is of no epoch."""
+        """Do nothing: an evaluation belongs to no epoch."""
 
     def begin(self, epoch: int) -> None:
-        """Begin the evaluation of this number, from 0, where the random streams stand."""
+        """Begin evaluation `epoch`, counted from 0, at the present random streams."""
         self._start = RandomState.now(torch.device("cpu"))
         self._epoch = epoch if self._keeps_workers else 0
         super().begin(self._epoch)

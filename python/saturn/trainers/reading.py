@@ -1,4 +1,7 @@
-"""What a trainer would do, read from an un-run one: plain data for the face, no weights."""
+"""Read from an un-run trainer what it would do, as plain data without weights.
+
+The module only reads: `refusals` says what is refused, and `source` does the training's part.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from saturn.trainers.evaluating import EvaluationReading
 from saturn.trainers.optimizer import OptimizerReading
 from saturn.trainers.source import ready
 
-#: Samples that are looked at for their size.
+#: How many samples are read to learn their sizes.
 _LOOKED_AT = 64
 
 
@@ -33,7 +36,7 @@ class Reading:
     """How a trainer trains."""
 
     steps: int
-    #: Batches of the whole training, of an epoch, and of a step.
+    #: The number of batches of the whole training, of an epoch, and of a step.
     batch_count: int
     epoch_batches: int
     batches_a_step: int
@@ -42,22 +45,22 @@ class Reading:
     max_grad_norm: float | None
     precision: str
     tf32: bool
-    #: Whether its `compute_loss` calls the model once, and looks at its outputs alone.
+    #: Whether its `compute_loss` calls the model once, and uses only its outputs.
     calls_model_once: bool
-    #: Names of the modules that its class, model and collator come from.
+    #: Names of the modules that define its class, model and collator.
     modules: list[str]
-    #: What decides how long its steps take, and what memory they need: equal for trainers alike.
+    #: The facts that decide a step's time and memory: equal for trainers that perform alike.
     performs_as: Any
-    #: None where nothing is evaluated, or not by the trainer.
+    #: How it evaluates; None if it doesn't, or if the task has another evaluation.
     evaluation: EvaluationReading | None
-    #: What a person should know.
+    #: Notes for the user.
     notes: list[str]
 
 
 def read(trainer: Any, *, evaluates: bool = True) -> Reading:
-    """Read it, which uses it up; raises `InvalidInput` with all that speaks against it.
+    """Read a trainer, which can't be used afterwards; `InvalidInput` has all reasons against it.
 
-    `evaluates` where its evaluation counts, if it has one.
+    `evaluates` says whether the trainer's own evaluation counts.
     """
     if reasons := list(refusals.reasons_against(trainer, evaluates=evaluates)):
         raise InvalidInput(
@@ -143,7 +146,7 @@ def _performance(trainer: Any, model: nn.Module, of_model: OptimizerReading, loa
 
 
 def _arguments(args: Any) -> dict[str, Any]:
-    """Those that decide how long a step takes, as far as they are plain."""
+    """The arguments that decide how long a step takes, as plain values."""
     assert is_dataclass(args)
     named = {field.name: getattr(args, field.name) for field in fields(args)}
     return {
@@ -154,7 +157,7 @@ def _arguments(args: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What is left of a value when addresses and the like are not."""
+    """A value without addresses and other facts that differ between processes."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in sorted(value.items(), key=repr)}
     if isinstance(value, list | tuple | set):

@@ -1,7 +1,7 @@
-"""What of a trainer Saturn must refuse, besides its arguments (`arguments`).
+"""Which trainers Saturn must refuse, for reasons other than arguments (see `arguments`).
 
-A trainer that is taken is trained as it would have trained: what can't be kept is refused by name,
-with the reason, before anything is measured.
+An accepted trainer is trained exactly as it would have trained. Anything that can't be kept is
+refused by name, with the reason, before anything is measured.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from saturn.trainers import arguments
 from saturn.trainers.arguments import text_of
 
-#: Methods by which a class changes what `train` does, in ways that Saturn would not.
+#: Methods whose override changes what `train` does, in ways that Saturn can't follow.
 _OWN_LOOP = {
     "training_step": "Saturn takes the backward itself; put what it computes into `compute_loss`",
     "train": "Saturn runs a loop of its own",
@@ -28,17 +28,17 @@ _OWN_LOOP = {
     "_clip_grad_norm": "Saturn clips gradients itself, over all devices",
     "create_accelerator_and_postprocess": "Saturn places the model itself",
 }
-#: The same of what `evaluate` does.
+#: The same for `evaluate`.
 _OWN_EVALUATION = ("evaluate", "evaluation_loop")
 _OR_ANOTHER = "or give `Task.from_trainer(…, evaluate=…)` another evaluation"
-#: TRL's own steps only offload activations.
+#: TRL's own overrides of this method only offload activations.
 _TRL_STEP = "training_step"
 
 
 def reasons_against(trainer: Any, *, evaluates: bool) -> Iterator[str]:
-    """Why Saturn can't train as `trainer` would, each a clause that names what it is about.
+    """Why Saturn can't train as `trainer` would, each as a clause that names its subject.
 
-    `evaluates` where its evaluation is to be the task's, if it has one.
+    `evaluates` says whether the task uses the trainer's evaluation, if it has one.
     """
     yield from _against_state(trainer)
     is_evaluated = evaluates and text_of(trainer.args.eval_strategy) != "no"
@@ -114,5 +114,5 @@ def _against_evaluation(trainer: Any) -> Iterator[str]:
 
 
 def is_of(thing: Any, package: str) -> bool:
-    """Whether a class, or a function, is a package's own."""
+    """Whether a class, or a function, is defined in a package."""
     return str(thing.__module__).partition(".")[0] == package

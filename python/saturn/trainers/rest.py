@@ -1,9 +1,8 @@
-"""What a script does after its training: `python -m saturn.trainers.rest TASK SCRIPT ARGS…`.
+"""Run a script's part after its training: `python -m saturn.trainers.rest TASK SCRIPT ARGS…`.
 
-The script is run once more, from its beginning. Where it calls `train()`, the trained weights are
-loaded into its trainer's model and that returns, as after a training; so it evaluates and saves as
-it would have. It is a task of its own, which comes after the training: a script by itself, of one
-step.
+The script runs once more, from its beginning. Its call of `train()` loads the trained weights into
+its trainer's model, and returns as after a training. So the script evaluates and saves as it would
+have. This is a task of its own after the training: a script that trains by itself, with one step.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from saturn.trainers.script import training_by
 
 
 class Trained:
-    """What a task has come to, in place of a trainer's `train`."""
+    """Replaces a trainer's `train` by a task's result."""
 
     def __init__(self, run_dir: Path, task: str) -> None:
         """`task` is the training task's name."""
@@ -36,7 +35,7 @@ class Trained:
         self._has_returned = False
 
     def train(self, trainer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Load the weights, and say how the training went."""
+        """Load the trained weights; returns the training's output."""
         from transformers.trainer_utils import TrainOutput
 
         if self._has_returned:
@@ -68,10 +67,10 @@ class Trained:
 
 
 def main() -> None:
-    """Run the script."""
+    """Run the script's rest; the program's arguments name the task and the script."""
     task, script, *args = sys.argv[1:]
     trained = Trained(Path(os.environ[RUN_DIR]), task)
-    for name in LAUNCHER_VARIABLES:  # it is one process, as a script that is started by hand
+    for name in LAUNCHER_VARIABLES:  # a single process, like a script started by hand
         os.environ.pop(name, None)
     sys.argv = [script, *args]
     sys.path.insert(0, str(Path(script).parent))
@@ -92,7 +91,7 @@ def _task_dir(run_dir: Path, task: str) -> Path:
 
 
 def _losses(task_dir: Path) -> dict[int, float]:
-    """By step; of a step that was trained again, the last."""
+    """Losses by step; if a step was trained again, its last loss."""
     try:
         lines = (task_dir / "metrics.jsonl").read_text().splitlines()
     except FileNotFoundError:
@@ -102,7 +101,7 @@ def _losses(task_dir: Path) -> dict[int, float]:
         try:
             entry = json.loads(line)
         except ValueError:
-            continue  # half a line, of a crash
+            continue  # half a line, left by a crash
         loss = number(entry.get("loss"))
         if loss is not None and "step" in entry:
             found[int(entry["step"])] = loss

@@ -1,8 +1,8 @@
-"""The trainer that a script makes: the script is run up to where it would train.
+"""The trainer that a script makes: the script runs up to its call of `train()`.
 
-It runs in this process as `python script.py ARGS` would, and ends at its first call of `train()` on
-a `transformers.Trainer`, or on one of its subclasses. What it has made by then stays alive with the
-trainer. What it prints goes to standard error.
+The script runs in this process as `python script.py ARGS` would. It ends at its first call of
+`train()` on a `transformers.Trainer`, or on a subclass. Everything that it has made by then stays
+alive with the trainer. Its output goes to standard error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from saturn.errors import InvalidInput
 
 
 class _Reached(BaseException):
-    """A script wants to train; no `except Exception` of its own is to stop this."""
+    """Ends a script at `train()`; a BaseException, so that an `except Exception` can't stop it."""
 
     def __init__(self, trainer: Any) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class _Reached(BaseException):
 
 @dataclass(frozen=True)
 class ScriptTrainer:
-    """A `make_trainer` for `Task.from_trainer`: what a script has made when it calls `train()`."""
+    """A `make_trainer` for `Task.from_trainer`: the trainer on which a script calls `train()`."""
 
     path: Path  # absolute
     args: tuple[str, ...]
@@ -37,7 +37,7 @@ class ScriptTrainer:
     environment: Mapping[str, str]
 
     def __call__(self) -> Any:
-        """Run the script up to there; raises `InvalidInput` where it never comes there."""
+        """Run the script up to `train()`; raises `InvalidInput` if it never calls that."""
         label = f"`{self.path.name}`"
         how = "ended"
         with as_program(self), training_by(_reach), contextlib.redirect_stdout(sys.stderr):
@@ -55,7 +55,7 @@ class ScriptTrainer:
 
 @contextlib.contextmanager
 def as_program(script: ScriptTrainer) -> Iterator[None]:
-    """Within it arguments, working directory, environment and path are the script's."""
+    """Within this context, arguments, directory, environment and path are the script's."""
     before = (sys.argv, list(sys.path), Path.cwd(), dict(os.environ))
     sys.argv = [str(script.path), *script.args]
     sys.path.insert(0, str(script.path.parent))
@@ -75,7 +75,7 @@ def as_program(script: ScriptTrainer) -> Iterator[None]:
 
 @contextlib.contextmanager
 def training_by(train: Callable[..., Any]) -> Iterator[None]:
-    """Within it every trainer's `train` is this function, the trainer its first argument."""
+    """Within this context `train` replaces every trainer's method; it gets the trainer first."""
     from transformers import Trainer
 
     before = Trainer.train

@@ -1,8 +1,8 @@
-"""What travels to the ranks in a trainer's place: its model, batches and losses, made where needed.
+"""A trainer's model, batches and losses, made on each rank where they are needed.
 
-A rank makes the trainer for itself, and takes its model out of it; once that is spread over the
-gang the trainer gets it back, and computes losses with it. So nothing but `make_trainer` is sent,
-and a model that is saved for other ranks (`training.saved_build`) has its trainer beside it.
+Only `make_trainer` travels to the ranks. A rank makes the trainer for itself, and takes the model
+out of it. Once the model is spread over the gang, the trainer gets it back and computes losses with
+it. A model that is saved for other ranks (`training.saved_build`) has its trainer beside it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from saturn.training.step_loss import OwnEnd, StepItems
 
 @dataclass
 class Ready:
-    """A trainer as it stands before its first step, and what was taken out of it."""
+    """A trainer just before its first step, and the parts that were taken out of it."""
 
     trainer: Any
     loader: Any
-    #: Where the random streams stand then.
+    #: The state of the random streams at that point.
     start: RandomState
-    #: With what they were seeded last.
+    #: The last seed before that point.
     seed: int
-    #: None once somebody has it.
+    #: None once it was taken.
     model: nn.Module | None
-    #: The loader of its evaluations, once somebody has asked for it.
+    #: The loader of its evaluations; None until it is needed.
     eval_loader: Any = None
 
 
@@ -52,13 +52,13 @@ def ready(trainer: Any) -> Ready:
             loader = trainer.get_train_dataloader()
     model = trainer.model
     loader = in_order(loader, trainer, start, seed)
-    # Whoever gets the model may replace all of it: nothing here must keep what is left.
+    # A technique may replace all of the model, so nothing here may keep a reference to it.
     trainer.model = trainer.model_wrapped = trainer.callback_handler.model = None
     return Ready(trainer, loader, start, seed, model)
 
 
 class TrainerSource:
-    """The functions of a task that is a trainer, and its `StepLoss`."""
+    """A task's functions, and its `StepLoss`, all taken from a trainer."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class TrainerSource:
         evaluates: bool = False,
         modules: Sequence[str] = (),
     ) -> None:
-        """`steps` is how long it trains; `calls_model_once` of its `compute_loss`.
+        """`steps` is the length of the training; `calls_model_once` describes `compute_loss`.
 
-        `evaluates`: whether the task's evaluation is the trainer's. `modules` are the names of
-        those that it is made of: what is named in a task's pickle is imported before its ranks
+        `evaluates` says whether the task uses the trainer's evaluation. `modules` are the names of
+        the modules that define the trainer: names in a task's pickle are imported before its ranks
         are forked.
         """
         self.make_trainer = make_trainer
@@ -81,23 +81,23 @@ class TrainerSource:
         self._ready: Ready | None = None
         self._device = torch.device("cpu")
         self._rates: deque[float] = deque()
-        #: The items of a step, and where they are on the device.
+        #: The items of the present step, and their copy on the device.
         self._sent: tuple[Tensor, Tensor] | None = None
 
-    # The functions of a task.
+    # A task's functions.
 
     def get_model(self) -> nn.Module:
-        """The trainer's model, as it would begin to train."""
+        """The trainer's model, as at the beginning of its training."""
         if torch.get_default_device().type == "meta":
-            # Its data would have no values there, and a model of pretrained weights can't be made.
+            # The trainer's data would have no values, and pretrained weights could not be loaded.
             raise RuntimeError("a trainer is not made on `meta`")
         made = self._made(fresh=True)
         model, made.model = made.model, None
-        assert model is not None  # it was made just now
+        assert model is not None  # a fresh one has a model
         return model
 
     def get_dataloader(self) -> Any:
-        """Its loader: batches of `per_device_train_batch_size`, in its order."""
+        """The trainer's loader: batches of `per_device_train_batch_size`, in its order."""
         return self._made().loader
 
     def get_eval_dataloader(self) -> Any:
@@ -112,16 +112,16 @@ class TrainerSource:
 
     @property
     def trainer(self) -> Any:
-        """The trainer as it stands in this process."""
+        """The trainer of this process."""
         return self._made().trainer
 
     def forget_metrics(self) -> None:
-        """TRL's trainers keep numbers of each batch until they are logged, which nobody does."""
+        """Drop numbers that TRL's trainers keep of each batch until logging, which never comes."""
         for of_mode in getattr(self.trainer, "_metrics", {}).values():
             of_mode.clear()
 
     def lr_scheduler(self, of: torch.optim.Optimizer) -> Any:
-        """Its scheduler."""
+        """The trainer's scheduler, for the task's optimizer."""
         made = self._made()
         with building.alone():
             scheduler = optimizer.scheduler_for(made.trainer, of, steps=self._steps)
@@ -131,7 +131,7 @@ class TrainerSource:
         handler.train_dataloader = made.loader
         return scheduler
 
-    # The `StepLoss`.
+    # The methods of `StepLoss`.
 
     def random_start(self) -> RandomState:
         return self._made().start
@@ -161,9 +161,9 @@ class TrainerSource:
         trainer.model = trainer.model_wrapped = trainer.callback_handler.model = model
         self._device = device
         trainer.is_in_train = True
-        # Sharding gives a module another class; by the name of the first, labels are shifted.
+        # Sharding changes a module's class; the trainer shifts labels by the original class's name.
         _keep_names(model)
-        # Whatever is wrapped around the model, the trainer means this one.
+        # Whatever wraps the model, the trainer unwraps to this one.
         trainer.accelerator.unwrap_model = lambda *args, **kwargs: model
         if device.type != "cpu":
             building.tell_device(trainer, device)
@@ -180,8 +180,8 @@ class TrainerSource:
         return bool(self._made().trainer.args.push_to_hub)
 
     def publish(self, load: Callable[[nn.Module], None], step: int) -> str:
-        """By `Trainer.push_to_hub`, of another trainer: this one's model may be spread."""
-        # Made first as any: only what follows may write to the hub.
+        """Publish by `Trainer.push_to_hub` of another trainer, since this model may be spread."""
+        # The trainer is made without a hub as usual: only the code below may write to it.
         made = ready(building.build(self.make_trainer))
         trainer, model = made.trainer, made.model
         assert model is not None  # it was made just now
@@ -206,13 +206,13 @@ class TrainerSource:
         num_items = step.num_items
         if isinstance(num_items, torch.Tensor) and self._device.type != "cpu":
             if self._sent is None or self._sent[0] is not num_items:
-                # Once a step, and so that the host needn't wait for it.
+                # Once a step, and asynchronously, so that the host needn't wait for the copy.
                 copied = num_items.pin_memory().to(self._device, non_blocking=True)
                 self._sent = num_items, copied
             num_items = self._sent[1]
         trainer.current_gradient_accumulation_steps = step.num_batches
         with trainer.compute_loss_context_manager():
-            # It takes out of the batch what it needs.
+            # A copy, because the trainer removes entries from the batch.
             loss = trainer.compute_loss(model, copy.copy(batch), num_items_in_batch=num_items)
         self.forget_metrics()
         is_scaled = getattr(trainer, "loss_is_scaled_for_ga", None)
@@ -233,7 +233,7 @@ class TrainerSource:
         return self.loss(lambda *args, **kwargs: outputs, batch, step)
 
     def _made(self, *, fresh: bool = False) -> Ready:
-        """The trainer as it stands in this process; a `fresh` one has its model."""
+        """The trainer of this process; with `fresh`, one that still has its model."""
         if self._ready is None or (fresh and self._ready.model is None):
             self._ready = ready(building.build(self.make_trainer))
             if not fresh:
@@ -243,11 +243,11 @@ class TrainerSource:
 
 
 class _Called(Exception):
-    """A model was called that only wanted to know with what."""
+    """Ends a call of `_Asked`, once the arguments are known."""
 
 
 class _Asked:
-    """In a model's place: keeps what it is called with."""
+    """Stands in for a model, and keeps the arguments of its call."""
 
     def __init__(self) -> None:
         self.called: tuple[tuple[Any, ...], dict[str, Any]] | None = None
@@ -258,7 +258,7 @@ class _Asked:
 
 
 def _prepare(trainer: Any) -> None:
-    """What `Trainer.train` does before its first step, as far as it touches the model."""
+    """Do what `Trainer.train` does before its first step, as far as it affects the model."""
     from transformers import PreTrainedTokenizerBase, ProcessorMixin, set_seed
 
     module: Any = importlib.import_module("transformers.trainer")
@@ -281,7 +281,7 @@ def _batches_of(loader: Any) -> TrainerBatches | None:
 
 @contextlib.contextmanager
 def _unprepared(accelerator: Any) -> Iterator[None]:
-    """Within it loaders stay as they are made, for Saturn to cut."""
+    """Within this context accelerate leaves loaders unchanged, because Saturn slices batches."""
 
     def same(*things: Any, **options: Any) -> Any:
         return things[0] if len(things) == 1 else things

@@ -1,4 +1,7 @@
-"""The pieces of a task, taken from a trainer: what `Task.from_trainer` puts together."""
+"""The pieces of a task, taken from a trainer: what `Task.from_trainer` puts together.
+
+The trainer is made and read once, in the user's process. `source` makes it again on each rank.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +18,30 @@ from saturn.trainers.source import TrainerSource
 
 @dataclass(frozen=True)
 class Pieces:
-    """What a task is made of."""
+    """The parts of a task."""
 
-    #: Its functions: model, loader, scheduler, and what computes its loss.
+    #: Its functions: model, loader, scheduler, and the object that computes its loss.
     source: TrainerSource
     #: The keywords of its `HParams`.
     hparams: dict[str, Any]
-    #: What stands for its functions in its profile key.
+    #: Replaces its functions in the profile key.
     performs_as: Any
-    #: Its `evaluate`, `evaluate_every` and `best`; empty where it evaluates nothing.
+    #: Its `evaluate`, `evaluate_every` and `best`; empty if it evaluates nothing.
     evaluation: dict[str, Any]
-    #: What stands for its `evaluate` in its profile key.
+    #: Replaces its `evaluate` in the profile key.
     evaluates_as: Any
-    #: Whether what is exported are its best weights.
+    #: Whether its best weights are exported.
     saves_best: bool
-    #: What a person should know.
+    #: Notes for the user.
     notes: list[str]
 
 
 def pieces_of(make_trainer: Callable[[], Any], *, seed: int = 0, evaluates: bool = True) -> Pieces:
-    """Make the trainer once, and read it; the process's random streams stay where they are.
+    """Make the trainer once, and read it; the process's random streams don't move.
 
-    `make_trainer` is called again where the task trains. `evaluates` where the trainer's evaluation
-    is the task's. Raises `InvalidInput` for what can't be
-    trained as the trainer would, and whatever `make_trainer` raises.
+    `make_trainer` is called again where the task trains. `evaluates` says whether the task uses the
+    trainer's evaluation. Raises `InvalidInput` for what can't be trained as the trainer would, and
+    the errors of `make_trainer`.
     """
     if not callable(make_trainer):
         wanted = "a function that returns an un-run transformers.Trainer"

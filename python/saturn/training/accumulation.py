@@ -1,10 +1,11 @@
-"""How a loader's batches make optimizer steps, where a task accumulates gradients.
+"""How a loader's batches make optimizer steps, if a task accumulates gradients.
 
-Batches are counted from the task's first one, whatever epoch they are of; each step takes the next
-`gradient_accumulation_steps` of them, and the task's last step what is left. So where a step
-begins follows from the number of batches alone, which is part of every position.
+Batches are counted from the task's first one, across epochs. Each step takes the next
+`gradient_accumulation_steps` batches, and the task's last step takes those that are left. So the
+number of batches alone says where a step begins, and every position has that number.
 
-With `epoch_batches` a step ends with its epoch, too: the last of each takes what is left of it.
+With `epoch_batches`, a step also ends with its epoch: each epoch's last step takes what is left of
+the epoch.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from saturn.tasks.definition import TaskDefinition
 class Accumulation:
     """Counts one task's batches and steps.
 
-    `batches_per_epoch` is the loader's length, None where it has none.
+    `batches_per_epoch` is the loader's length; None if the loader has none.
     """
 
     def __init__(self, definition: TaskDefinition, batches_per_epoch: int | None) -> None:
         self.a_step = definition.gradient_accumulation_steps
         self._an_epoch = definition.epoch_batches
-        #: Batches of the whole task; None where a loader without length leaves that open.
+        #: Batches of the whole task; None if that depends on a loader without length.
         self.total: int | None = definition.batch_count
         if definition.epochs is not None and batches_per_epoch is not None:
             self.total = definition.epochs * batches_per_epoch
 
     def next_step(self, batches: int) -> int:
-        """How many batches the next step takes, when `batches` are done.
+        """How many batches the next step takes after `batches` are done.
 
-        Steps after the task's last one are whole: short tasks get them in a trial.
+        Steps after the task's last one are whole: a trial of a short task takes such steps.
         """
         within = batches if self._an_epoch is None else batches % self._an_epoch
         size = self.a_step - within % self.a_step
@@ -39,18 +40,18 @@ class Accumulation:
         return min(size, left) if left > 0 else size
 
     def is_past_end(self, batches: int) -> bool:
-        """Whether `batches` are more than the task has, as in a trial of a short one."""
+        """Whether `batches` exceeds the task's batches, as in a trial of a short task."""
         return self.total is not None and batches > self.total
 
     def steps(self, batches: int) -> int:
-        """Steps that `batches` complete."""
+        """How many steps are complete after `batches`."""
         epochs, within = (0, batches) if self._an_epoch is None else divmod(batches, self._an_epoch)
         steps, rest = divmod(within, self.a_step)
         steps += epochs * self._steps_an_epoch
         return steps + 1 if rest and batches == self.total else steps
 
     def batches(self, steps: int) -> int:
-        """Batches that `steps` take."""
+        """How many batches `steps` take."""
         if self._an_epoch is None:
             end = steps * self.a_step
         else:

@@ -1,9 +1,9 @@
 """What the ranks of a gang agree on after a step: its loss, and whether to stop or to save.
 
-On CPU slots it is known at once. On an accelerator it is known when the device has come to it, and
-a rank that waited for that would leave its device without work until the next step is given to it.
-So there all of it travels on the device, behind the step, and is read when the next step has been
-given to the device as well (see `Agreement.result`).
+On CPU slots the ranks agree at once. On an accelerator the result exists only when the device has
+finished the step. A rank that waited for it would leave its device without work until the next
+step is launched. So the result travels on the device, behind the step, and the rank reads it after
+launching the next step (see `Agreement.result`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from torch import Tensor
 
 from saturn.rank.gang import Gang
 
-#: Between two looks at whether the device has come to it.
+#: Seconds between two looks at whether the device has finished.
 _LOOK_AGAIN_S = 0.005
 
 
 @dataclass(frozen=True)
 class StepFacts:
-    """What is known of a step before its results are there, without asking a device."""
+    """What is known of a step at once, without asking a device."""
 
-    lr: float | None  # of the optimizer's first group; None where only the device knows
-    samples: int  # of all its global batches
-    tokens: int | None  # in these, as far as this rank's slices tell; None where there are none
+    lr: float | None  # of the optimizer's first group; None if only the device knows it
+    samples: int  # samples in all global batches of the step
+    tokens: int | None  # tokens in the global batches, estimated from this rank's; None if none
 
 
 @dataclass(frozen=True)
@@ -37,26 +37,26 @@ class StepResult:
     """What the ranks agree on after a step: the same on every rank."""
 
     loss: float  # mean over the step's global batches
-    gradient_norm: float  # before clipping; NaN where nobody has computed it
-    stop: bool  # some rank was asked to stop
-    save: bool  # rank 0 wants a checkpoint
+    gradient_norm: float  # before clipping; NaN if nobody computed it
+    stop: bool  # whether some rank was asked to stop
+    save: bool  # whether rank 0 wants a checkpoint
 
 
 class Agreement:
-    """A step's result, which may still be under way."""
+    """A step's result, which may not have arrived yet."""
 
     def __init__(
         self, rows: Callable[[], list[list[float]]], arrived: torch.Event | None = None
     ) -> None:
-        """`rows` gives ranks' (weighed loss, weight, stop, save, norm), once `arrived` happened."""
+        """`rows` gives each rank's (weighed loss, weight, stop, save, norm) after `arrived`."""
         self._rows, self._arrived = rows, arrived
         self.facts: StepFacts | None = None
 
     def result(self) -> StepResult:
-        """Wait for it, if need be."""
+        """The result; waits for it if need be."""
         if self._arrived is not None:
             self._arrived.synchronize()
-        # In the order of ranks, whichever way they came together: the same sum to the last bit.
+        # Summed in the order of ranks, so that the sum is the same to the last bit.
         rows = self._rows()
         value, count, stops, saves, _ = map(sum, zip(*rows, strict=True))
         return StepResult(
@@ -67,7 +67,7 @@ class Agreement:
         )
 
     def result_within(self, seconds: float) -> StepResult | None:
-        """What has arrived, or does so soon; None where it doesn't, as where a peer is gone."""
+        """The result if it arrives within `seconds`; None if not, as when a peer is gone."""
         until = time.monotonic() + seconds
         while self._arrived is not None and not self._arrived.query():
             if time.monotonic() > until:
@@ -99,9 +99,9 @@ def agree(
     elif gradient_norm.device.type == "cpu":
         norm, gradient_norm = float(gradient_norm), None
     else:
-        norm = math.nan  # until the device has said it
+        norm = math.nan  # until the device has computed it
     if gang.device.type == "cpu":
-        # Loss and flags travel together: one collective a step.
+        # Loss and flags share one collective a step.
         value = sum(float(loss) * weight for loss, weight in counted)
         together = gang.sum([value, *rest])
         return Agreement(lambda: [[*together, norm]])
@@ -109,7 +109,7 @@ def agree(
     row = torch.tensor([0.0, *rest, norm], dtype=torch.float64).pin_memory()
     row = row.to(device, non_blocking=True)
     for loss, weight in counted:
-        # Two operations: a fused one would round once, and differ from what other devices say.
+        # Two operations: a fused one would round only once, unlike other devices.
         row[0] += loss.to(device, torch.float64, non_blocking=True) * weight
     if gradient_norm is not None:
         row[-1] = gradient_norm
@@ -120,7 +120,7 @@ def agree(
         dist.all_gather_into_tensor(rows, row)
     told = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
     told.copy_(rows, non_blocking=True)
-    # The thread that waits for it leaves its core to others meanwhile.
+    # A blocking event lets a waiting thread leave its core to others.
     arrived = torch.Event(device, blocking=True)
     arrived.record(torch.accelerator.current_stream(device))
     return Agreement(told.tolist, arrived)

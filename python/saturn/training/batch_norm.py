@@ -1,14 +1,14 @@
 """Batch norm over the whole global batch, whatever the number of data ranks.
 
-A technique that cuts the batch would leave each batch norm with the statistics of its own slice.
-Here they are those of the global batch: the ranks exchange count, mean and variance of their
-slices, and in the backward pass the two sums that come of them, so outputs, gradients and running
-statistics are what one process has, up to the order of sums. Where gradients are accumulated, each
-of the loader's batches has statistics of its own, as in one process.
+A technique that slices the batch would give each batch norm only its slice's statistics. Here the
+statistics are the global batch's. The ranks exchange count, mean and variance of their slices, and
+in the backward pass the two sums that depend on them. So outputs, gradients and running statistics
+are those of one process, up to the order of sums. With gradient accumulation, each of the loader's
+batches has its own statistics, as in one process.
 
-For techniques under which every rank runs every layer, and ranks of one slice run it alike. Those
-that cut a slice once more, or run layers twice, are not applicable to models with batch norm. Not
-here: running statistics of instance norm, which keep batches whole (see `model_changes`).
+This is for techniques under which every rank runs every layer, and ranks of one slice run it alike.
+Techniques that slice further, or run layers twice, do not apply to models with batch norm. Running
+statistics of instance norm are not handled here; they keep batches whole (see `model_changes`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
 
 
 class GlobalBatchNorm:
-    """The batch norms of one rank's model, which must be on its device and parallel already."""
+    """The batch norms of one rank's model, which must already be parallelised on its device."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class GlobalBatchNorm:
         world_size: int,
         note: Callable[[str], None],
     ) -> None:
-        """Make each batch norm in `module` a global one, where there is more than one slice."""
-        #: Whether the slice at hand counts; one that stands in for an empty slice does not.
+        """Make each batch norm in `module` global, if there is more than one slice."""
+        #: Whether the present slice counts; a stand-in for an empty slice does not.
         self.counts = True
         self._ranks_a_slice = world_size / data_size
         self._module = module
@@ -54,11 +54,11 @@ class GlobalBatchNorm:
                 inner.forward = run  # type: ignore[method-assign]
 
     def _forward_of(self, local: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-        """The forward that takes the place of `local`, which is left to evaluation."""
+        """The forward that replaces `local`; in evaluation it calls `local`."""
 
         def forward(norm: _BatchNorm, inputs: Tensor) -> Tensor:
             has_no_others = norm.running_mean is None and norm.running_var is None
-            # In an evaluation each rank has a whole batch of its own.
+            # In an evaluation each rank has a whole batch, so its own statistics are right.
             if norm.training or (has_no_others and self._module.training):
                 norm._check_input_dim(inputs)  # type: ignore[no-untyped-call]
                 return self._normalise(norm, inputs)
@@ -69,8 +69,8 @@ class GlobalBatchNorm:
     def _normalise(self, norm: _BatchNorm, inputs: Tensor) -> Tensor:
         mean, variance, count = _statistics(inputs.detach(), counts=self.counts)
         values = count / self._ranks_a_slice
-        # If the global batch has one value a channel, this rank has one or none. Only such a rank
-        # compares, because reading `values` waits for the device.
+        # Only if the global batch has one value a channel, this rank can have one or none. Only
+        # such a rank compares, because reading `values` waits for the device.
         if inputs.numel() == inputs.shape[1] and not values > 1:
             raise ValueError(
                 "batch norm needs more than 1 value per channel when training; the global batch "
@@ -85,13 +85,13 @@ class GlobalBatchNorm:
 
 
 def _has_own_forward(module: nn.Module) -> bool:
-    # By function: techniques give modules classes of their own (FSDP2 does).
+    # Compared by function, because techniques give modules classes of their own (FSDP2 does).
     known = (_BatchNorm.forward, SyncBatchNorm.forward)
     return isinstance(module, _BatchNorm) and type(module).forward not in known
 
 
 def _statistics(inputs: Tensor, *, counts: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """(mean, biased variance, values in each) of the channels over all ranks' `inputs`."""
+    """(mean, biased variance, number of values) of each channel over all ranks' `inputs`."""
     wide = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
     variance, mean = torch.var_mean(wide, dim=_but_channels(inputs), correction=0)
     count = inputs.numel() // inputs.shape[1] if counts else 0
@@ -109,11 +109,11 @@ def _statistics(inputs: Tensor, *, counts: bool) -> tuple[Tensor, Tensor, Tensor
 
 
 def _follow(norm: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
-    """Move the running statistics as torch's batch norm does."""
+    """Update the running statistics as torch's batch norm does."""
     if norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
     factor: Any = norm.momentum
-    if factor is None:  # the mean over all batches; not as a number: nobody waits for the device
+    if factor is None:  # the mean over all batches; kept a tensor, so nobody waits for the device
         tracked = norm.num_batches_tracked
         factor = 0.0 if tracked is None else tracked.double().reciprocal()
     for running, new in ((norm.running_mean, mean), (norm.running_var, variance)):
@@ -122,7 +122,7 @@ def _follow(norm: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
 
 
 class _Normalise(torch.autograd.Function):
-    """Normalise by statistics that depend on every rank's inputs; the gradient knows they do."""
+    """Normalise by the statistics of all ranks' inputs; the gradient includes that dependence."""
 
     @staticmethod
     def forward(

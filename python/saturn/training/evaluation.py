@@ -1,15 +1,16 @@
-"""One evaluation of a task's model, as one rank takes part in it.
+"""Evaluate a task's model once, as one rank takes part in it.
 
-It runs between two steps, in eval mode and without gradients, and leaves nothing behind: modes,
-buffers and random streams are put back, parameters and data are not touched. What it draws is
-seeded by the task's seed and the batch's number; a trainer's own evaluation moves the trainer's
-stream instead (`draws`).
+An evaluation runs between two steps, in eval mode and without gradients, and changes nothing of the
+training. Modes, buffers and random streams are put back; parameters and data are not touched. Its
+random numbers are seeded by the task's seed and the batch's number. A trainer's own evaluation
+moves the trainer's stream instead (`draws`).
 
-Batches are dealt out whole (`data.whole_batches`); each rank's results go to rank 0, which puts
-them into the loader's order and has the metrics computed once (`evaluation_rows`). What the task's
-own functions raise is kept until the ranks agree on that, so that all of them can still save.
+Batches are dealt whole (`data.whole_batches`). Each rank sends its results to rank 0, which puts
+them into the loader's order and computes the metrics once (`evaluation_rows`). An error of the
+task's own functions is kept until the ranks have agreed that there is one, so that all of them can
+still save.
 
-Not here: when a task is evaluated, and what becomes of the metrics (`worker.evaluations`).
+When a task is evaluated, and what becomes of its metrics, is the business of `worker.evaluations`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from saturn.training.objective import TaskObjective
 from saturn.training.precision import Precision
 from saturn.training.step_loss import StepItems
 
-#: Rounds of batches that are run to know how long an evaluation takes; the first warms up.
+#: Rounds of batches that are run to time an evaluation; the first round warms up.
 _TIMED_ROUNDS = 4
 _OF_EVALUATE = "evaluate: "
 
@@ -57,17 +58,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one evaluation; on ranks other than the first without metrics."""
+    """The result of one evaluation; only rank 0 has metrics."""
 
     metrics: dict[str, float]
     taken_s: float
-    #: What this rank's part of the task's functions has raised.
+    #: The error of the task's functions on this rank.
     failure: Exception | None = None
-    #: Whether that of any rank has.
+    #: Whether they have failed on any rank.
     has_failed: bool = False
 
     def expect(self) -> None:
-        """Raise what the task's functions have raised; `PeerLost` where that was elsewhere."""
+        """Raise this rank's error; `PeerLost` if the functions failed on another rank."""
         if self.failure is not None:
             raise self.failure
         if self.has_failed:
@@ -75,7 +76,7 @@ class Outcome:
 
 
 class Evaluator:
-    """A task's evaluations under one technique, as one rank holds what they need."""
+    """One rank's evaluator of a task under one technique."""
 
     def __init__(
         self,
@@ -87,9 +88,9 @@ class Evaluator:
         alive: Callable[[], None] = lambda: None,
         draws: Draws | None = None,
     ) -> None:
-        """Make the loader. `note` tells the person something, `alive` gives a sign of life.
+        """Make the loader. `note` tells the user something, `alive` sends a heartbeat.
 
-        `draws` are those of the task's steps, where it has some.
+        `draws` is the random stream of the task's steps, if the task has one.
         """
         assert definition.evaluate is not None
         step_loss = definition.step_loss
@@ -101,7 +102,7 @@ class Evaluator:
             definition, precision=Precision(definition.precision, gang.device)
         )
         self._batches: WholeBatches | None = None
-        #: Those with which the evaluation at work began.
+        #: The buffers with which the present evaluation began.
         self._buffers: Buffers | None = None
         if isinstance(self._evaluate, Evaluation):
             with _of_evaluate(), gang.device_memory.host():
@@ -111,7 +112,7 @@ class Evaluator:
         self._failure: Exception | None = None
 
     def run(self) -> Outcome:
-        """Evaluate the model as it is; every rank calls it, between two steps."""
+        """Evaluate the model as it is now; every rank calls this between two steps."""
         began = time.monotonic()
         self._failure = None
         with _of_evaluate(), self._at_rest() as module:
@@ -127,10 +128,10 @@ class Evaluator:
         return Outcome(metrics or {}, time.monotonic() - began, self._failure, has_failed)
 
     def time(self) -> float:
-        """Seconds that an evaluation takes, of which only a part is run; every rank calls it.
+        """Seconds of an evaluation, estimated from a part of it; every rank calls this.
 
-        Raises what the task's functions raise. Metrics that fail on the rows of that part may do
-        well on all of them: this is only noted.
+        Raises errors of the task's functions. An error of metrics on the part's rows is only noted
+        if there are more rows, because the metrics may work on all of them.
         """
         with nullcontext() if self._draws is None else self._draws.unmoved():
             return self._time()
@@ -166,7 +167,7 @@ class Evaluator:
     def _some_rounds(
         self, dealt: Iterator[Dealt], rows: list[Row | None], ends: list[float]
     ) -> int:
-        """Run some rounds, into `rows`, with the time of each one's end; returns how many are."""
+        """Run some rounds into `rows`, with their end times; returns the number of all rounds."""
         assert self._batches is not None
         rounds = 0
         for one in dealt:
@@ -180,14 +181,14 @@ class Evaluator:
         return rounds
 
     def _expect_best(self, metrics: Mapping[str, float]) -> None:
-        """Raise `TaskError` where `best` names none of `metrics`."""
+        """Raise `TaskError` if `best` names a metric that is not in `metrics`."""
         best = self._definition.best
         if best is not None and best[0] not in metrics:
             known = ", ".join(f"`{name}`" for name in metrics) or "nothing"
             raise TaskError(f"best names the metric `{best[0]}`; the evaluation has {known}")
 
     def _keep_failure_of(self, function: Callable[[], T]) -> T | None:
-        """What `function` returns; where it raises, that is kept until the ranks agree on it."""
+        """Call `function`; a `TaskError` is kept until the ranks agree on it, and gives None."""
         try:
             with _of_evaluate():
                 return function()
@@ -197,7 +198,7 @@ class Evaluator:
 
     @contextmanager
     def _at_rest(self) -> Iterator[torch.nn.Module]:
-        """Within the block the model is in eval mode; after it, everything is as before."""
+        """Within this context the model is in eval mode; afterwards everything is as before."""
         parallel = self._parallel
         modes = [(part, part.training) for part in parallel.module.modules()]
         self._buffers = Buffers(parallel.module)
@@ -211,10 +212,10 @@ class Evaluator:
                     part.training = mode
                 self._buffers.restore()
 
-    # A function of the model.
+    # For evaluation by a function of the model.
 
     def _by_function(self, module: torch.nn.Module) -> dict[str, float] | None:
-        """The metrics; None where the function has failed."""
+        """The metrics that the function returns; None if it failed."""
         device, evaluate = self._gang.device, self._evaluate
         assert not isinstance(evaluate, Evaluation)
 
@@ -233,21 +234,21 @@ class Evaluator:
         finally:
             hook.remove()
 
-    # A loader and metrics.
+    # For evaluation by a loader and metrics.
 
     def _dealt(self) -> Generator[Dealt, None, None]:
         assert self._batches is not None
         return self._batches.dealt(self._parallel.data_rank, self._parallel.data_size)
 
     def _row(self, dealt: Dealt) -> Row | None:
-        """What this rank found of its batch of a round; None where another one has it."""
+        """This rank's row of its batch in a round; None if another rank reports the batch."""
         self._alive()
         device = self._gang.device
         batch = nested.to_device(dealt.batch, device)
         if (step_loss := self._definition.step_loss) is not None:
             self._objective.items = StepItems(step_loss.count([dealt.batch]), 1)
-        # How many batches this rank saw before depends on the number of ranks: a buffer that a
-        # forward changes in eval mode too must not carry it over.
+        # The number of batches that this rank saw before depends on the number of ranks. So a
+        # buffer that a forward changes even in eval mode must not carry over.
         assert self._buffers is not None
         self._buffers.restore()
         with self._drawing(dealt.number):
@@ -265,7 +266,7 @@ class Evaluator:
             if weigh is not None:
                 with task_function("loss_weight"):
                     weight = float(weigh(dealt.batch))
-            if weight:  # what counts nothing may have no mean
+            if weight:  # a batch without weight may have no mean
                 loss = self._objective.loss(outputs, batch).detach()
         if evaluate.metrics is not None:
             with task_function("keep"):
@@ -273,7 +274,7 @@ class Evaluator:
         return Row(dealt.number, loss, weight, kept)
 
     def _of_rows(self, own: list[Row | None]) -> dict[str, float] | None:
-        """The metrics, on rank 0 and where nothing has failed; every rank calls it."""
+        """The metrics on rank 0; None if anything failed. Every rank calls this."""
         gang, evaluate = self._gang, self._evaluate
         assert isinstance(evaluate, Evaluation)
         with gang.device_memory.host():
@@ -281,7 +282,7 @@ class Evaluator:
             told = gang.gather((self._failure is not None, own_rows))
             if gang.rank > 0 or any(has_failed for has_failed, _ in told):
                 return None
-            # A batch that several ranks tell of counts once.
+            # If several ranks report a batch, it counts once.
             rows = {row.number: row for _, of_rank in told for row in of_rank}
             in_order = [rows[number] for number in sorted(rows)]
             with nullcontext() if self._stream is None else self._stream.drawing():
@@ -289,12 +290,12 @@ class Evaluator:
 
     @property
     def _stream(self) -> Draws | None:
-        """What a trainer's evaluation draws from; None where each batch is seeded."""
+        """The random stream of a trainer's evaluation; None if each batch is seeded."""
         return self._draws if self._gang.world_size == 1 else None
 
     @contextmanager
     def _drawing(self, number: int) -> Iterator[None]:
-        """Within it the batch of this number is evaluated."""
+        """Within this context, batch `number` draws its random numbers."""
         if self._stream is not None:
             with self._stream.drawing():
                 yield
@@ -309,7 +310,7 @@ class Evaluator:
 
 
 def look_at(evaluate: Evaluation, seed: int) -> None:
-    """Make the loader and fetch a batch; raises `TaskError` where that fails."""
+    """Make the loader and fetch one batch; raises `TaskError` if that fails."""
     with _of_evaluate(), closing(_batches_of(evaluate, seed).dealt(0, 1)) as dealt:
         next(dealt)
 
@@ -322,7 +323,7 @@ def _batches_of(evaluate: Evaluation, seed: int, *, pin_memory: bool = False) ->
 
 @contextmanager
 def _of_evaluate() -> Iterator[None]:
-    """Say of what a task's function raises that it is one of its evaluation."""
+    """Mark a `TaskError` as one of the task's evaluation."""
     try:
         yield
     except TaskError as error:

@@ -1,8 +1,8 @@
-"""What an evaluation keeps of each batch, and how that becomes metrics over all rows.
+"""Keep each evaluated batch's results as a row, and turn all rows into metrics.
 
-Tensors are joined along their first dimension, numbers become a tensor with one for each batch,
-whatever else there is a list. Batches that were padded to different lengths are padded once more,
-at the end of each row, to the longest: with -100, the label that stands for none.
+Tensors are joined along their first dimension. Numbers become a tensor with one number for each
+batch, and all other values a list. Batches that were padded to different lengths are padded to the
+longest, at the end of each row, with -100: the label that losses ignore.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from saturn.training.slicing import IGNORED
 
 @dataclass(frozen=True)
 class Row:
-    """What one batch gave."""
+    """The results of one batch."""
 
-    number: int  # of the batch, in the loader's order
-    loss: Any  # a scalar tensor where it was computed, then a number; None where it counts nothing
-    weight: float  # of the loss
-    kept: Any  # for the metrics, in host memory
+    number: int  # the batch's number in the loader's order
+    loss: Any  # a scalar tensor, after `read` a number; None if the batch has no loss or weight
+    weight: float  # how much the loss counts
+    kept: Any  # the data for the metrics, in host memory
 
     def read(self) -> Row:
-        """The same with a number for its loss; waits for the device."""
+        """The row with its loss as a number; waits for the device."""
         return self if self.loss is None else replace(self, loss=float(self.loss))
 
 
 def target_of(batch: Any) -> Any:
-    """The labels of a batch; of a mapping all of it."""
+    """The labels of a batch that is a pair; for a mapping, the whole batch."""
     is_pair = isinstance(batch, tuple | list) and len(batch) == 2
     return batch[1] if is_pair else batch
 
 
 def kept_by_default(outputs: Any, target: Any) -> tuple[Any, Any]:
-    """Outputs, or their logits, and what the loss function gets beside them."""
+    """The outputs' logits, or all outputs if they have none; and the target."""
     named = outputs if isinstance(outputs, Mapping) else vars(outputs) if _has(outputs) else {}
     return named.get("logits", outputs), target
 
 
 def on_host(kept: Any) -> Any:
-    """Copies in host memory of what is kept of a batch."""
+    """Copy the kept values into host memory."""
 
     def copied(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         copy = value.detach().to("cpu", copy=True)
-        # Of what an earlier stage of a pipeline has, a shape alone is here: reading it says so.
+        # Outputs of an earlier pipeline stage have only a shape here; reading them raises.
         copy.reshape(-1)[:1].tolist()
         return copy
 
@@ -62,7 +62,7 @@ def on_host(kept: Any) -> Any:
 
 
 def metrics_of(evaluate: Evaluation, rows: Sequence[Row]) -> dict[str, float]:
-    """The metrics of all rows, which are in the loader's order; raises `TaskError`."""
+    """The metrics of all rows, which are in the loader's order. Raises `TaskError`."""
     metrics: dict[str, float] = {}
     if evaluate.loss:
         total = sum(row.weight for row in rows)
@@ -77,7 +77,7 @@ def metrics_of(evaluate: Evaluation, rows: Sequence[Row]) -> dict[str, float]:
 
 
 def joined(kept: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments of `metrics`: what `keep` gave for each batch, over all of them."""
+    """The arguments of `metrics`: the results of `keep`, joined over all batches."""
     first = kept[0]
     if isinstance(first, tuple) and not hasattr(first, "_fields"):
         return tuple(_joined([each[place] for each in kept]) for place in range(len(first)))
@@ -85,7 +85,7 @@ def joined(kept: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def checked_metrics(found: Any, source: str) -> dict[str, float]:
-    """Metrics as numbers by their names; `TaskError` where `found` holds anything else."""
+    """Metrics as numbers by name; raises `TaskError` if `found` holds anything else."""
     if not isinstance(found, Mapping):
         raise TaskError(
             f"{source} returned a {type(found).__name__}; it must return a mapping of names to "

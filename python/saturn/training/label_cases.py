@@ -1,4 +1,7 @@
-"""Batches with other labels, in which it shows which labels a loss counts (see `slice_check`)."""
+"""Batches with other labels, which show which labels a loss counts (see `slice_check`).
+
+Only the labels differ; the inputs of the samples stay. No loss is computed here.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from saturn.training.slicing import IGNORED
 
 
 def labels_of(batch: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Whatever may be labels of which some are ignored: whole numbers, where labels are."""
+    """Arrays that may be labels, some of them ignored: whole numbers where a batch has labels."""
     is_pair = isinstance(batch, tuple | list)
     for name, array in nested.arrays(batch):
         if not isinstance(array, torch.Tensor) or array.dtype != torch.int64 or array.dim() == 0:
@@ -23,10 +26,10 @@ def labels_of(batch: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def with_ignored_labels(parts: Sequence[Any]) -> Iterator[list[Any]]:
-    """The samples of `parts`, the whole first, with some labels of the last one ignored.
+    """Variants of `parts`, whose first item is the whole, with some of the last labels ignored.
 
-    Where others were ignored too, once more with all of these counting. Samples without labels fit
-    any explanation, as where nothing of the first was masked.
+    If other labels were ignored too, a second variant lets all of those count. Samples without
+    labels give no variant, since they fit any explanation.
     """
     for name, of_whole in labels_of(parts[0]):
         of_parts = [dict(nested.arrays(part)).get(name) for part in parts[1:]]
@@ -42,9 +45,9 @@ def with_ignored_labels(parts: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def _all_counting(labels: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-    """Labels of the whole and its parts with the first class where none was.
+    """Labels of the whole and its parts, with class 0 in place of every ignored label.
 
-    None where that is so already, or it can't be told which label of a part is which of the whole.
+    None if no label is ignored, or if the labels of the parts can't be matched with the whole's.
     """
     whole, *parts = (each.clone() for each in labels)
     if not bool((whole == IGNORED).any()) or len(whole) != sum(map(len, parts)):
@@ -65,7 +68,7 @@ def _all_counting(labels: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
 
 
 def _ignoring(labels: torch.Tensor, positions: int) -> torch.Tensor:
-    """`labels` without the last sample's first, and its later half of so many."""
+    """`labels` with the last sample's first label, and its labels of the later half, ignored."""
     ignoring = labels.clone()
     last = ignoring[-1] if labels.dim() > 1 else ignoring[-1:]
     last[0] = IGNORED

@@ -1,17 +1,17 @@
-"""The factor by which a loss is multiplied where gradients pass through fp16.
+"""The factor that multiplies a loss whose gradients pass through fp16.
 
-fp16 has no numbers below 6e-8, and small gradients would be lost. So the loss is scaled before the
-backward pass, and the gradients are scaled back after it (Micikevicius et al., "Mixed Precision
-Training", ICLR 2018). The factor is as large as it can be: it doubles after so many steps in a row,
-and where a gradient overflows it is halved.
+fp16 has no numbers below 6e-8, so small gradients would be lost. The loss is therefore scaled
+before the backward pass, and the gradients are scaled back after it (Micikevicius et al., "Mixed
+Precision Training", ICLR 2018). The factor is kept as large as possible: it doubles after a number
+of steps in a row, and is halved when a gradient overflows.
 
-`torch.amp.GradScaler` leaves a step out that overflows. Whether one does depends on how a batch is
-cut, so the same task would train differently under another strategy; here the step is taken again
-with half the factor, until it fits, and the training is the same. Only where no factor helps is it
-left out.
+`torch.amp.GradScaler` skips a step that overflows. Whether a step overflows depends on how its
+batch is sliced, so a task would train differently under another strategy. Here the step is repeated
+with half the factor until it fits, and the training is the same. Only a step that no factor helps
+is skipped.
 
 All ranks keep the same factor: whether gradients are finite is read off the norm of the whole
-model's gradients, which is the same number on each. The factor goes into the checkpoint's manifest.
+model's gradients, which is equal on all ranks. The factor goes into the checkpoint's manifest.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 _FIRST, _LEAST = 4096.0, 1.0
-#: Steps in a row that were taken at once before the factor doubles: so a step in that many is
-#: taken twice.
+#: The factor doubles after this many steps in a row without a repeat. So about one step in this
+#: many is taken twice.
 _GROWS_AFTER = 200
 
 
 class Verdict(enum.Enum):
-    """What becomes of a step."""
+    """What to do with a step."""
 
     TAKE = "take"
-    #: Its gradients are to be computed again, with the factor that holds now.
+    #: Compute the step's gradients again, with the factor that holds now.
     REPEAT = "repeat"
     LEAVE_OUT = "leave out"
 
 
 class LossScale:
-    """The factor of one task, from step to step."""
+    """The factor of one task, across steps."""
 
     def __init__(self) -> None:
-        """As it is at a task's beginning."""
+        """Start with the factor of a task's first step."""
         self._factor = _FIRST
         self._steps_taken = 0
-        #: The factor that the step at hand began with, where it is being repeated.
+        #: The factor that the present step began with, if the step is being repeated.
         self._began_with: float | None = None
 
     @property
     def factor(self) -> float:
-        """What the loss is to be multiplied by: a power of two."""
+        """The factor for the loss: a power of two."""
         return self._factor
 
     def scale_back(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -63,7 +63,7 @@ class LossScale:
             torch._foreach_mul_(held, 1.0 / self._factor)
 
     def judge(self, norm: float) -> Verdict:
-        """What becomes of the step at hand; changes the factor.
+        """Decide what to do with the present step; may change the factor.
 
         `norm` is the 2-norm of the whole model's gradients, scaled back.
         """
@@ -76,7 +76,7 @@ class LossScale:
             return Verdict.TAKE
         began_with = began_with or self._factor
         if self._factor <= _LEAST:
-            # It is not for want of range.
+            # The lack of range is not the cause, so no smaller factor helps.
             self._factor = began_with
             return Verdict.LEAVE_OUT
         self._factor /= 2.0
@@ -84,10 +84,10 @@ class LossScale:
         return Verdict.REPEAT
 
     def state(self) -> dict[str, Any]:
-        """What goes into the manifest, between steps."""
+        """The entry in the manifest, between steps."""
         return {"factor": self._factor, "steps_taken": self._steps_taken}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Go on from a state that `state` returned."""
         self._factor = float(state["factor"])
         self._steps_taken = int(state["steps_taken"])

@@ -1,9 +1,9 @@
 """A task's learning rate scheduler: built, stepped, and carried over as plain data.
 
-Any torch scheduler does that can tell its state as numbers, texts and nestings of them, composed
-ones included. The state goes into the checkpoint's manifest; functions in it are the task's, and
-come anew with the scheduler. What schedulers write into the optimizer's groups (rates, momenta)
-travels with those (see `optimizer_groups`).
+Any torch scheduler works whose state consists of numbers, texts and nestings of them, composed
+schedulers included. The state goes into the checkpoint's manifest. Functions in the state belong to
+the task, and are made anew with the scheduler. Values that a scheduler writes into the optimizer's
+groups (rates, momenta) travel with the groups (see `optimizer_groups`).
 
 ReduceLROnPlateau is refused: it follows the loss, whose last bits depend on the plan.
 """
@@ -23,12 +23,12 @@ from saturn.rank.failure import task_function
 
 
 class LrSchedule:
-    """The scheduler of one optimizer; without one, nothing."""
+    """The scheduler of one optimizer; a task without a scheduler has one that does nothing."""
 
     def __init__(
         self, lr_scheduler: Callable[..., Any] | None, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Build it; raises a task error where it is none, or could not be carried over."""
+        """Build the scheduler; raises `TaskError` if it is none or can't be carried over."""
         self._scheduler: LRScheduler | None = None
         if lr_scheduler is None:
             return
@@ -53,13 +53,13 @@ class LrSchedule:
         self.state()
 
     def step(self) -> None:
-        """To be called after each step of the optimizer."""
+        """Step the scheduler; to be called after each step of the optimizer."""
         if self._scheduler is not None:
             with task_function("lr_scheduler"):
                 self._scheduler.step()
 
     def skip(self, steps: int) -> None:
-        """Bring a fresh one to where it stands after `steps`, where no state of it was kept."""
+        """Bring a fresh scheduler to its state after `steps`, if no state of it was kept."""
         with warnings.catch_warnings():
             # torch warns of a scheduler that is stepped before its optimizer.
             warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
@@ -67,7 +67,7 @@ class LrSchedule:
                 self.step()
 
     def state(self) -> Any:
-        """What goes into the manifest: JSON data; None without a scheduler."""
+        """The entry in the manifest: JSON data; None without a scheduler."""
         if self._scheduler is None:
             return None
         with task_function("lr_scheduler's state_dict"):
@@ -75,10 +75,9 @@ class LrSchedule:
         return _encode(state, "")
 
     def restore(self, state: Any) -> None:
-        """Continue from what `state` gave.
+        """Continue from a state that `state` returned.
 
-        Raises `ValueError` where it is of a task with a scheduler and this one has none, or the
-        other way round.
+        Raises `ValueError` if only one of the state and this task has a scheduler.
         """
         if (state is None) != (self._scheduler is None):
             raise ValueError(
@@ -91,14 +90,14 @@ class LrSchedule:
 
 
 def _with_inner(scheduler: Any) -> Iterator[Any]:
-    """A scheduler and those it is composed of."""
+    """A scheduler and the schedulers that it is composed of."""
     yield scheduler
     for inner in getattr(scheduler, "_schedulers", ()):
         yield from _with_inner(inner)
 
 
 def _encode(value: Any, where: str) -> Any:
-    """`value` as JSON data that `_decode` turns back into the same; `where` is its name."""
+    """`value` as JSON data, which `_decode` turns back; `where` names the value in errors."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list):

@@ -1,11 +1,11 @@
 """A pickled value whose tensors lie in files of their own, which every reader maps.
 
-Pages of a mapped file are shared by all processes that read them, and stay one copy in host memory.
-A process that writes to such a tensor gets the written pages for itself: the files never change.
-Each storage has its own file, so its memory goes when the last tensor on it does, whatever else is
-still in use; small ones are read whole from one file.
+All processes that read a mapped file share its pages, so host memory holds one copy. A process that
+writes to such a tensor gets its own copy of the written pages: the files never change. Each storage
+has its own file, so its memory is freed with the last tensor on it, whatever else is still in use.
+Small storages are read whole from one shared file.
 
-Whoever reads runs what the pickle says: read only what this run has written.
+Reading runs the code in the pickle: read only files that this run has written.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import Any, BinaryIO
 import cloudpickle  # type: ignore[import-untyped]
 import torch
 
-#: Smaller storages are read, not mapped: a mapping takes whole pages, and the kernel has only so
-#: many mappings for a process.
+#: Smaller storages are read, not mapped: a mapping takes whole pages, and the kernel limits the
+#: number of mappings of a process.
 _SMALLEST_MAPPED_BYTES = 64 << 10
 
 _VALUE, _SMALL = "value.pickle", "small.bin"
 
 
 class NotMappable(Exception):
-    """A value whose tensors can't lie in files; the message says which."""
+    """A value whose tensors can't lie in files; the message says which tensor and why."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Pickled:
 
 
 def dumps(value: Any) -> Pickled:
-    """Pickle `value`; raises what a part that can't be pickled raises, and `NotMappable`."""
+    """Pickle `value`; raises `NotMappable`, or the error of a part that can't be pickled."""
     buffer = io.BytesIO()
     pickler = _Pickler(buffer)
     pickler.dump(value)
@@ -49,9 +49,9 @@ def dumps(value: Any) -> Pickled:
 
 
 def write(pickled: Pickled, directory: Path) -> None:
-    """Write it into a fresh directory, and let go of each storage as soon as it is in its file.
+    """Write a pickled value into a fresh directory, and free each storage once it is written.
 
-    So where nothing else holds them, no more than one of them is in memory twice.
+    So if nothing else holds the storages, at most one of them is in memory twice.
     """
     _write_file(directory / _VALUE, pickled.text)
     with _opened(directory / _SMALL) as small:
@@ -61,7 +61,7 @@ def write(pickled: Pickled, directory: Path) -> None:
             storage = pickled.storages.pop()
             size = storage.nbytes()
             if size < _SMALLEST_MAPPED_BYTES:
-                # Its length first: what is read back must know where the next one begins.
+                # The length comes first, so that the reader knows where the next one begins.
                 small.write(size.to_bytes(8, "little"))
                 small.write(_bytes_of(storage))
             else:
@@ -70,7 +70,7 @@ def write(pickled: Pickled, directory: Path) -> None:
 
 
 def read(directory: Path) -> Any:
-    """The value, with its large tensors mapped."""
+    """Read the value, with its large tensors mapped."""
     storages: list[torch.UntypedStorage] = []
     small = (directory / _SMALL).read_bytes()
     at = 0
@@ -95,11 +95,11 @@ def read(directory: Path) -> Any:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Names storages by their number; the same storage is the same number."""
+    """Replaces storages by numbers; the same storage always gets the same number."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        #: By address: a storage, and its number.
+        #: (storage, its number) by the storage's address.
         self.storages: dict[int, tuple[torch.UntypedStorage, int]] = {}
 
     def persistent_id(self, value: Any) -> Any:

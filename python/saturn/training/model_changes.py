@@ -1,8 +1,8 @@
-"""What a forward changes of its model, and whether that depends on how the batch is cut.
+"""What a forward changes in its model, and whether the changes depend on the batch's slices.
 
-Running means, codebooks, queues and counters are buffers that a forward writes to; some layers
-also write to their parameters. A rank that gets a slice would write something else than one that
-gets the whole batch, so the ranks' models would drift apart.
+Running means, codebooks, queues and counters are buffers that a forward writes to; some layers also
+write to their parameters. A rank with a slice could write something else than a rank with the whole
+batch, so the ranks' models would drift apart.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from torch import Tensor, nn
 
 from saturn.techniques.model.buffers import Buffers
 
-#: What two changes of a value may differ by, as a part of the larger.
+#: How much two changes of a value may differ, relative to the larger change.
 _TOLERANCE = 1e-4
-#: Rounding errors of the values themselves that are no difference.
+#: How many rounding errors of the values themselves count as no difference.
 _ROUNDINGS = 16
 
-#: The tensors that a forward has changed, by name, as it left them.
+#: The tensors that a forward has changed, by name, with their values after it.
 Changes = Mapping[str, Tensor]
 
 
 class ModelChanges:
-    """Finds what forwards of one model change, each from the same start."""
+    """Finds what forwards of one model change, each starting from the same state."""
 
     def __init__(self, module: nn.Module, parameters: Collection[str] = ()) -> None:
-        """The start is what `module` is now. It keeps copies of buffers, and of `parameters`.
+        """Take the present state of `module` as the start; copies buffers and `parameters`.
 
-        Copies of all parameters would be too large; see `changed_parameters`.
+        Copies of all parameters would be too large; `changed_parameters` says which are needed.
         """
         self._module = module
         self._buffers = Buffers(module)
@@ -39,7 +39,7 @@ class ModelChanges:
         self._sums = {name: _sum(parameter) for name, parameter in module.named_parameters()}
 
     def restore(self, after: Changes | None = None) -> None:
-        """Go back to the start; with `after`, the buffers in it as a forward has left them."""
+        """Go back to the start, except for buffers in `after`, which get their values there."""
         self._buffers.restore()
         for name, value in self._parameters.items():
             self._module.get_parameter(name).data.copy_(value)
@@ -47,7 +47,7 @@ class ModelChanges:
             self._buffers.put(after)
 
     def changed_parameters(self) -> list[str]:
-        """The parameters that forwards have changed so far: those that it should keep copies of."""
+        """The parameters that forwards have changed so far, which need copies."""
         return [
             name
             for name, parameter in self._module.named_parameters()
@@ -55,7 +55,7 @@ class ModelChanges:
         ]
 
     def now(self) -> Changes:
-        """What the forward since `restore` has changed."""
+        """The changes that the forward since `restore` has made."""
         found = {name: buffer.detach().clone() for name, buffer in self._buffers.changed().items()}
         for name, start in self._parameters.items():
             value = self._module.get_parameter(name).detach()
@@ -64,7 +64,7 @@ class ModelChanges:
         return found
 
     def apart(self, one: Changes, other: Changes) -> list[str]:
-        """The names under which two forwards have left different values."""
+        """The names of tensors that two forwards have left different."""
         return [
             name
             for name in sorted({*one, *other})
@@ -72,11 +72,11 @@ class ModelChanges:
         ]
 
     def is_saved(self, name: str) -> bool:
-        """Whether a checkpoint holds what has this name."""
+        """Whether a checkpoint holds the tensor of this name."""
         return name in self._parameters or self._buffers.is_saved(name)
 
     def in_words(self, name: str) -> str:
-        """What has this name."""
+        """The tensor's name in words."""
         return f"the {'parameter' if name in self._parameters else 'buffer'} `{name}`"
 
     def _start(self, name: str) -> Tensor | None:
@@ -84,15 +84,15 @@ class ModelChanges:
 
 
 def _sum(tensor: Tensor) -> float:
-    if not tensor.is_floating_point() or tensor.dtype.itemsize == 1:  # torch adds no float8
+    if not tensor.is_floating_point() or tensor.dtype.itemsize == 1:  # torch can't add float8
         return 0.0
     return float(tensor.detach().sum(dtype=torch.float64).nan_to_num())
 
 
 def _differ(start: Tensor | None, one: Tensor | None, other: Tensor | None) -> bool:
-    """Whether a forward that left `one` did another thing than one that left `other`.
+    """Whether two forwards that left a tensor as `one` and as `other` made different changes.
 
-    None: it changed nothing.
+    None means that the forward did not change the tensor.
     """
     one, other = (start if value is None else value for value in (one, other))
     if one is None or other is None or one.shape != other.shape or one.dtype != other.dtype:

@@ -1,13 +1,13 @@
 """From a batch to a loss: how the task's functions are called.
 
-A batch is an (inputs, labels) pair, or a mapping. Of a pair, the model gets the inputs (spread
-where they are a tuple or list, as keywords where they are a mapping) and the loss is
-`loss_function(outputs, labels)`. Of a mapping, the model gets everything as keywords, and the
-loss is `loss_function(outputs, batch)` or, without a loss function, the model's own
-`outputs.loss`. The loss is computed in the task's precision.
+A batch is an (inputs, labels) pair, or a mapping. From a pair, the model gets the inputs: a tuple
+or list as its arguments, a mapping as its keywords. The loss is then
+`loss_function(outputs, labels)`. From a mapping, the model gets everything as keywords. The loss is
+then `loss_function(outputs, batch)` or, without a loss function, the model's own `outputs.loss`.
+The loss is computed in the task's precision.
 
-A task's `training_step(model, batch)`, or its `StepLoss`, takes the place of all that: it gets the
-model, and calls it as it likes. Of batches, these may be anything.
+A task's `training_step(model, batch)`, or its `StepLoss`, replaces all of this: it gets the model
+and calls it as it likes, and its batches may be anything.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TaskObjective:
         precision: Precision = FLOAT32,
         slicing: Slicing = UNKNOWN,
     ) -> None:
-        """`loss_weight` says what a part of a batch counts; without it, its samples do."""
+        """`loss_weight` is the weight of a part of a batch; without it, its samples count."""
         self._loss_function = definition.loss_function
         self._training_step = definition.training_step
         self._step_loss = definition.step_loss
@@ -48,15 +48,15 @@ class TaskObjective:
         self._loss_weight = loss_weight
         self._precision = precision
         self._slicing = slicing
-        #: Samples of the global batch that is at work, all its slices together.
+        #: Samples of the present global batch, over all its slices.
         self.num_global: int | None = None
-        #: The slice at work as it came from the loader; None where it is on the device alone.
+        #: The present slice as the loader gave it; None if only the device has it.
         self.in_host: Any = None
-        #: What the step at work holds all together.
+        #: The totals of the present step.
         self.items = StepItems(None, 1)
 
     def loss_of(self, model: Callable[..., Any], batch: Any) -> torch.Tensor:
-        # What is raised here may be the technique's fault as well as the task's: the model runs.
+        # Errors here keep their type: the model runs, so the technique may be at fault too.
         if self._step_loss is not None:
             return _scalar(self._step_loss.loss(model, batch, self.items), "compute_loss")
         if self._training_step is None:
@@ -69,7 +69,7 @@ class TaskObjective:
     def outputs_of(self, model: Callable[..., Any], batch: Any) -> Any:
         if self._step_loss is not None or self._training_step is not None:
             return self.loss_of(model, batch)
-        with contextlib.suppress(TaskError):  # where it can't be cut, it needn't be
+        with contextlib.suppress(TaskError):  # a batch that can't be cut is used whole
             batch = nested.take(batch, 0, 1)
         args, kwargs = self.inputs(batch)
         return model(*args, **kwargs)
@@ -99,8 +99,8 @@ class TaskObjective:
     def _as_part(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
         num_samples = nested.num_samples(batch) if self._slicing.adds_up else None
         if num_samples and self.num_global:
-            # A loss that sums over samples: scale this slice's sum to a mean, because gradients are
-            # weighted by slice size later. A whole batch has factor 1.
+            # A loss that sums over samples is scaled to a mean here, because gradients are weighted
+            # by slice size later. A whole batch has factor 1.
             loss = loss * (self.num_global / num_samples)
         return loss
 

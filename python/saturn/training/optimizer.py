@@ -1,11 +1,11 @@
-"""A task's optimizer: built over what one rank holds, and stepped.
+"""A task's optimizer: built over the parameters that one rank holds, and stepped.
 
-Any torch optimizer does that steps on gradients alone. On parameters that are split over devices
-(DTensors) it works as torch lets it; one that can't makes the technique not applicable.
+Any torch optimizer works that steps on gradients alone. Parameters that are split over devices are
+DTensors; an optimizer that can't step DTensors makes the technique not applicable.
 
-Where a task gives parameters settings by name, each of its `parameter_groups` is a group of the
-optimizer, on every rank, even where it has none of the parameters. Before them comes one of what no
-group names, unless there is a group for `*`.
+If a task gives settings to parameters by name, each of its `parameter_groups` is a group of the
+optimizer on every rank, even on a rank without the group's parameters. A group for all unnamed
+parameters comes first, unless there is a group for `*`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from saturn.rank.failure import task_function
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import NotApplicable
 
-#: The pattern of all names.
+#: The pattern that matches all names.
 EVERY = "*"
-#: What makes a pattern of a name.
+#: The characters that make a name a pattern.
 _WILD = frozenset("*?[")
-#: What torch says where an operation has no rule for split tensors.
+#: Parts of torch's messages about operations without a rule for split tensors.
 _SPLITTING_TEXTS = ("sharding strategy", "placement")
 
 
@@ -57,9 +57,9 @@ def build_optimizer(definition: TaskDefinition, module: nn.Module) -> torch.opti
 def parameter_groups(
     described: Sequence[Mapping[str, Any]], module: nn.Module
 ) -> list[dict[str, Any]]:
-    """The trainable parameters of `module` in groups, as `described`; empty where nothing is.
+    """The trainable parameters of `module` in the groups of `described`; empty without groups.
 
-    A parameter is in the first group that has a pattern for one of its names.
+    A parameter is in the first group with a pattern that matches one of its names.
     """
     if not described:
         return []
@@ -87,11 +87,11 @@ def _matches(names: Iterable[str], patterns: Iterable[str]) -> bool:
 
 
 def step_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    """One step; raises `NotApplicable` where torch can't do it on split parameters."""
+    """Take one step; raises `NotApplicable` if torch can't step split parameters."""
     try:
         optimizer.step()
     except (RuntimeError, NotImplementedError) as error:
-        # torch's Adafactor and its fused SGD, for two.
+        # For example torch's Adafactor and its fused SGD.
         text = str(error)
         if _holds_split(optimizer) and any(known in text for known in _SPLITTING_TEXTS):
             raise NotApplicable(

@@ -1,9 +1,9 @@
-"""What an optimizer keeps in its `param_groups`: numbers that it changes as it goes.
+"""Values in an optimizer's `param_groups` that the optimizer changes itself.
 
-Most keep none. Some do: an estimate of the step size, a count of steps, a learning rate that they
-schedule themselves. A fresh optimizer is built with the task's settings, so only what differs from
-those is worth keeping, and goes into the checkpoint's manifest as plain data. Tensors in groups
-are not kept.
+Most optimizers change none. Some keep an estimate of the step size there, a count of steps, or a
+learning rate that they schedule. A fresh optimizer is built with the task's settings, so only
+values that differ from those are kept. They go into the checkpoint's manifest as plain data;
+tensors in groups are not kept.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 
 
 class OptimizerGroups:
-    """The groups of one optimizer, made while it is fresh."""
+    """The groups of one optimizer; made while the optimizer is fresh."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
         self._fresh = [_plain(group) for group in optimizer.param_groups]
 
     def changed(self) -> list[dict[str, Any]]:
-        """For each group the plain values that the optimizer has changed or added."""
+        """For each group, the plain values that the optimizer has changed or added."""
         return [
             {
                 key: value
@@ -34,9 +34,9 @@ class OptimizerGroups:
         ]
 
     def restore(self, changed: Sequence[Mapping[str, Any]]) -> None:
-        """Set all plain values to what they were when `changed` was asked for.
+        """Set all plain values to those that they had when `changed` was called.
 
-        Raises `ValueError` where the optimizer has another number of groups.
+        Raises `ValueError` if the optimizer has another number of groups.
         """
         groups = self._optimizer.param_groups
         if len(changed) != len(groups):
@@ -47,12 +47,12 @@ class OptimizerGroups:
         for group, fresh, values in zip(groups, self._fresh, changed, strict=True):
             group.update(copy.deepcopy(fresh))
             for key, value in values.items():
-                # JSON knows no tuples.
+                # JSON turned tuples into lists.
                 group[key] = tuple(value) if isinstance(fresh.get(key), tuple) else value
 
 
 def _plain(group: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of what JSON can hold of a group, without its parameters."""
+    """A copy of a group's values that JSON can hold, without its parameters."""
     return {
         key: copy.deepcopy(value)
         for key, value in group.items()

@@ -1,7 +1,7 @@
 """Mixed precision: a task's forward and loss under autocast to bf16 or fp16, whatever the plan.
 
 Parameters, gradients and optimizer state stay in the precision that the model was built in. Under
-`bf16-params` `fsdp` also gathers parameters in bf16, and computes with those.
+`bf16-params`, `fsdp` also gathers parameters in bf16 and computes with those.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from torch import nn
 from saturn.rank.exceptions import NotApplicable
 from saturn.tasks.definition import BF16, BF16_PARAMS, FP16
 
-#: What autocast rounds to.
+#: The types to which autocast rounds.
 _TYPES = {BF16: torch.bfloat16, FP16: torch.float16, BF16_PARAMS: torch.bfloat16}
 
 
 class Precision:
-    """What the forward and the loss of one task are computed in: one of `PRECISIONS`."""
+    """The precision of one task's forward and loss: one of `PRECISIONS`."""
 
     def __init__(self, name: str, device: torch.device) -> None:
-        """Raises `NotApplicable` where the device has no such arithmetic."""
+        """Raises `NotApplicable` if the device can't compute in this precision."""
         self._type = _TYPES.get(name)
         self._device = device
         is_bf16 = name in (BF16, BF16_PARAMS)
@@ -38,23 +38,23 @@ class Precision:
             )
 
     def context(self) -> AbstractContextManager[Any]:
-        """Entered around whatever computes in this precision."""
+        """The context in which code computes in this precision."""
         if self._type is None:
             return nullcontext()
         return torch.autocast(self._device.type, dtype=self._type)
 
     def put_on(self, module: nn.Module, *, outputs_in_float32: bool = False) -> None:
-        """Have the forward of `module` run in it, whoever calls it.
+        """Have the forward of `module` run in this precision, whoever calls it.
 
-        Inside the module, so that any technique that runs the model's own forward, wrapped or cut
-        into stages, computes alike. With `outputs_in_float32` what it returns is in float32 again:
-        for a loss that is computed outside.
+        The change is inside the module, so all techniques compute alike that run its own forward,
+        even wrapped or cut into stages. With `outputs_in_float32`, outputs are converted back to
+        float32, for a loss that is computed outside.
         """
         if self._type is None:
             return
         context, forward = self.context, module.forward
         leave = _in_float32 if outputs_in_float32 else _as_they_are
-        if getattr(forward, "__self__", None) is not module:  # put there by somebody, for this one
+        if getattr(forward, "__self__", None) is not module:  # a function that was put there
 
             @functools.wraps(forward)
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -64,7 +64,7 @@ class Precision:
 
             module.forward = call
             return
-        # A method again, so that a copy of the module runs the copy's own.
+        # Replaced by a method, so that a copy of the module runs the copy's own forward.
         function = cast(MethodType, forward).__func__
 
         @functools.wraps(function)
@@ -81,10 +81,10 @@ def _as_they_are(outputs: Any) -> Any:
 
 
 def _in_float32(outputs: Any) -> Any:
-    """A model's outputs, of the same kind, with all that was rounded in float32."""
+    """A model's outputs in their own structure, with all bf16 and fp16 tensors in float32."""
     if isinstance(outputs, torch.Tensor):
         return outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
-    if isinstance(outputs, Mapping):  # those of transformers are made of keywords, others of one
+    if isinstance(outputs, Mapping):  # transformers' outputs take keywords, dicts take a mapping
         changed = {key: _in_float32(value) for key, value in outputs.items()}
         return type(outputs)(**changed) if type(outputs) is not dict else changed
     if isinstance(outputs, tuple) and hasattr(outputs, "_fields"):

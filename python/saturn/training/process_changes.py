@@ -1,10 +1,10 @@
-"""What a task's `get_model` changes besides making a model, for the rest of its process.
+"""What a task's `get_model` changes in its process besides making a model.
 
-A model that is read from a file brings nothing of that along, so where something was changed every
-rank must call `get_model` itself. Seen are torch's settings, hooks on all modules, functions and
-classes that are put in place of others in modules or in classes of modules, and every global of the
-user's own modules that is given another value. Functions and values of `__main__` travel with the
-task. What is changed within a list or the like is not seen.
+A model that is read from a file brings none of these changes along. So if `get_model` changes
+anything, every rank must call it. The following changes are seen: torch's settings, hooks on all
+modules, functions and classes that replace others in modules or in classes of modules, and new
+values of globals in the user's own modules. Functions and values of `__main__` travel with the
+task. Changes inside a list or the like are not seen.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from saturn.plain.installed import is_installed
 
 _TORCH = str(Path(torch.__file__).parent)
 
-#: torch's settings, by the names under which they are told.
+#: torch's settings, by their names in messages.
 _SETTINGS: dict[str, Callable[[], Any]] = {
     "torch.set_default_dtype": torch.get_default_dtype,
     "torch.set_default_device": torch.get_default_device,
@@ -54,16 +54,16 @@ _SETTINGS: dict[str, Callable[[], Any]] = {
 
 
 class ProcessChanges:
-    """Made before `get_model` is called; afterwards it says what has changed."""
+    """A snapshot made before `get_model` is called; afterwards it says what has changed."""
 
     def __init__(self) -> None:
         self._settings = {name: _value(read) for name, read in _SETTINGS.items()}
-        # Held shallowly: which names there are, and what each stands for.
+        # Shallow copies: which names there are, and which object each name has.
         self._globals = {name: dict(vars(module)) for name, module in _modules()}
         self._classes = {cls: dict(vars(cls)) for cls in _module_classes(nn.Module)}
 
     def first(self) -> str | None:
-        """One thing that has changed, in words; None where nothing has."""
+        """The first change found, in words; None if there is none."""
         for name, read in _SETTINGS.items():
             if _value(read) != self._settings[name]:
                 return name
@@ -80,19 +80,19 @@ class ProcessChanges:
 
 
 def loaded_modules() -> list[str]:
-    """The names of all modules that are imported, in the order in which they were."""
+    """The names of all imported modules, in the order of their import."""
     return [name for name, _ in _modules()]
 
 
 def _modules() -> Iterator[tuple[str, types.ModuleType]]:
     for name, module in list(sys.modules.items()):
-        # What `__main__` is in a worker is Saturn's own.
+        # In a worker, `__main__` is Saturn's own.
         if isinstance(module, types.ModuleType) and name != "__main__":
             yield name, module
 
 
 def _module_classes(cls: type[Any]) -> set[type[Any]]:
-    """`cls` and all classes that are derived from it."""
+    """`cls` and all classes that derive from it."""
     found = {cls}
     pending = [cls]
     while pending:
@@ -103,7 +103,7 @@ def _module_classes(cls: type[Any]) -> set[type[Any]]:
 
 
 def _replaced(before: dict[str, Any], now: Any, *, any_value: bool) -> str | None:
-    """The first name that stands for another function or class, or for another value."""
+    """The first name with another function or class, or, with `any_value`, another value."""
     for name, value in before.items():
         if (new := now.get(name)) is value or name.startswith("__"):
             continue
@@ -113,7 +113,7 @@ def _replaced(before: dict[str, Any], now: Any, *, any_value: bool) -> str | Non
 
 
 def _wraps(new: Any, old: Any) -> bool:
-    """Whether torch has put a wrapper of its own around a function, as some of its imports do."""
+    """Whether `new` is torch's own wrapper around `old`, as some imports of torch make."""
     of_torch = getattr(getattr(new, "__code__", None), "co_filename", "").startswith(_TORCH)
     return of_torch and getattr(new, "__wrapped__", None) is old
 
@@ -126,5 +126,5 @@ def _is_own(module: types.ModuleType) -> bool:
 def _value(read: Callable[[], Any]) -> Any:
     try:
         return read()
-    except (RuntimeError, AttributeError):  # settings that contradict each other can't be read
+    except (RuntimeError, AttributeError):  # contradictory settings can't be read
         return None

@@ -1,14 +1,14 @@
 """A task's model as `get_model` made it, saved into the run: every rank of every attempt maps it.
 
-What is saved is the module itself, and with it the task's definition: functions that the model and
-the definition share stay shared, and so do their globals. Beside them is where the random streams
-stood when the model was made. So whoever reads it goes on as if it had called `get_model`.
+The module is saved together with the task's definition: functions that the model and the definition
+share stay shared, and so do their globals. The state of the random streams after the build is saved
+too. So a rank that reads the build goes on as if it had called `get_model`.
 
-It is written under another name and renamed into place. It counts for one boot of one machine, and
-while none of its files has been touched: nothing of it need reach the disk, or be digested. What
-doesn't count is built anew.
+The build is written under another name and renamed into place. It is valid for one boot of one
+machine, as long as none of its files has been touched. So it need not be synced to disk or
+digested. A build that is no longer valid is made anew.
 
-A model that can't be saved says so in its place, and every rank builds its own.
+If a model can't be saved, the reason is saved in its place, and every rank builds its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from saturn.training.process_changes import ProcessChanges, loaded_modules
 from saturn.training.stepper import build_model
 
 _VERSION = 1
-#: In the task's directory.
+#: The saved build, relative to the task's directory.
 _MODEL = Path("build", "model")
 _MANIFEST = "manifest.json"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -50,21 +50,21 @@ class Built:
 
     definition: TaskDefinition
     module: nn.Module
-    #: Why it is not saved; None where it is.
+    #: Why the model is not saved; None if it is saved.
     unsaved: str | None = None
 
 
 @dataclass(frozen=True)
 class Unsaved:
-    """A task's model can't be saved: every rank builds its own."""
+    """A note that a task's model can't be saved, so every rank builds its own."""
 
     unsaved: str
 
 
 def read(task_dir: Path, seed: int) -> Built | Unsaved | None:
-    """What was saved of a task; None where nothing was, or it doesn't count any more.
+    """The saved build of a task; None if there is none, or if it is no longer valid.
 
-    The random streams stand afterwards where they stood when the model had been built.
+    Afterwards the random streams are in the state in which the build left them.
     """
     directory = task_dir / _MODEL
     manifest = _manifest(task_dir)
@@ -75,17 +75,17 @@ def read(task_dir: Path, seed: int) -> Built | Unsaved | None:
     try:
         if manifest["files"] != _files(directory):
             return None
-    except OSError:  # removed meanwhile
+    except OSError:  # the build was removed meanwhile
         return None
     try:
         for name in manifest["imported"]:
-            # Some are made in memory, and come with those that made them.
+            # Some modules are made in memory; they come with the modules that made them.
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
         saved = mapped_pickle.read(directory)
     except Exception as error:
         return Unsaved(f"it can't be read again: {type(error).__name__}: {error}")
-    # Hooks are numbered: those to come must not take the place of those that came along.
+    # Hooks have numbers: new hooks must not replace hooks that came with the module.
     RemovableHandle.next_id = max(RemovableHandle.next_id, saved["next_hook"])
     _tell_transformers(saved["module"])
     seed_all(seed)
@@ -94,13 +94,13 @@ def read(task_dir: Path, seed: int) -> Built | Unsaved | None:
 
 
 def _tell_transformers(module: nn.Module) -> None:
-    """Note in this process what the constructors of transformers' models note in theirs.
+    """Register in this process what transformers' constructors register when they run.
 
-    By it a model knows which of its parts' outputs it may be asked for: hidden states, attention
-    weights, what routers of experts say (which is part of a loss).
+    From that registry a model knows which outputs of its parts it can return: hidden states,
+    attention weights, router logits of experts (which are part of a loss).
     """
     capturing = sys.modules.get("transformers.utils.output_capturing")
-    known = getattr(capturing, "_CAN_RECORD_REGISTRY", None)  # as of transformers 5
+    known = getattr(capturing, "_CAN_RECORD_REGISTRY", None)  # from transformers 5 on
     if known is None:
         return
     for part in module.modules():
@@ -109,9 +109,9 @@ def _tell_transformers(module: nn.Module) -> None:
 
 
 def build(task_dir: Path, definition: TaskDefinition) -> Built:
-    """Build a task's model and save it, in place of whatever is there.
+    """Build a task's model and save it, replacing any earlier build.
 
-    Where it can't be saved it is as `build_model` makes it, and later calls of `read` say why.
+    If the model can't be saved, it is as `build_model` made it, and later calls of `read` say why.
     """
     parent = (task_dir / _MODEL).parent
     parent.mkdir(mode=0o700, exist_ok=True)
@@ -126,7 +126,7 @@ def build(task_dir: Path, definition: TaskDefinition) -> Built:
 
 
 def remove(task_dir: Path) -> None:
-    """Remove what was saved: the task needs it no more. Whoever has mapped it keeps it."""
+    """Remove the saved build of a finished task. Processes that have mapped it keep it."""
     shutil.rmtree(task_dir / _MODEL, ignore_errors=True)
 
 
@@ -144,7 +144,7 @@ def _built_and_saved(task_dir: Path, definition: TaskDefinition, scratch: Path) 
                     "next_hook": RemovableHandle.next_id,
                 }
             )
-        except Exception as error:  # a part that can't be pickled raises what it likes
+        except Exception as error:  # a part that can't be pickled may raise anything
             reason = f"it can't be pickled: {type(error).__name__}: {error}"
     if reason is not None:
         _commit(scratch, task_dir, {"unsaved": reason})
@@ -154,7 +154,7 @@ def _built_and_saved(task_dir: Path, definition: TaskDefinition, scratch: Path) 
     gc.collect()
     try:
         mapped_pickle.write(pickled, scratch)
-    except OSError as error:  # a full disk: perhaps another time
+    except OSError as error:  # such as a full disk; a later build may be saved
         del pickled
         return Built(definition, build_model(definition), f"it can't be written: {error}")
     del pickled
@@ -172,7 +172,7 @@ def _built_and_saved(task_dir: Path, definition: TaskDefinition, scratch: Path) 
 
 
 def _why_not(module: nn.Module, changes: ProcessChanges) -> str | None:
-    """Why a model would not be the same where it is read; None where nothing speaks against it."""
+    """Why the saved model would differ from the built one; None if nothing is known against it."""
     for name, parameter in module.named_parameters():
         hooks = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))
         if any(hooks):
@@ -185,11 +185,11 @@ def _why_not(module: nn.Module, changes: ProcessChanges) -> str | None:
 
 
 def _anatomy(module: nn.Module) -> list[Any]:
-    """What two equal models have in common, their values left out."""
+    """The structure of a model, without values; equal models have equal structures."""
     numbers: dict[int, int] = {}
 
     def described(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
-        number = numbers.setdefault(id(tensor), len(numbers))  # shared ones have one number
+        number = numbers.setdefault(id(tensor), len(numbers))  # shared tensors share a number
         shape = (tuple(tensor.shape), tensor.dtype, str(tensor.device), type(tensor).__qualname__)
         return (name, number, *shape, tensor.requires_grad)
 
@@ -198,7 +198,7 @@ def _anatomy(module: nn.Module) -> list[Any]:
         hooks = [
             sorted(value)
             for key, value in vars(part).items()
-            # Some models keep the handles of their own in a list.
+            # Some models keep the handles of their own hooks in a list, which is no mapping.
             if key.endswith("_hooks") and isinstance(value, Mapping) and value
         ]
         attributes = sorted(vars(part))
@@ -210,7 +210,7 @@ def _anatomy(module: nn.Module) -> list[Any]:
 
 
 def _commit(scratch: Path, task_dir: Path, manifest: dict[str, Any]) -> None:
-    """Put what is in `scratch`, and the manifest, into place."""
+    """Put the content of `scratch`, with the manifest, into place."""
     manifest = {"made_in": _made_in(task_dir), **manifest}
     (scratch / _MANIFEST).write_text(json.dumps(manifest))
     remove(task_dir)
@@ -228,7 +228,7 @@ def _manifest(task_dir: Path) -> dict[str, Any] | None:
 
 
 def _made_in(task_dir: Path) -> dict[str, Any]:
-    """What must be the same where a build is read: the boot, what reads it, the task itself."""
+    """What must be equal for a build to be valid: boot, versions, and the task itself."""
     boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
     return {
         "version": _VERSION,
@@ -240,7 +240,7 @@ def _made_in(task_dir: Path) -> dict[str, Any]:
 
 
 def _files(directory: Path) -> dict[str, list[int]]:
-    """Size and time of the last change of each file but the manifest."""
+    """Size and time of the last change of each file except the manifest."""
     found = {}
     for entry in os.scandir(directory):
         if entry.name != _MANIFEST:

@@ -1,21 +1,20 @@
-"""Whether the loss of a task's batch is made of the losses of its parts, found by computing both.
+"""Check by computing whether the loss of a task's batch is made of the losses of its parts.
 
-The task's first samples go through the model as it is built, all at once and in unequal parts, cut
-as slices are. Parts may count by their samples, by those of their labels that aren't -100, or not
-at all, where losses add up; what the task's `loss_weight` says is taken at its word, and held to
-it. Where the batch has integer labels, the same is computed once more with some of them -100: what
-the loss makes of those may not show before a later batch.
+The task's first samples go through the freshly built model, all at once and in unequal parts that
+are cut as slices are. Three explanations are tried: parts count by their samples, by their labels
+that aren't -100, or not at all, because losses add up. If the task has a `loss_weight`, only that
+is tried. If the batch has integer labels, all is computed again with some of them -100: the
+task's own data may have such labels only in a later batch.
 
-Random draws are the same for every sample (see `steady`), and batch norm lets everything pass:
-Saturn computes its statistics over the global batch, so it is no part of the question. Parameters
-and inputs are of float64 where the model's code allows it, so what differs differs by more than
-rounding, whatever the task's precision; and the weights are not those that the model was built
-with, which may be special.
+Random draws are the same for every sample (see `steady`). Batch norm passes its inputs through,
+because Saturn computes its statistics over the global batch in any case. Parameters and inputs are
+float64 if the model's code allows it: real differences are then larger than rounding, whatever the
+task's precision. Noise is added to the weights, because fresh weights may be special.
 
-What the forward changes of the model, its buffers above all, is compared too: each part begins with
-the same buffers as the whole, and must leave the same in them.
+The forward's changes to the model, above all to its buffers, are compared too. Each part begins
+with the same buffers as the whole, and must leave the same values in them.
 
-Nothing is said of later batches, but for how many labels they have (see `slicing`).
+Later batches are not checked, except for the number of their labels (see `slicing`).
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ from saturn.training.model_changes import Changes
 from saturn.training.slicing import GIVEN, IGNORED, LABELS, SAMPLES, SUMS, WHOLE, Slicing
 from saturn.training.steady import WAYS, SteadyModel, TooSlowError
 
-#: Samples that are compared at most.
+#: Most samples that are compared.
 _MOST_SAMPLES = 4
 
 
 @dataclass(frozen=True)
 class _Compared:
-    """A whole and its parts, with their losses."""
+    """The loss of a whole, and its parts with their losses."""
 
     whole: float
     batches: Sequence[Any]
@@ -54,11 +53,11 @@ class _Compared:
     tolerance: float
 
     def is_made_by(self, weigh: Callable[[Any], float]) -> bool:
-        """Whether the mean of the parts' losses, weighted so, is that of the whole."""
+        """Whether the weighted mean of the parts' losses equals the whole's loss."""
         counted = [
             (weight, loss)
             for weight, loss in zip(map(weigh, self.batches), self.losses, strict=True)
-            if weight > 0  # what counts nothing may have no mean
+            if weight > 0  # a part without weight may have no mean
         ]
         total = sum(weight for weight, _ in counted)
         return total > 0 and self.same(sum(weight * loss for weight, loss in counted) / total)
@@ -79,11 +78,11 @@ def check(
     device: torch.device,
     limit_s: float | None = None,
 ) -> Slicing:
-    """What may be made of the batches of a task.
+    """How the batches of a task may be sliced.
 
-    `build` makes its model, on the CPU, as often as it is called; it is computed on `device`.
-    Raises `TooSlowError` where that would take more than `limit_s` seconds. What the task's
-    functions raise on the whole of the samples makes the finding an unchecked one.
+    `build` makes the model on the CPU, as often as it is called; the model computes on `device`.
+    Raises `TooSlowError` if the check would take more than `limit_s` seconds. If the task's
+    functions raise on the whole of the samples, the result says that it is unchecked.
     """
     until = None if limit_s is None else time.monotonic() + limit_s
     with seeds.forked():
@@ -99,26 +98,26 @@ def check(
             if isinstance(found, Slicing):
                 return replace(found, draws_in_collating=data.draws_in_collating)
             reason = reason or found
-            gc.collect()  # the model, before another is built
+            gc.collect()  # free this model before the next is built
         unchecked = _unchecked(definition, reason)
         return replace(unchecked, draws_in_collating=data.draws_in_collating)
 
 
 def _found(definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any]) -> Slicing | str:
-    """What is so, or why it can't be told in this way."""
+    """The finding with this way of computing, or a text that says why there is none."""
     try:
         whole = model.loss(parts[0])
     except TooSlowError:
         raise
-    except Exception as error:  # anything at all: it is a stranger's code, put to another use
+    except Exception as error:  # the task's code is used in an unusual way, so may raise anything
         if describe(error).kind == "out_of_memory" and not model.is_largest:
-            # Nor would it fit in any other way.
+            # The other ways need at least as much memory.
             return _unchecked(definition, f"the model does not fit its device: {_in_words(error)}")
         return _in_words(error)
     if not math.isfinite(whole):
         return f"the loss of the first samples is {whole}"
     of_whole = model.changed
-    if len(parts) == 1:  # one sample: nothing to be cut
+    if len(parts) == 1:  # a single sample can't be cut
         return replace(_uncut(definition), changes_buffers=bool(of_whole))
     if model.is_training and of_whole and (reason := _followed(model, of_whole, parts)):
         return Slicing(WHOLE, reason=reason, changes_buffers=True)
@@ -132,7 +131,7 @@ def _found(definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any])
 
 
 def _followed(model: SteadyModel, of_whole: Changes, parts: Sequence[Any]) -> str | None:
-    """Why batches can't be cut, where what a forward changes of the model depends on its batch."""
+    """Why batches can't be cut if a forward's changes depend on its batch; None if they don't."""
     changes = model.changes
     assert changes is not None, "the whole has been computed"
     for part in parts[1:]:
@@ -140,7 +139,7 @@ def _followed(model: SteadyModel, of_whole: Changes, parts: Sequence[Any]) -> st
             model.loss(part)
         except TooSlowError:
             raise
-        except Exception:  # parts have no loss: more is to be said of that
+        except Exception:  # a part has no loss; `_judged` will say more
             return None
         of_part = model.changed
         for name in changes.apart(of_whole, of_part):
@@ -156,9 +155,9 @@ def _followed(model: SteadyModel, of_whole: Changes, parts: Sequence[Any]) -> st
 
 
 def _shows(model: SteadyModel, one: Changes, other: Changes, batch: Any) -> bool:
-    """Whether the next loss depends on which of two changes there were.
+    """Whether the next loss depends on which of two changes a forward has made.
 
-    Buffers that aren't saved may be caches, as of positions up to the longest row so far.
+    Buffers that aren't saved may be caches, such as of positions up to the longest row so far.
     """
     first, second = (model.loss(batch, after=after) for after in (one, other))
     return not _same(first, second, model.tolerance * abs(first))
@@ -202,7 +201,7 @@ def _judged(
             f"raises {_in_words(error)}",
         )
     cases = [first]
-    # What a weight of the task's own says of ignored labels, only its own data shows.
+    # Only the task's own data shows what its `loss_weight` makes of ignored labels.
     may_ignore = definition.loss_weight is None and model.takes_odd_labels
     for masked in with_ignored_labels(parts) if may_ignore else ():
         try:
@@ -210,7 +209,7 @@ def _judged(
             cases.append(_compared(model, whole, masked[1:], has_odd_labels=True))
         except TooSlowError:
             raise
-        except Exception:  # a loss that knows nothing of such labels: it will never meet any
+        except Exception:  # a loss that doesn't know ignored labels will never meet any
             continue
     cases = [case for case in cases if math.isfinite(case.whole)]
     for candidate in _candidates(definition, parts[0]):
@@ -228,10 +227,10 @@ def _judged(
 def _while_all_labels_count(
     definition: TaskDefinition, batch: Any, first: _Compared
 ) -> Slicing | None:
-    """The finding where samples count alike until some label of theirs is ignored; else None.
+    """The finding if samples count alike as long as none of their labels is ignored; else None.
 
-    Such is a mean over labels with a mean over samples beside it, as a penalty is: where labels are
-    ignored the two are means over different things, and no weight serves both.
+    An example is a mean over labels plus a penalty that is a mean over samples. With ignored
+    labels, the two are means over different things, and no weight serves both.
     """
     names = [name for name, _ in labels_of(batch)]
     if definition.loss_weight is not None or len(names) != 1 or not first.is_made_by(_num_samples):
@@ -240,7 +239,7 @@ def _while_all_labels_count(
 
 
 def _by_samples_if_equal(found: Slicing, case: _Compared) -> Slicing | None:
-    """The same while all samples have as many labels as these: ranks needn't add them up then."""
+    """`found`, counted by samples while all have equally many labels: ranks then needn't sum."""
     if found.kind != LABELS:
         return None
     each = {found.counted_labels(part) / _num_samples(part) for part in case.batches}
@@ -297,7 +296,7 @@ def _reason(definition: TaskDefinition, cases: Sequence[_Compared], sizes: Seque
 
 
 def _told_apart(one: float, other: float) -> tuple[str, str]:
-    """Two numbers in few digits, or in all where few would show them as equal."""
+    """Two numbers in few digits, or in all digits if few would show them as equal."""
     texts = f"{one:.6g}", f"{other:.6g}"
     return texts if texts[0] != texts[1] else (repr(one), repr(other))
 

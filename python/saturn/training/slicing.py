@@ -1,6 +1,6 @@
-"""How a task's batches may be cut, and what a part of one counts: the outcome of `slice_check`.
+"""How a task's batches may be sliced, and how much a slice counts: the outcome of `slice_check`.
 
-It belongs to the task, like its seed: every attempt and trial of it goes by the same finding.
+The outcome belongs to the task, like its seed: all its attempts and trials use the same.
 """
 
 from __future__ import annotations
@@ -14,60 +14,60 @@ import torch
 from saturn.data import nested
 from saturn.tasks.definition import TaskDefinition
 
-#: Parts count by their samples.
+#: Slices count by their samples.
 SAMPLES = "samples"
-#: Parts count by those of their labels that are not `IGNORED`.
+#: Slices count by those of their labels that are not `IGNORED`.
 LABELS = "labels"
-#: The losses of parts, unweighted, add up to that of the whole.
+#: The unweighted losses of slices add up to the loss of the whole.
 SUMS = "sums"
-#: The task's own `loss_weight` says what a part counts, and is right.
+#: The task's own `loss_weight` gives the weight of a slice, and the check found it right.
 GIVEN = "given"
-#: The loss of a batch is not made of those of its parts: no batch is ever cut.
+#: The loss of a batch is not made of the losses of its parts, so no batch is ever cut.
 WHOLE = "whole"
 
 KINDS = (SAMPLES, LABELS, SUMS, GIVEN, WHOLE)
-#: The label that stands for none, in torch's losses and those of transformers.
+#: The label that torch's losses and those of transformers ignore.
 IGNORED = -100
 
 
 class LabelsDifferError(Exception):
-    """Not all samples of a task have the same number of labels that count."""
+    """The samples of a task do not all have the same number of labels that count."""
 
 
 @dataclass(frozen=True)
 class Slicing:
-    """What was found of one task."""
+    """How the batches of one task may be sliced."""
 
     kind: str = SAMPLES
-    #: Which of a batch's arrays holds the labels that count (see `nested.arrays`).
+    #: The name of the batch's array with the labels that count (see `nested.arrays`).
     labels: str | None = None
     #: The position of the first label that counts: 1 for models that predict the next token.
     first_label: int = 0
-    #: How many labels count in each sample, where that is why samples do. One that has another
-    #: number makes it another finding from there on (see `by_labels`).
+    #: How many labels count in each sample, if that is the reason why slices count by samples. A
+    #: sample with another number changes the finding from there on (see `by_labels`).
     labels_each: int | None = None
-    #: Why no batch may be cut from there on; None where samples then count by their labels.
+    #: Why no batch may be cut once labels differ; None if slices then count by their labels.
     whole_if_labels_differ: str | None = None
-    #: Whether a forward changes buffers or parameters of the model, the same on every slice.
+    #: Whether a forward changes buffers or parameters of the model, equally on every slice.
     changes_buffers: bool = False
-    #: Whether collating draws random numbers: then batches are collated as they are, and cut.
+    #: Whether collating draws random numbers: batches are then collated whole before they are cut.
     draws_in_collating: bool = False
-    #: Why no batch may be cut, and what to change; None where they may.
+    #: Why no batch may be cut, and what the user can change; None if batches may be cut.
     reason: str | None = None
-    #: Why it could not be checked, so that samples, or `loss_weight`, are trusted; None where it
-    #: was.
+    #: Why the check could not be made, so that samples, or `loss_weight`, are trusted; None if it
+    #: was made.
     unchecked: str | None = None
 
     @classmethod
     def from_json(cls, data: Any) -> Slicing:
-        """What `as_json` has made; raises `TypeError` or `ValueError` for anything else."""
+        """Read what `as_json` returned; raises `TypeError` or `ValueError` for anything else."""
         slicing = cls(**data)
         if slicing.kind not in KINDS or (slicing.kind == WHOLE) != (slicing.reason is not None):
             raise ValueError(f"{data} says nothing of slices")
         return slicing
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """This finding as plain data."""
         return asdict(self)
 
     @property
@@ -76,7 +76,7 @@ class Slicing:
         return self.kind == SUMS
 
     def weigher(self, definition: TaskDefinition) -> Callable[[Any], float] | None:
-        """What says how much a batch, or a part of one, counts; None where its samples do."""
+        """The function that weighs a batch or a slice; None if its samples count."""
         if self.kind == LABELS:
             return self.counted_labels
         loss_weight = definition.loss_weight
@@ -92,10 +92,10 @@ class Slicing:
         return float((labels != IGNORED).sum())
 
     def with_labels(self, batch: Any) -> Any:
-        """`batch`, none of whose labels counts, with labels that do: its loss is a number.
+        """`batch` with labels that count in place of ignored ones, so that its loss is a number.
 
-        For a slice that counts nothing and whose rank must take part all the same. Any class will
-        do, and every model has the first.
+        This is for a slice without weight whose rank must take part all the same. Any class would
+        do; class 0 exists in every model.
         """
         if self.kind != LABELS:
             return batch
@@ -105,7 +105,7 @@ class Slicing:
         return nested.replaced(batch, self.labels, labels.masked_fill(labels == IGNORED, 0))
 
     def expect_labels(self, batch: Any) -> None:
-        """Raise `LabelsDifferError` where samples no longer count alike."""
+        """Raise `LabelsDifferError` if the samples of `batch` don't have the expected labels."""
         if self.labels_each is None:
             return
         expected = self.labels_each * (nested.num_samples(batch) or 0)
@@ -120,7 +120,7 @@ class Slicing:
             )
 
     def by_labels(self) -> Slicing:
-        """What holds once samples have been found to differ: the same for all before them."""
+        """The finding once samples have been found to differ; earlier steps stay valid."""
         if (reason := self.whole_if_labels_differ) is not None:
             return replace(
                 self, kind=WHOLE, labels_each=None, whole_if_labels_differ=None, reason=reason
@@ -134,5 +134,5 @@ class Slicing:
         return None
 
 
-#: Of a task that nobody has looked at.
+#: The finding for a task that nobody has checked.
 UNKNOWN = Slicing()

@@ -1,11 +1,10 @@
-"""A task's model and loss, computed so that nothing but the batch decides what comes out.
+"""Compute a task's model and loss so that the result depends on nothing but the batch.
 
-So a model can be compared with itself, in training mode, on batches of different sizes: dropout
-lets everything pass, noise is a constant, no layer is skipped on some sample and not on another.
-Random numbers of torch are not drawn at all; those of Python and numpy are seeded before each loss.
-Batch norm lets everything pass too.
+A model can then be compared with itself, in training mode, on batches of different sizes. Dropout
+and batch norm pass their inputs through, noise is a constant, and no layer is skipped at random.
+torch draws no random numbers at all; Python's and numpy's are seeded before each loss.
 
-Which losses to compare, and what follows, is in `slice_check`.
+Which losses to compare, and what follows from them, is the business of `slice_check`.
 """
 
 from __future__ import annotations
@@ -28,47 +27,47 @@ from saturn.training.model_changes import Changes, ModelChanges
 from saturn.training.objective import TaskObjective
 from saturn.training.step_loss import StepItems
 
-#: Operators that make random numbers and nothing else, by how their names begin.
+#: Operators that only make random numbers, by how their names begin.
 _DRAWING = (
     *("bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal"),
     *("poisson", "rand", "random", "uniform"),
 )
-#: What losses that are the same may differ by, as a part of the largest, in float64 and float32.
-#: Code that computes in float32 whatever it is given is why the first isn't less.
+#: How much equal losses may differ, relative to the largest, in float64 and float32. The first is
+#: not smaller, because some code computes in float32 whatever it is given.
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 5e-6}
-#: What stands for a random number: neither end of [0, 1), where decisions are taken, and not 0,
-#: which might hide what a noise does.
+#: The value in place of a random number. Neither end of [0, 1), where decisions are taken, and not
+#: 0, which might hide the effect of noise.
 _CONSTANT = 0.5
 
 
 class TooSlowError(Exception):
-    """It would have taken longer than it may."""
+    """The computation would take longer than its limit."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a model is computed."""
+    """A way to compute a model."""
 
     dtype: torch.dtype
-    #: With weights beside those that it was built with. Fresh ones hide things: a last layer of
-    #: zeros gives all samples the same loss, and a router that has learned nothing is in balance.
+    #: Whether noise is added to the weights. Fresh weights hide differences: a last layer of zeros
+    #: gives all samples the same loss, and an untrained router is in balance.
     is_shaken: bool = True
     is_training: bool = True
 
 
-#: From the sharpest on; a later one is for models that can't be computed in an earlier.
+#: Sharpest first; a later way is for models that can't be computed in an earlier one.
 WAYS = (
     Way(torch.float64),
     Way(torch.float32),
     Way(torch.float32, is_shaken=False),
-    # A model that draws numbers in a way of its own is not the same twice but in this mode.
+    # A model that draws random numbers in a way of its own repeats its loss only in eval mode.
     Way(torch.float32, is_training=False),
     Way(torch.float32, is_shaken=False, is_training=False),
 )
 
 
 class SteadyModel:
-    """The model and loss of a task, in one way."""
+    """The model and loss of a task, computed in one way."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class SteadyModel:
         way: Way,
         until: float | None,
     ) -> None:
-        """`build` makes the model, on the CPU. `until`: on the monotonic clock."""
+        """`build` makes the model on the CPU; `until` is a limit on the monotonic clock."""
         self._seed = definition.seed
         self._device, self._way = device, way
         self._objective = TaskObjective(definition)
@@ -87,9 +86,9 @@ class SteadyModel:
         self._calls_model = bool(definition.training_step or definition.step_loss)
         self._build = build
         self._module = build()
-        #: What forwards change of the model; None before the first.
+        #: Follows the forwards' changes to the model; None before the first forward.
         self.changes: ModelChanges | None = None
-        #: What the last one has changed.
+        #: The changes of the last forward.
         self.changed: Changes = {}
         self._until = until
         self.tolerance = _TOLERANCES[way.dtype]
@@ -101,15 +100,15 @@ class SteadyModel:
 
     @property
     def is_largest(self) -> bool:
-        """Whether other ways take less memory."""
+        """Whether all other ways take at most as much memory."""
         return self._way == WAYS[0]
 
     @property
     def takes_odd_labels(self) -> bool:
-        """Whether `loss` may be asked for labels that the task's batches may never have.
+        """Whether `loss` may be called with labels that the task's batches may never have.
 
-        On a GPU a label out of bounds ends the process's use of it. A loss function can run on the
-        CPU for that, and the losses of transformers know of labels that are ignored.
+        On a GPU, a label out of bounds makes the GPU unusable for the process. A loss function can
+        run on the CPU instead, and the losses of transformers know ignored labels.
         """
         return (
             self._device.type == "cpu"
@@ -125,22 +124,22 @@ class SteadyModel:
         has_odd_labels: bool = False,
         after: Changes | None = None,
     ) -> float:
-        """The mean loss of `batch`, whatever batches came before; the first is the whole.
+        """The mean loss of `batch`, whatever batches came before; the first call gets the whole.
 
-        With `after`, as the next after a forward that left buffers so. What this one changes is in
-        `changed`. Raises `TooSlowError` where it would take too long.
+        With `after`, the forward starts from buffers that an earlier forward left so. `changed`
+        has this forward's changes. Raises `TooSlowError` if it would take too long.
         """
         if self.changes is None:
             self.changes = self._prepared()
             if self._step_loss is not None:
-                # Its parts count in the items of all of it.
+                # A part's items are counted relative to those of the whole.
                 self._step_loss.bind(self._module, self._device)
                 self._objective.items = StepItems(self._step_loss.count([batch]), 1)
             loss = self._loss(batch, seed, has_odd_labels=has_odd_labels)
             if not (parameters := self.changes.changed_parameters()):
                 self.changed = self.changes.now()
                 return loss
-            # Another one, whose parameters are as they were.
+            # The forward changed parameters: build a fresh model, and keep copies of those.
             del self._module
             self._module = self._build()
             self.changes = self._prepared(parameters)
@@ -186,7 +185,7 @@ class SteadyModel:
 
 
 def _shake(module: nn.Module, seed: int) -> None:
-    """Add as much to each weight as leaves a layer's outputs of the size of its inputs."""
+    """Add noise to each weight, of a size that keeps a layer's outputs as large as its inputs."""
     for number, parameter in enumerate(module.parameters()):
         if not parameter.is_floating_point():
             continue
@@ -214,7 +213,7 @@ def _is_of_transformers(module: nn.Module) -> bool:
 
 
 class Steady(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A forward and its loss within it draw nothing."""
+    """A mode in which a forward and its loss draw no random numbers."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -236,7 +235,7 @@ class Steady(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _without_dropout(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments with no dropout in an operator that does more, such as attention."""
+    """The arguments with dropout 0, for an operator that does more, such as attention."""
     positional = list(args)
     for number, argument in enumerate(func._schema.arguments):
         if argument.name == "dropout_p":
@@ -248,7 +247,7 @@ def _without_dropout(
 
 
 def _least(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """The least whole number that an operator might draw."""
+    """The least whole number that an operator could draw."""
     for number, argument in enumerate(func._schema.arguments):
         if argument.name in ("low", "from"):
             return int(args[number] if number < len(args) else kwargs.get(argument.name, 0))

@@ -1,14 +1,14 @@
-"""The loss of a step as a task's own object computes it, with the model in its hands.
+"""The interface by which a task's own object computes the loss of a step, calling the model itself.
 
-Where a task has a `StepLoss`, the loss of a step is the *sum* of the losses of its batches; for
-other tasks it is the mean over all samples. A `StepLoss` is told how many items the whole step has,
-over all batches and ranks, because a batch's loss may be divided by that number.
+If a task has a `StepLoss`, the loss of a step is the *sum* of its batches' losses; for other tasks
+it is the mean over all samples. A `StepLoss` is told how many items the whole step has, over all
+batches and ranks, because a batch's loss may be divided by that number.
 
-A batch that is cut over ranks is weighed as for any other task, by the finding of `slice_check`. If
-losses of slices add up to the loss of the batch, as they do where each is divided by the items of
-the whole step, each slice's loss is added unchanged.
+A batch that is sliced over ranks is weighed as in any other task, by the finding of `slice_check`.
+If the losses of slices add up to the batch's loss, each slice's loss is added unchanged. That holds
+if each loss is divided by the items of the whole step.
 
-Not here: the weight of a slice (`weighing`), and implementations (`saturn.trainers` has one).
+The weight of a slice is the business of `weighing`; `saturn.trainers` has an implementation.
 """
 
 from __future__ import annotations
@@ -25,107 +25,107 @@ from saturn.data.seeds import RandomState
 
 @dataclass(frozen=True)
 class StepItems:
-    """What a step holds all together."""
+    """The totals of a step."""
 
-    #: Items (labels, say) in all its batches, over all ranks; None where nobody counts them.
+    #: Items (such as labels) in all its batches, over all ranks; None if nobody counts them.
     num_items: Any
     num_batches: int
 
 
 @dataclass(frozen=True)
 class OwnEnd:
-    """How a task's own code may end its training before its last step."""
+    """How a task's own code may end its training before the last step."""
 
-    #: After any step; otherwise after evaluations alone.
+    #: Whether it may end after any step; otherwise only after evaluations.
     at_steps: bool
-    #: Whether the model is evaluated once more then.
+    #: Whether the model is then evaluated once more.
     evaluates: bool
 
 
 class Listener(Protocol):
-    """Is told of a training as it goes on, and may end it."""
+    """Hears of a training's progress, and may end the training."""
 
     @property
     def is_over(self) -> bool:
-        """Whether the training is to end with what was told last."""
+        """Whether the training must end now."""
 
     def state(self) -> Mapping[str, Any]:
-        """What the next attempt's listener must know, as JSON can hold it."""
+        """The state for the next attempt's listener, as JSON data."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` gave; called before `began`."""
+        """Take over a state that `state` returned; called before `began`."""
 
     def began(self, step: int) -> None:
-        """It begins after so many steps."""
+        """Training begins after `step` finished steps."""
 
     def stepped(self, step: int, loss: float) -> None:
-        """A step is done."""
+        """Step `step` is done."""
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        """The model was evaluated after so many steps."""
+        """The model was evaluated after `step` steps."""
 
     def ended(self) -> None:
-        """No more steps come in this attempt."""
+        """This attempt takes no more steps."""
 
 
 class StepLoss(Protocol):
     """How a task computes the loss of a batch."""
 
-    #: Whether `inputs` and `loss_from` say the same as `loss`: for techniques that don't run the
-    #: model in one call.
+    #: Whether `inputs` and `loss_from` together give the same as `loss`. Techniques need them that
+    #: don't run the model in one call.
     calls_model_once: bool
 
     def random_start(self) -> RandomState:
-        """Where the random streams of the CPU stand when its first step begins."""
+        """The state of the CPU's random streams when the task's first step begins."""
 
     @property
     def seed(self) -> int:
-        """What the streams of other devices are seeded with then."""
+        """The seed for the random streams of other devices at the first step."""
 
     def follow(self, start_of: Callable[[int], RandomState]) -> None:
-        """`start_of` says where the random streams stand when an epoch begins.
+        """Take `start_of`, which gives the state of the random streams at the start of an epoch.
 
-        It is asked of the epoch at work, and of the next once all of this one is done.
+        It is asked for the present epoch, and for the next once all of the present one is done.
         """
 
     def begin_epoch(self, epoch: int) -> None:
-        """Draw what is drawn when an epoch begins, from the streams as they stand."""
+        """Draw the random numbers that the start of an epoch draws, from the present streams."""
 
     @property
     def evaluates(self) -> bool:
-        """Whether the task's evaluation is its own, and draws from the same streams."""
+        """Whether the object evaluates too, drawing from the same streams."""
 
     def begin_evaluation(self, number: int) -> None:
-        """Draw what is drawn when the `number`th evaluation begins, counted from 0."""
+        """Draw what the start of evaluation `number`, counted from 0, draws."""
 
     def bind(self, model: nn.Module, device: torch.device) -> None:
-        """`model` is spread over the gang by now, and computes on `device`."""
+        """Take the model, which is already spread over the gang and computes on `device`."""
 
     def count(self, batches: Sequence[Any]) -> Any:
-        """The items in these batches of one step, in host memory: a number or a scalar tensor.
+        """Count the items in these batches of one step, which are in host memory.
 
-        None where they aren't counted.
+        Returns a number or a scalar tensor; None if items aren't counted.
         """
 
     def loss(self, model: Any, batch: Any, step: StepItems) -> Tensor:
-        """What `batch` adds to the loss of its step: a scalar."""
+        """The part of the step's loss that `batch` adds: a scalar."""
 
     @property
     def own_end(self) -> OwnEnd | None:
-        """How the listener may end the training; None where it never does. On every rank alike."""
+        """How the listener may end training; None if it never does. Equal on every rank."""
 
     @property
     def publishes(self) -> bool:
-        """Whether the trained model is to be published. On every rank alike."""
+        """Whether the trained model is to be published. Equal on every rank."""
 
     def publish(self, load: Callable[[nn.Module], None], step: int) -> str:
-        """Publish the model as `load` fills it, after so many steps; returns where it is."""
+        """Publish the model after `step` steps, with weights from `load`; returns where it is."""
 
     def listener(self, note: Callable[[str], None]) -> Listener:
-        """Who is told of the training, on one rank; `note` tells the person something."""
+        """Make the training's listener, on one rank; `note` tells the user something."""
 
     def inputs(self, batch: Any, step: StepItems) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the model is called with."""
+        """The arguments and keywords for the model."""
 
     def loss_from(self, outputs: Any, batch: Any, step: StepItems) -> Tensor:
-        """What `loss` would give, where the model gave `outputs`."""
+        """The loss that `loss` would return if the model returned `outputs`."""

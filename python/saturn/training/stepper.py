@@ -1,14 +1,15 @@
 """One task built under one technique, and one step of its training.
 
-Training and trials both step through this, so a trial measures exactly what training does: fetch,
-forward, backward, clipping, optimizer, scheduler, and the agreement of the ranks.
+Training and trials both step through this module, so a trial measures exactly what training does:
+fetch, forward, backward, clipping, optimizer, scheduler, and the agreement of the ranks.
 
-On an accelerator nothing in a step makes the host wait for the device, so that it always has work:
-what the next step needs is staged while this one computes, and what the ranks agree on is read a
-step later. Only fp16 reads one number a step, whether a gradient has overflowed.
+On an accelerator nothing in a step makes the host wait for the device, so the device always has
+work. The next step's data is staged while this step computes, and the ranks' agreement is read one
+step later. Only fp16 reads one number a step: whether a gradient has overflowed.
 
-What belongs to the task is done here, the same way under every technique: precision, gradient
-accumulation and clipping, batch norm over the global batch, the learning rate's schedule.
+What belongs to the task is done here, equally under every technique: precision, gradient
+accumulation and clipping, batch norm over the global batch, the learning rate schedule. How the
+model is spread over devices is the technique's business.
 """
 
 from __future__ import annotations
@@ -49,24 +50,24 @@ class _Piece:
     """A slice, on its way to the device."""
 
     delivery: Delivery
-    in_host: Any  # the batch as it came, where more of it may have to be weighed
+    in_host: Any  # the batch as the loader gave it; None if its samples are all that counts
     num_samples: int
     num_global: int
-    batches: int  # that training has seen once its batch is done
+    batches: int  # how many batches training has seen once this piece's batch is done
 
 
 @dataclass(frozen=True)
 class Staged:
-    """What a step trains on: weighed, and on its way to the device."""
+    """The data of a step: weighed, and on its way to the device."""
 
     pieces: Sequence[_Piece]
-    #: Waits for all ranks, and gives what each piece counts.
+    #: Waits for all ranks, and returns the share of each piece.
     shares: Callable[[], Shares]
-    #: Batches that training has seen when the step begins.
+    #: How many batches training has seen when the step begins.
     before: int
-    #: Where training stands once the step is done.
+    #: The position once the step is done.
     after: Position
-    #: In the step's global batches, as far as this rank's slices tell; None where there are none.
+    #: Tokens in the step's global batches, estimated from this rank's slices; None if none.
     num_tokens: int | None
 
     @property
@@ -89,9 +90,9 @@ class Stepper:
         slicing: Slicing = UNKNOWN,
         note: Callable[[str], None],
     ) -> None:
-        """Build all of it; `note` tells the person something.
+        """Build model, optimizer and data; `note` tells the user something.
 
-        Raises `NotApplicable` where batches are cut whose loss is not made of that of slices.
+        Raises `NotApplicable` if the technique slices batches that must not be cut.
         """
         self._definition = definition
         self._gang = gang
@@ -117,8 +118,8 @@ class Stepper:
             data_size=self.parallel.data_size,
             counts_samples=self._weigh is None,
             step_loss=step_loss,
-            # Batches that are joined and dealt out anew would have other statistics, and a buffer
-            # that counts batches would count fewer. A collator draws for each whole batch.
+            # Samples that are dealt anew would give batch norms other statistics, and a buffer that
+            # counts batches would count fewer. A collator draws random numbers for whole batches.
             keeps_batches=slicing.changes_buffers
             or slicing.draws_in_collating
             or any(isinstance(m, _BatchNorm) for m in self.parallel.module.modules()),
@@ -137,32 +138,33 @@ class Stepper:
         memory.training(saves_memory=self.parallel.saves_memory)
         self.loss_scale = LossScale() if definition.precision == FP16 else None
         self._accumulation = Accumulation(definition, self.data.batches_per_epoch)
-        #: Of a task that draws from one stream; None for all others, which seed each batch.
+        #: The random stream of a task that draws from one stream; None if each batch is seeded.
         self.draws = (
             None
             if step_loss is None
             else Draws(step_loss, gang.device, definition.epoch_batches or 1)
         )
         self._deliveries = Deliveries(gang.device)
-        #: Of the step at work, before clipping; None while nobody has computed it.
+        #: The present step's gradient norm before clipping; None until it is computed.
         self._norm: Tensor | None = None
 
     @property
     def steps_behind(self) -> int:
-        """So many more steps are given to the device before a step's result is read."""
+        """How many more steps are launched on the device before a step's result is read."""
         return 0 if self._gang.device.type == "cpu" else 1
 
     @property
     def different_steps(self) -> int | None:
-        """Steps until batches come again or the task ends; None where neither is known."""
+        """Steps until batches repeat or the task ends; None if neither is known."""
         batches = [self.data.batches_per_epoch, self._accumulation.total]
         known = [-(-number // self._accumulation.a_step) for number in batches if number]
         return min(known, default=None)
 
     def pieces(self, start: Position) -> Generator[list[Slice], None, None]:
-        """For each step from `start` on, this rank's slices of its batches.
+        """This rank's slices of each step from `start` on.
 
-        All of a step's slices are fetched before it begins: what one counts depends on the others.
+        All slices of a step are fetched before the step begins, because a slice's weight depends on
+        the others.
         """
         return self.data.steps(
             start,
@@ -173,9 +175,9 @@ class Stepper:
         )
 
     def stage(self, slices: Sequence[Slice]) -> Staged:
-        """Send the slices of one step to the device, and weigh them.
+        """Send the slices of one step to the device, and begin to weigh them.
 
-        Every rank calls it, before `step`; on an accelerator best while the step before computes.
+        Every rank calls this before `step`; on an accelerator best while the step before computes.
         """
         shares = self._weighing.begin(slices)
         pieces = [
@@ -193,7 +195,7 @@ class Stepper:
         return Staged(pieces, shares, before, after, _tokens_in(slices))
 
     def step(self, staged: Staged, *, stop: bool, save: bool) -> Agreement:
-        """Train on the slices of one step; every rank calls it."""
+        """Train on the slices of one step; every rank calls this."""
         pieces, shares = staged.pieces, staged.shares()
         facts = StepFacts(
             lr=_number_at_hand(self.optimizer.param_groups[0].get("lr")),
@@ -210,7 +212,7 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         if is_taken and not self._accumulation.is_past_end(pieces[-1].batches):
             self.lr_schedule.step()
-        # A slice that several ranks share is counted by the one that reports its loss.
+        # If several ranks share a slice, only the rank that reports its loss counts it.
         weighed = list(zip(losses, shares.weights, strict=True))
         agreement = agree(
             *(self._gang, weighed),
@@ -225,7 +227,7 @@ class Stepper:
 
     @property
     def _draws_on(self) -> bool:
-        """Whether batches draw from where the one before has left the streams."""
+        """Whether each batch goes on drawing where the batch before it stopped."""
         return self.draws is not None and self._gang.world_size == 1
 
     def _drawing(self, staged: Staged) -> AbstractContextManager[None]:
@@ -245,7 +247,7 @@ class Stepper:
         self._batch_norm.counts = piece.num_samples > 0
         self._objective.num_global, self._objective.in_host = piece.num_global, piece.in_host
         if self._definition.step_loss is not None:
-            # A slice's own loss adds up with those of others; only what is cut of it is a part.
+            # A slice's own loss adds up with others; only parts that a technique cuts are scaled.
             self._objective.num_global = nested.num_samples(batch)
         if not share:
             batch = self._slicing.with_labels(batch)
@@ -255,9 +257,9 @@ class Stepper:
     def _gradients(
         self, pieces: Sequence[_Piece], shares: Sequence[float]
     ) -> tuple[list[Tensor | None], bool]:
-        """The step's gradients, clipped; its losses, and whether the optimizer may step.
+        """Compute the step's gradients, clipped; returns (losses, whether the optimizer may step).
 
-        All ranks agree on the latter.
+        All ranks agree on whether the optimizer may step.
         """
         scale = self.loss_scale
         before = Buffers(self.parallel.module) if scale is not None or self._may_repeat else None
@@ -275,9 +277,9 @@ class Stepper:
     def _passes(
         self, pieces: Sequence[_Piece], shares: Sequence[float], factor: float
     ) -> list[Tensor | None] | None:
-        """Forward and backward of each piece, and their losses.
+        """Run forward and backward of each piece; returns their losses.
 
-        None where the memory ran out, and some is kept that needn't be.
+        None if memory ran out while freed memory is still kept, so that a repeat may fit.
         """
         try:
             return [
@@ -291,16 +293,16 @@ class Stepper:
 
     @property
     def _is_repeatable(self) -> bool:
-        """Whether a step that fails half-way can be taken again, and gives the same."""
+        """Whether a step that fails half-way can be repeated with the same result."""
         return self.parallel.leaves_only_gradients and not self._draws_on
 
     @property
     def _may_repeat(self) -> bool:
-        """Whether a step that runs out of memory can be taken again with more of it."""
+        """Whether a step that runs out of memory can be repeated with freed memory given back."""
         return self._is_repeatable and self._gang.device_memory.keeps_freed
 
     def _finish_gradients(self) -> Verdict:
-        """Scale them back and clip them, as far as the task asks for it."""
+        """Scale the gradients back and clip them, as far as the task asks for it."""
         limit, scale = self._definition.max_grad_norm, self.loss_scale
         if limit is None and scale is None:
             return Verdict.TAKE
@@ -325,13 +327,13 @@ def build_model(definition: TaskDefinition) -> nn.Module:
         )
     if definition.start_from is not None:
         definition.start_from.load_into(module)
-    if not module.training:  # as pretrained models come; parts set to eval on purpose stay so
+    if not module.training:  # pretrained models come in eval mode; parts set to eval later stay so
         module.train()
     return module
 
 
 def _tokens_in(slices: Sequence[Slice]) -> int | None:
-    """Tokens in the global batches of which these are slices, in proportion to their samples."""
+    """Tokens in the global batches of these slices, estimated in proportion to samples."""
     counted = [(nested.num_tokens(one.batch), one) for one in slices if one.num_samples]
     if not counted:
         return None
@@ -344,7 +346,7 @@ def _tokens_in(slices: Sequence[Slice]) -> int | None:
 
 
 def _number_at_hand(value: Any) -> float | None:
-    """A setting of the optimizer; None where a device would have to be asked for it."""
+    """A setting of the optimizer; None if it lies on a device and reading it would wait."""
     if isinstance(value, Tensor):
         return float(value) if value.device.type == "cpu" else None
     return float(value) if isinstance(value, int | float) else None
@@ -353,7 +355,7 @@ def _number_at_hand(value: Any) -> float | None:
 def build_data(
     definition: TaskDefinition, device: torch.device, note: Callable[[str], None]
 ) -> Data:
-    """The task's data; raises where `epochs` can't become steps."""
+    """The task's data; raises `TaskError` if `epochs` can't be converted to steps."""
     data = Data(
         definition.get_dataloader,
         seed=definition.seed,

@@ -1,10 +1,10 @@
-"""What the slices of a step count, as a part of all that the step trains on.
+"""How much each slice of a step counts, relative to the whole step.
 
-Of most tasks the loss of a step is the mean over all that counts in its batches, so a slice's share
-is what it counts of the step's total. Where the task has a `StepLoss`, the loss of a step is the
-sum of its batches' losses, and a slice's share is what it counts of its own batch.
+For most tasks the loss of a step is the mean over everything that counts in its batches. So a
+slice's share is its weight divided by the step's total. If the task has a `StepLoss`, the loss of a
+step is the sum of its batches' losses, and a slice's share is relative to its own batch.
 
-The ranks begin to add up totals when a step is staged, and wait for them when it is taken.
+The ranks begin to sum totals when a step is staged, and wait for the sums when it is taken.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from saturn.training.step_loss import StepItems, StepLoss
 
 @dataclass(frozen=True)
 class Shares:
-    """What one rank's slices of a step count."""
+    """How much the slices of one rank count in a step."""
 
-    #: Of each slice: its part of all that the step trains on.
+    #: For each slice, its share of the whole step.
     shares: Sequence[float]
-    #: What each slice's loss is told with; the losses of all ranks are added up so.
+    #: For each slice, the weight of its loss in the sum over all ranks.
     weights: Sequence[float]
-    #: This rank's part of what that sum is divided by; None: its weights.
+    #: This rank's part of the divisor of that sum; None: the sum of its weights.
     count: float | None
     items: StepItems
 
 
 class Weighing:
-    """Weighs the slices of one rank, for one task."""
+    """Weighs the slices of one rank for one task."""
 
     def __init__(
         self,
@@ -49,26 +49,26 @@ class Weighing:
         step_loss: StepLoss | None,
         keeps_batches: bool = False,
     ) -> None:
-        """With `counts_samples` a slice counts by its samples, and else by its objective.
+        """With `counts_samples`, slices count by their samples; else the objective weighs them.
 
-        With `keeps_batches` the batches of a step must stay apart.
+        With `keeps_batches`, the batches of a step must stay apart.
         """
         self._gang, self._slicing, self._objective = gang, slicing, objective
         self._data_size, self._counts_samples = data_size, counts_samples
         self._step_loss = step_loss
         parts_add_up = slicing.adds_up or counts_samples
-        #: Whether the batches of a step may be joined and dealt out anew: whether the weight of a
-        #: sample depends on nothing of its batch but the batch's size.
+        #: Whether a step's batches may be joined and dealt anew. They may if a sample's weight
+        #: depends on nothing of its batch except the batch's size.
         self.may_deal = (
             step_loss is not None and data_size > 1 and parts_add_up and not keeps_batches
         )
 
     def deals(self, sizes: Sequence[int]) -> bool:
-        """Whether batches of these sizes may be joined: means only where all sizes are equal."""
+        """Whether batches of these sizes may be joined; means are joined only at equal sizes."""
         return self._slicing.adds_up or min(sizes) == max(sizes)
 
     def begin(self, slices: Sequence[Slice]) -> Callable[[], Shares]:
-        """What waits for all ranks, and gives the shares; every rank calls both."""
+        """Begin to weigh; returns a function that waits for all ranks. Every rank calls both."""
         if self._step_loss is not None:
             return self._of_batches(slices, self._step_loss)
         return self._of_step(slices)
@@ -95,7 +95,7 @@ class Weighing:
         told = 1.0 if self._gang.rank == 0 else 0.0
         own_items = step_loss.count([piece.batch for piece in slices if piece.num_samples])
         if self._data_size == 1:
-            # A batch is whole, whatever it counts.
+            # Every batch is whole, so its share is 1.
             whole = [1.0] * len(slices)
             shares = Shares(whole, whole, told, StepItems(own_items, len(slices)))
             return lambda: shares
@@ -117,7 +117,7 @@ class Weighing:
             for number, total in enumerate(totals):
                 self._expect_weight(total, slices[number : number + 1])
                 shares[number] /= total
-            # As a rank by itself counts them: a tensor, in float32 as any loss.
+            # A tensor in float32, like any loss, as a rank alone would count items.
             items = torch.tensor(num_items) if is_counting else None
             return Shares(shares, shares, told, StepItems(items, num_batches))
 
@@ -135,7 +135,7 @@ class Weighing:
     def _begin_sum(self, values: Sequence[float]) -> Callable[[], list[float]]:
         if self._data_size == 1:
             return lambda: list(values)
-        # Ranks that share a slice weigh it once each.
+        # Ranks that share a slice each add its weight, so the sum is divided by their number.
         ranks_a_slice = self._gang.world_size / self._data_size
         of_all = self._gang.begin_sum(values)
         return lambda: [total / ranks_a_slice for total in of_all()]

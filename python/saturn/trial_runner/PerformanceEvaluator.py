@@ -1,4 +1,4 @@
-"""`from saturn.trial_runner.PerformanceEvaluator import search`."""
+"""The published path `from saturn.trial_runner.PerformanceEvaluator import search`."""
 
 from saturn.runs.run import search
 

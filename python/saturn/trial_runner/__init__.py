@@ -1,1 +1,1 @@
-"""Import path of `search`."""
+"""Import path of `search`, which is defined elsewhere."""

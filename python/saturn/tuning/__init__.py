@@ -1,6 +1,6 @@
-"""Runs that are steered by what their tasks report: a stopper's, and a study's of Optuna.
+"""Runs that are steered by their tasks' reports: by a stopper, or by a study of Optuna.
 
-A *tuner* says what is to come of a run's tasks, and may add some. A thread beside the run reads
-what tasks report, shows it to the tuner, and hands what that says to the run, whose journal keeps
-both. So the tuner of a resumed run knows all that the one before it knew.
+A *tuner* decides what becomes of a run's tasks, and may add tasks. A thread beside the run reads
+the tasks' reports, shows them to the tuner, and sends the tuner's decisions to the run. The run's
+journal keeps both. So the tuner of a resumed run knows everything that the earlier one knew.
 """

@@ -1,6 +1,6 @@
-"""A run's tuner in its run directory, from where `saturn resume` takes it.
+"""Keep a run's tuner in its run directory, from where `saturn resume` loads it.
 
-It is a pickle, as the tasks are: resume only runs that you or people you trust have made.
+The tuner is a pickle, like the tasks: resume only runs made by you or by people you trust.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from saturn.plain import durable
 from saturn.tasks.pickling import dump
 from saturn.tuning.tuner import Tuner
 
-#: Where it is; the program `saturn` looks for the same.
+#: The file's name; the program `saturn` looks for the same name.
 FILE = "tuner.pkl"
 
 
 def write(run_dir: Path, tuner: Tuner) -> None:
-    """Put it there, in place of what was there; raises `NotPicklable`, `OSError`."""
+    """Write the tuner, replacing an earlier one; raises `NotPicklable`, `OSError`."""
     content = {
         "python_path": [path or str(Path.cwd()) for path in sys.path],
         "tuner": dump(tuner, "the stopper" if not tuner.suggests else "the study"),
@@ -36,7 +36,7 @@ def write(run_dir: Path, tuner: Tuner) -> None:
 
 
 def read(run_dir: Path) -> Tuner | None:
-    """The run's tuner; None where it has none. Raises `InvalidInput` where it can't be loaded."""
+    """The run's tuner; None if it has none. Raises `InvalidInput` if it can't be loaded."""
     try:
         data = (run_dir / FILE).read_bytes()
     except FileNotFoundError:

@@ -1,11 +1,11 @@
-"""What tasks report, read from their `metrics.jsonl` while they are written.
+"""Read the tasks' reports from their `metrics.jsonl` while these are written.
 
-A training loss is noisy: what a tuner sees is the mean over the last `WINDOW` steps, and not every
-step's: each of the first 50, then one whenever training has gone 2% further. A loss that is no
-finite number is seen at once, and a task that has none in `WINDOW` steps has diverged. Of an
-evaluation every value is seen.
+A training loss is noisy, so a tuner sees the mean over the last `WINDOW` steps, and not after every
+step. It sees each of the first 50 steps, then one whenever training is 2% further. A loss that is
+not finite is seen at once, and a task with `WINDOW` such losses in a row has diverged. Every value
+of an evaluation is seen.
 
-A step that was seen is not seen again, also where it is trained again after a crash.
+A step is seen only once, even if it is trained again after a crash.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pathlib import Path
 from saturn.plain.measures import number
 from saturn.stoppers.progress import LOSS
 
-#: Steps over which a loss is averaged.
+#: Number of steps over which a loss is averaged.
 WINDOW = 10
-#: Training goes on by this part before its loss is seen again.
+#: A loss is seen again once training is 1/50 further.
 _PART = 50
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a task has reported after so many steps; NaN where it was no finite number."""
+    """A task's reported values after `step` steps; NaN for a value that was not finite."""
 
     task: str
     step: int
@@ -36,31 +36,31 @@ class Look:
 
 
 class TaskReports:
-    """The metrics file of one task, from its beginning."""
+    """The metrics file of one task, read from its beginning."""
 
     def __init__(self, task: str, path: Path, metrics: Collection[str]) -> None:
-        """`metrics` are those that are wanted."""
+        """`metrics` are the names of the metrics that are wanted."""
         self._task, self._path, self._metrics = task, path, metrics
         self._position = 0
         self._losses: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         #: The last step that was seen, by metric.
         self._seen: dict[str, int] = {}
-        #: Names of the metrics that its evaluations have, once one was read.
+        #: Names of the metrics of its evaluations, once one was read.
         self.evaluated: set[str] = set()
 
     def was_seen(self, step: int, metrics: Collection[str]) -> None:
-        """These metrics were seen after so many steps, by an earlier process."""
+        """Note that an earlier process saw these metrics after `step` steps."""
         for metric in metrics:
             self._seen[metric] = max(step, self._seen.get(metric, 0))
 
     def read(self) -> Iterator[Look]:
-        """What has come since the last call and is to be seen."""
+        """The looks that have become due since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._position)
                 data = file.read()
         except FileNotFoundError:
-            return  # it has not trained yet
+            return  # the task has not trained yet
         whole = data[: data.rfind(b"\n") + 1]
         self._position += len(whole)
         for text in whole.splitlines():
@@ -68,7 +68,7 @@ class TaskReports:
                 line = json.loads(text)
                 step = int(line["step"])
             except (ValueError, KeyError, TypeError):
-                continue  # torn by a crash
+                continue  # a line that a crash has torn
             values = self._values(step, line)
             if values:
                 self.was_seen(step, values)
@@ -76,7 +76,7 @@ class TaskReports:
 
     @property
     def has_diverged(self) -> bool:
-        """Whether none of the last `WINDOW` losses is a finite number."""
+        """Whether none of the last `WINDOW` losses is finite."""
         is_whole = len(self._losses) == WINDOW
         return is_whole and not any(math.isfinite(loss) for _, loss in self._losses)
 
@@ -92,7 +92,7 @@ class TaskReports:
         if "loss" not in line:
             return {}
         while self._losses and self._losses[-1][0] >= step:
-            self._losses.pop()  # trained again after a crash
+            self._losses.pop()  # the step is trained again after a crash
         loss = _number(line["loss"])
         self._losses.append((step, loss))
         seen = self._seen.get(LOSS, 0)

@@ -1,11 +1,11 @@
 """The tuner that is a study of Optuna: it suggests tasks, hears of their values, and prunes.
 
-Stoppers may stand beside the study; then the strictest of what the pruner and they say counts. A
-task that a stopper holds is not in flight: another is suggested in its place. So that a search of
-few devices does not wait for what only a later comparison takes up again.
+Stoppers may stand beside the study; then the strictest decision of pruner and stoppers counts. A
+task that a stopper holds is not in flight: the study suggests another one in its place. So a search
+on few devices doesn't wait for held tasks, which only a later comparison takes up again.
 
-The study is told `PRUNED` of a task that was ended for doing badly, and the value of a task that a
-stopper ended because it needs no more training.
+If a task was ended because it does badly, the study is told `PRUNED`. If a stopper ended a task
+that needs no more training, the study is told its value.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StudyTuner(Tuner):
         metric: str | None,
         stoppers: Sequence[Stopper] = (),
     ) -> None:
-        """Take them; raises `InvalidInput` for a study of several directions."""
+        """Raises `InvalidInput` for a study of several directions."""
         if len(study.directions) != 1:
             raise InvalidInput(
                 f"the study `{study.study_name}` has {len(study.directions)} directions; a run "
@@ -65,24 +65,24 @@ class StudyTuner(Tuner):
         self.study, self._make_task = study, make_task
         self._n_trials, self._in_flight, self._metric = n_trials, in_flight, metric
         self._direction = study.direction.name.lower()
-        #: As they were given, and with their metrics, which the first task says.
+        #: The stoppers as given; and with their metrics, which the first task determines.
         self._stoppers, self._stopping = list(stoppers), Stopping([])
-        #: By the names of their tasks: number and parameters of each trial that was asked for.
+        #: (number, parameters) of each trial that the study suggested, by its task's name.
         self._asked: dict[str, tuple[int, dict[str, Any]]] = {}
         self._told: set[str] = set()
-        #: The step of the last value that a task's trial has.
+        #: The step of the last value that was reported to a task's trial.
         self._reported: dict[str, int] = {}
         self._trials: dict[str, optuna.Trial] = {}
         self._run: Run | None = None
         self._is_closed = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to this process."""
+        """Pickle without the parts that belong to this process."""
         return {**self.__dict__, "_run": None, "_trials": {}, "_is_closed": False}
 
     @property
     def goal(self) -> dict[str, Any]:
-        """What the study goes by."""
+        """The study's metric and mode."""
         return {"goal": {"metric": self._goal, "mode": self._mode}}
 
     def check(self) -> None:
@@ -104,7 +104,7 @@ class StudyTuner(Tuner):
                 )
 
     def suggested(self) -> Task:
-        """The task of the study's next trial; raises what `make_task` raises."""
+        """The task of the study's next trial; raises the errors of `make_task`."""
         trial = self.study.ask()
         try:
             return self._task_of(trial)
@@ -113,12 +113,12 @@ class StudyTuner(Tuner):
             raise
 
     def withdraw(self) -> None:
-        """No run came of it: what was suggested has failed."""
+        """Mark all suggested trials as failed, because no run began."""
         for name in set(self._asked) - self._told:
             self._tell(name, None, "FAIL")
 
     def began(self, run: Run, tasks: Tasks) -> None:
-        """Take up what was suggested, and submit what an earlier process could not."""
+        """Take up the suggested trials; submit those that an earlier process could not submit."""
         self._run = run
         for name, (number, _) in self._asked.items():
             if name in self._told or name in self._trials:
@@ -130,10 +130,10 @@ class StudyTuner(Tuner):
             self._trials[name] = trial
             task = tasks.get(name)
             if task is None:
-                with contextlib.suppress(RunOver):  # it is only reported on
+                with contextlib.suppress(RunOver):  # the run is over, and only reported on
                     run.submit(self._task_of(trial))
             else:
-                # The study may have heard of a step that the journal does not have any more.
+                # The study may know a step that the journal lost in a crash.
                 known = set(frozen.intermediate_values)
                 for step, value in task.values(self._goal):
                     if step not in known:
@@ -142,15 +142,15 @@ class StudyTuner(Tuner):
                 self._reported[name] = max(known, default=0)
 
     def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
-        """Hand the value to the trial, and ask whether it is pruned, or stopped."""
+        """Report the value to the trial, and ask whether pruner or stoppers end the task."""
         return strictest([*self._stopping.looked(task, tasks), *self._pruned(task)])
 
     def at_rest(self, tasks: Tasks) -> Iterable[Ruling]:
-        """What a stopper says."""
+        """The stoppers' rulings."""
         return self._stopping.at_rest(tasks)
 
     def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
-        """Tell of what has ended, and have more suggested."""
+        """Tell the study which tasks have ended, and have it suggest more."""
         self._tell_ends(tasks)
         run = self._run
         assert run is not None
@@ -170,17 +170,17 @@ class StudyTuner(Tuner):
                 run.close()
                 self._is_closed = True
         except RunOver:
-            pass  # it was stopped; what was suggested is submitted when it goes on
+            pass  # the run was stopped; the suggested task is submitted when it resumes
         return self._stopping.at(now_s, tasks)
 
     def over(self, tasks: Tasks) -> None:
-        """Tell of what has ended since."""
+        """Tell the study which tasks have ended since."""
         self._tell_ends(tasks)
         if self._run is not None:
             keeping.write(self._run.run_dir, self)
 
     def given_up(self, tasks: Tasks) -> Iterable[Ruling]:
-        """Without the study the run has no end: it stops at checkpoints, and can be resumed."""
+        """Stop the run at checkpoints, so that it can be resumed; without a study it can't end."""
         if self._run is not None:
             self._run.stop()
         return ()
@@ -195,19 +195,19 @@ class StudyTuner(Tuner):
         return MAX if self._direction == "maximize" else MIN
 
     def _num_open(self, tasks: Tasks) -> int:
-        """How many are in flight."""
+        """How many tasks are in flight."""
         held = {name for name, task in tasks.items() if task.stage == HELD}
         return len(set(self._asked) - self._told - held)
 
     def _pruned(self, task: Progress) -> Iterable[Ruling]:
-        """What the study's pruner says of the value that a task has just reported, if it has."""
+        """The pruner's ruling on the value that a task has just reported, if it reported one."""
         trial = self._trials.get(task.name)
         values = task.values(self._goal)
         if trial is None or task.name in self._told or not values:
             return
         step, value = values[-1]
         if step != task.step:
-            return  # what was reported is a stopper's metric
+            return  # the task reported a stopper's metric only
         if step > self._reported.get(task.name, 0):
             trial.report(value, step)
             self._reported[task.name] = step
@@ -216,7 +216,7 @@ class StudyTuner(Tuner):
             yield Ruling(task.name, STOP, f"{reason} at step {step}")
 
     def _task_of(self, trial: optuna.Trial) -> Task:
-        """The task of a trial, checked; what it suggests is fixed from here on."""
+        """The task of a trial, checked; its suggested values are fixed from here on."""
         task = self._make_task(trial)
         if not isinstance(task, Task):
             raise TypeError(
@@ -275,5 +275,5 @@ class StudyTuner(Tuner):
         self._told.add(name)
         number, _ = self._asked[name]
         states = optuna_for("the study").trial.TrialState
-        # One that was told of before the run stopped, and not written down, is passed over.
+        # A trial may have been told before a stop, without a record of that; Optuna skips it.
         self.study.tell(number, value, state=states[state], skip_if_finished=True)

@@ -1,8 +1,8 @@
-"""The thread that shows a run's tuner what tasks report, and hands what it says to the run.
+"""The thread that shows the tasks' reports to a run's tuner, and sends its rulings to the run.
 
-In each round it reads what tasks have reported, and now and then asks where the run stands. All
-that a tuner says in a round reaches the run in one command, with the values that it rests on: the
-journal has both or neither. What the run refuses because it stops or has ended is no failure.
+In each round the thread reads new reports; now and then it asks for the run's status. All rulings
+of a round reach the run in one command, together with the values on which they rest: the journal
+has both or neither. If the run refuses a command because it stops or has ended, that is no failure.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from saturn.tuning.tuner import Tuner
 if TYPE_CHECKING:
     from saturn.runs.live import Run
 
-#: Between two rounds, seconds.
+#: Seconds between two rounds.
 _ROUND_S = 0.1
-#: Between two looks at where the run stands, seconds; more where a look takes long.
+#: Seconds between two requests for the status; more if a request takes long.
 _LOOK_S = 0.2
 _LOOKS_PER_TIME = 20.0
 
@@ -39,10 +39,10 @@ _ENDS = ("done", "diverged", "failed", "cancelled", "stopped")
 
 
 class Watch:
-    """A tuner at its run, from the run's beginning to its end."""
+    """Connects a tuner with its run, from the run's beginning to its end."""
 
     def __init__(self, tuner: Tuner, run: Run) -> None:
-        """Begin: everything that is known of the run is shown to the tuner first."""
+        """`begin` starts the thread, which first shows the tuner all that is known of the run."""
         self.tuner = tuner
         self._run = run
         self._tasks: dict[str, Progress] = {}
@@ -50,27 +50,27 @@ class Watch:
         self._is_closed = False
         self._now_s = 0.0
         self._next_look = 0.0
-        #: Tasks that the tuner has ended, whether they have stopped yet or not.
+        #: Tasks that the tuner has ended, even if they haven't stopped yet.
         self._stopped: set[str] = set()
-        #: Tasks that trained when it was last looked; whose reports are to be read.
+        #: Tasks that trained at the last status; and tasks whose reports are to be read.
         self._live: set[str] = set()
         self._to_read: set[str] = set()
-        #: For each task those that it comes after.
+        #: For each task, the tasks that it comes after.
         self._after: dict[str, list[str]] = {}
         self._noted: set[str] = set()
         self._is_over = threading.Event()
-        #: What the tuner raised, where the run has stopped for that.
+        #: The tuner's error, if the run was stopped because of it.
         self.cause: Exception | None = None
         self._thread = threading.Thread(
             target=self._watch, name=f"saturn tuner {run.run_dir.name}", daemon=True
         )
 
     def begin(self) -> None:
-        """Watch from a thread of its own."""
+        """Start the thread."""
         self._thread.start()
 
     def end(self) -> None:
-        """The run is over: returns once the tuner knows all that it realised."""
+        """End the thread; returns once the tuner knows everything that the run realised."""
         self._is_over.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -80,7 +80,7 @@ class Watch:
             if self._is_over.wait(_ROUND_S):
                 break
         if not run_directory.has_begun(self._run.run_dir):
-            return  # it was refused
+            return  # the run was refused
         try:
             self._recall()
             self.tuner.began(self._run, self._tasks)
@@ -94,7 +94,7 @@ class Watch:
             self._give_up(error)
 
     def _recall(self) -> None:
-        """What an earlier process has seen."""
+        """Restore the reports that an earlier process has seen."""
         self._look()
         for one in json.loads(native.judged(self._run.run_dir)):
             found = numbers(one.get("values", {})).items()
@@ -109,7 +109,7 @@ class Watch:
             self._look()
             took_s = time.monotonic() - now
             self._next_look = now + max(_LOOK_S, _LOOKS_PER_TIME * took_s)
-        # Read after it was looked: of what has ended by then, all reports are there.
+        # Read after the status, so that all reports of tasks that had ended are read.
         self._send(self._read())
         if not is_to_look:
             return
@@ -119,7 +119,7 @@ class Watch:
         self._send(self._judgements(rulings))
 
     def _is_at_rest(self) -> bool:
-        """Whether all that is left is held, or comes after what is."""
+        """Whether every task left is held, or comes after a held one."""
         if not self._is_closed:
             return False
         held = {name for name, task in self._tasks.items() if task.stage == HELD}
@@ -132,7 +132,7 @@ class Watch:
         )
 
     def _read(self) -> list[dict[str, Any]]:
-        """What tasks have reported, with what the tuner says of it."""
+        """New reports, with the tuner's rulings on them."""
         judgements = []
         for name in sorted(self._to_read):
             task, reports = self._tasks[name], self._reports[name]
@@ -148,17 +148,17 @@ class Watch:
         return judgements
 
     def _judgements(self, rulings: Iterable[Ruling]) -> list[dict[str, Any]]:
-        """Of what is said of tasks that have not ended meanwhile."""
+        """Judgements for rulings on tasks that have not ended meanwhile."""
         return [self._judgement(one) for one in rulings if self._tasks[one.task].end is None]
 
     def _judgement(self, ruling: Ruling | None, look: Look | None = None) -> dict[str, Any]:
-        """In the words of the run; from here on it counts for the tuner too."""
+        """A ruling in the run's form; its effect shows at once in the tuner's tasks."""
         name = ruling.task if ruling is not None else look.task  # type: ignore[union-attr]
         task = self._tasks[name]
         judgement: dict[str, Any] = {"task": name, "step": task.step}
         if look is not None:
             judgement |= {"step": look.step, "values": plain(look.values)}
-        # What is said of a task that has ended meanwhile comes too late.
+        # A ruling on a task that has ended meanwhile comes too late.
         if ruling is not None and task.end is None:
             judgement |= {"ruling": ruling.ruling, "reason": ruling.reason}
             if ruling.ruling == STOP:
@@ -169,7 +169,7 @@ class Watch:
         return judgement
 
     def _look(self) -> None:
-        """Where the run stands, once it has all that the tuner has said."""
+        """Update the tasks from the run's status, which includes all rulings sent so far."""
         status = json.loads(native.status(self._run.run_dir))
         self._is_closed, self._now_s = status["is_closed"], status["now_s"]
         for one in status["tasks"]:
@@ -180,7 +180,7 @@ class Watch:
                 self._tasks[name] = Progress(name)
                 self._reports[name] = TaskReports(name, path, self.tuner.metrics)
             task = self._tasks[name]
-            # A short task may begin and end between two looks.
+            # A short task may begin and end between two looks at the status.
             has_moved = one["steps"] != task.steps or (one["stage"] in _ENDS and task.end is None)
             task.steps = one["steps"]
             self._after[name] = one["after"]
@@ -188,7 +188,7 @@ class Watch:
                 task.stage, task.end = ENDED, one["stage"]
             elif name not in self._stopped:
                 task.stage = _STAGES.get(one["stage"], WAITING)
-            # What has just stopped may have said something before.
+            # A task that has just stopped may have reported something before.
             is_live = one["attempt"] is not None
             if is_live or is_new or has_moved or name in self._live:
                 self._to_read.add(name)
@@ -201,11 +201,11 @@ class Watch:
             self._command({"command": "judge", "judgements": judgements})
 
     def _command(self, command: Mapping[str, Any]) -> None:
-        with contextlib.suppress(InvalidInput):  # it has ended since
+        with contextlib.suppress(InvalidInput):  # the run has ended since
             self._run._command(dict(command))
 
     def _point_out(self, task: Progress, reports: TaskReports) -> None:
-        """Say where a task will never report what the tuner goes by."""
+        """Note that a task never reports a metric that the tuner needs."""
         missing = sorted(self.tuner.metrics - {LOSS} - reports.evaluated)
         if not missing or task.name in self._noted:
             return
@@ -221,7 +221,7 @@ class Watch:
         self._command({"command": "note", "task": task.name, "text": text})
 
     def _give_up(self, error: Exception) -> None:
-        """The tuner has raised, or the run can't be asked: the run goes on without it."""
+        """Go on without the tuner after it raised, or after the run couldn't be asked."""
         if self.tuner.suggests:
             self.cause, text = error, "the search can't go on, so the run stops"
         else:

@@ -1,7 +1,7 @@
 """Run a black-box technique: its `execute` to train, its `search` in a trial.
 
-One process, which sees only its own devices. The functions train by themselves; Saturn counts
-batches, keeps what they save, and times them.
+A black-box technique trains by itself, in one process that sees only its own devices. This module
+counts the batches that the technique takes, keeps the states that it saves, and times it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ from saturn.worker.metrics import Metrics
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
 
-#: Batches that an iterator gives while `search` runs, for each step of a trial, where the loader
-#: has no length.
+#: `search` may take this many batches for each step of a trial, if the loader has no length.
 _SEARCH_BATCHES_A_STEP = 10
 
 
 def run(spec: Spec, definition: TaskDefinition, reporter: Reporter) -> None:
-    """Train, or run a trial."""
+    """Train, or run a trial; the spec says which."""
     technique = load_class(spec.technique)
     if not issubclass(technique, BaseTechnique):
         raise TypeError(
@@ -68,7 +67,7 @@ def _train(
         try:
             execute(task, list(range(spec.gpus)), spec.attempt, limit)
         except StopIteration:
-            # It took its batches by `next`, and there were no more because of the stop request.
+            # `execute` took batches by `next`, and a stop request had ended the iterator.
             if not reporter.stop_requested:
                 raise
         task.returned()
@@ -98,8 +97,8 @@ def _train(
 
 
 def _reached(task: BlackBoxTask, checkpoints_dir: Directory, limit: int) -> tuple[int, int]:
-    """(done batches, batches in the last save) after `execute` has returned."""
-    # On disk, because a process that the function started may have saved.
+    """(batches done, batches in the last checkpoint) after `execute` has returned."""
+    # Read from disk, because a process that `execute` started may have saved.
     newest = manifest.newest_valid(checkpoints_dir)
     saved = 0 if newest is None else newest[1]["batches"]
     if task.iterated:
@@ -162,7 +161,7 @@ def _trial(
 
 
 def _search(search: Any, task: BlackBoxTask, gpus: list[int], task_id: int) -> Any:
-    """What `search` returns."""
+    """Call `search`; returns its answer."""
     try:
         return search(task, gpus, task_id)
     except StopIteration as error:
@@ -184,7 +183,7 @@ def _answer(found: Any) -> tuple[Any, float | None]:
             )
         return parameters, None
     if isinstance(batch_s, bool) or not isinstance(batch_s, int | float):
-        return found, None  # a pair that is all parameters
+        return found, None  # the pair itself is the parameters: its second half is no time
     if not 0 < batch_s < float("inf"):
         raise ValueError(f"search returned {batch_s} seconds a batch; it must be positive")
     return parameters, float(batch_s)
@@ -208,11 +207,11 @@ def _time_execute(
     scratch: Path,
     reporter: Reporter,
 ) -> tuple[float, float]:
-    """(seconds a batch, when the first batch was asked for) of `execute` on a few batches."""
+    """(seconds a batch, when the first batch was requested), from `execute` on a few batches."""
     timed_steps = max(2, spec.timed_steps)
     gpus = list(range(spec.gpus))
-    # One more than is timed: where the function counts batches itself, the end of its last one
-    # isn't seen.
+    # One batch more than is timed: if `execute` counts batches itself, it never asks for a batch
+    # after its last one, so nobody sees when the last one ends.
     count = spec.warmup_steps + timed_steps + 1
     task = _task(spec, definition, knobs, scratch / "execute", reporter, limit=count)
     began = time.monotonic()
@@ -222,8 +221,8 @@ def _time_execute(
         if len(seconds) < spec.warmup_steps + 2:
             raise RuntimeError(f"execute took {task.given} of the {count} batches of its trial")
         return statistics.median(seconds[spec.warmup_steps :]), task.times[0]
-    # It reads the loader by itself, so only the whole call can be timed. What it costs besides
-    # batches is found by calling it once more with fewer of them.
+    # `execute` read the loader itself, so only the whole call can be timed. A second call with one
+    # batch shows what a call costs besides its batches.
     longer_s = now_when_idle() - began
     task = _task(spec, definition, knobs, scratch / "execute-once", reporter, limit=1)
     again = time.monotonic()
@@ -234,7 +233,7 @@ def _time_execute(
 
 
 def _add_loss(spec: Spec, reporter: Reporter, step: int, loss: float) -> None:
-    """Opened anew each time: the function may report from a process that it has started."""
+    """Open the metrics anew for each loss: a process that `execute` started may report it."""
     metrics = Metrics(spec.task_dir, EventFile(spec.task_dir, spec.attempt, reporter.note))
     metrics.add(step, loss)
     metrics.close()

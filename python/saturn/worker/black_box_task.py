@@ -1,8 +1,8 @@
-"""The task object that a black-box technique's functions get.
+"""The task object that the functions of a black-box technique get.
 
-It counts the batches that the function takes from its iterator, so Saturn knows how far training
-is; `save` keeps that position with the state. A stop request simply ends the iterator early, so a
-function that trains in a loop over it falls out of the loop, saves and returns.
+The task counts the batches that a function takes from the iterator, so Saturn knows how far
+training is. `save` stores that position beside the state. A stop request ends the iterator early:
+a function that trains in a loop over the iterator leaves the loop, saves and returns.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from saturn.training.stepper import build_data, build_model
 
 #: Least seconds between two progress reports.
 _PROGRESS_EVERY_S = 0.25
-#: How many times of late are kept: more than any trial has steps.
+#: How many request times are kept: more than any trial has steps.
 _TIMES = 256
 
 
 class BlackBoxTask:
-    """One task, in one process, from where its last save stands.
+    """One task in one process, starting from its last checkpoint.
 
-    `strategy` is what runs it; `limit` is how many batches its iterators give at most, together
-    (see also `train_until`). With `each_iterator_an_epoch`, as `search` gets it, each gives one
-    epoch instead, or `limit` batches where the loader has no length.
+    `strategy` is the strategy that the task trains under. `limit` is how many batches all iterators
+    give together (see also `train_until`). With `each_iterator_an_epoch`, which `search` gets,
+    each iterator gives one epoch instead, or `limit` batches if the loader has no length.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class BlackBoxTask:
         report: Callable[[dict[str, Any]], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now` says when a batch is asked for; it may wait until the one before it is done."""
+        """`now` gives the time of a request for a batch; it may wait for the batch before."""
         self._now = now
         self.name = definition.name
         self.loss_function = self._watched(definition.loss_function)
@@ -78,15 +78,15 @@ class BlackBoxTask:
         self._stop_requested = stop_requested
         self._report = report
         self._data: Data | None = None
-        drop_pending(checkpoints_dir)  # of a function that crashed: nobody knows what it holds
+        drop_pending(checkpoints_dir)  # left by a function that crashed: nobody knows its content
         self._saved = manifest.newest_valid(checkpoints_dir)
         found = None if self._saved is None else self._saved[1]
         self._position = Position() if found is None else Position.of(found)
-        #: Batches that were done when the function got this.
+        #: Batches that were already done when this object was made.
         self.start: int = self._position.batches
-        self.given = 0  # batches that the iterator has given
+        self.given = 0  # batches that the iterators have given
         self.iterated = False  # whether `get_iterator` was used at all
-        # When each batch was asked for, of late.
+        # When each of the latest batches was requested.
         self.times: deque[float] = deque(maxlen=_TIMES)
         self._told = 0.0
         self._loss: torch.Tensor | None = None
@@ -95,18 +95,18 @@ class BlackBoxTask:
     def accumulation(self) -> Accumulation:
         """How the task's batches make steps."""
         definition = self._definition
-        # Where each batch is a step, the loader needn't be built to know.
+        # If each batch is a step, the loader isn't needed for the answer, so it isn't built.
         is_needed = definition.gradient_accumulation_steps > 1
         return Accumulation(definition, self.batches_per_epoch if is_needed else None)
 
     def train_until(self, step: int) -> int:
-        """End the iterators with `step`'s last batch; returns how many batches they give."""
+        """End the iterators after `step`'s last batch; returns how many batches they give."""
         self._limit = max(0, self.accumulation.batches(step) - self.start)
         return self._limit
 
     @property
     def loss(self) -> float | None:
-        """What `loss_function` last returned; None where it wasn't called, or gave no scalar."""
+        """What `loss_function` last returned; None if nobody called it, or it gave no scalar."""
         return None if self._loss is None else float(self._loss)
 
     def get_model(self, fresh: bool = False) -> nn.Module:
@@ -117,14 +117,14 @@ class BlackBoxTask:
         return module
 
     def get_iterator(self) -> Iterator[Any]:
-        """Batches from where training stands; ends with the last to train, or on a stop request.
+        """Batches from the task's position on, to the last to train or to a stop request.
 
-        Where gradients are accumulated, it never ends within a step but the task's last.
+        With gradient accumulation, only the task's last step may end before it is whole.
 
-        While `search` runs it ends after one epoch, or, where the loader has no length, after ten
-        times as many batches as a trial has steps.
+        While `search` runs, the iterator ends after one epoch. If the loader has no length, it
+        ends after ten times as many batches as a trial has steps.
 
-        Every batch is preceded by seeding, so that dropout is the same after a resume.
+        The random generators are seeded before every batch, so dropout is the same after a resume.
         """
         self.iterated = True
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -145,21 +145,21 @@ class BlackBoxTask:
             yield piece.batch
 
     def get_fresh_iterator(self) -> Iterator[Any]:
-        """One pass over the data from its beginning, in the order of the first epoch; uncounted."""
+        """One pass over the data from the start, in the first epoch's order; it isn't counted."""
         for piece in self._loader_data().slices(Position()):
             if piece.after.epoch > 0 and piece.after.batch > 0:
-                return  # a stream's next pass has begun: only reading on showed it
+                return  # a stream shows its end only by the first batch of the next pass
             yield piece.batch
             if piece.after.epoch > 0:
                 return
 
     @property
     def batches_per_epoch(self) -> int | None:
-        """Batches in one pass over the loader; None where it has no length."""
+        """Batches in one pass over the loader; None if the loader has no length."""
         return self._loader_data().batches_per_epoch
 
     def internal_dl(self) -> Any:
-        """The task's own loader, untouched."""
+        """The task's own loader, unchanged."""
         return self._loader_data().loader
 
     def has_ckpt(self) -> bool:
@@ -167,17 +167,17 @@ class BlackBoxTask:
         return self._saved is not None
 
     def saved(self) -> Any:
-        """What was last saved, whole; None where nothing was, or a managed technique saved it."""
+        """The last saved state, whole; None if there is none, or a managed technique saved it."""
         if self._saved is None or self._saved[1]["format"] != "torch":
             return None
         return read_whole(self._saved[0])
 
     def save(self, state_dict: Mapping[str, Any]) -> None:
-        """Save the model's state, at the position where the iterator stands.
+        """Save the model's state, at the position of the iterator.
 
-        A mapping with a `model` entry may hold more, such as the optimizer's state: `saved()`
-        gives it back. A function that doesn't take its batches from `get_iterator` can't be seen
-        to advance: what it saves counts once it has returned.
+        A mapping with a `model` entry may hold more, such as the optimizer's state; `saved()`
+        returns the whole mapping. If a function doesn't take its batches from `get_iterator`,
+        nobody sees how far it is, so its saves count only once it has returned.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(
@@ -190,7 +190,7 @@ class BlackBoxTask:
             self._commit(self._position, began)
 
     def returned(self) -> None:
-        """To be called when the function has returned: what is still pending counts now."""
+        """Commit a pending save; the caller calls this once the function has returned."""
         if not self.iterated and has_pending(self._checkpoints_dir):
             self._commit(self._after_limit(), time.monotonic())
 
@@ -205,11 +205,11 @@ class BlackBoxTask:
         self._report({"type": "checkpoint", "step": step, "loss": self.loss, **times})
 
     def _between_steps(self) -> bool:
-        """Whether no step's batches have been given in part: half a step can't be saved."""
+        """Whether all steps so far have all their batches: half a step can't be saved."""
         return self._position.batches % self._definition.gradient_accumulation_steps == 0
 
     def _watched(self, loss_function: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        """The task's loss function, its last value noted for progress reports."""
+        """Wrap the task's loss function, so that its last value is known to progress reports."""
 
         def note(loss: Any) -> Any:
             if isinstance(loss, torch.Tensor) and loss.numel() == 1:
@@ -226,7 +226,7 @@ class BlackBoxTask:
         )
 
     def _after_limit(self) -> Position:
-        """Where the data stands after all batches, by their number alone."""
+        """The position after all batches, computed from their number alone."""
         per_epoch, start = self.batches_per_epoch, self._position
         batches = start.batches + self._limit
         if per_epoch is None:
@@ -235,7 +235,7 @@ class BlackBoxTask:
         return Position(epoch, batch, start.samples, batches)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For processes that a function starts itself: all but the lines to the runtime."""
+        """Pickle for processes that a function starts; they can't reach the runtime."""
         state = {**self.__dict__, "_definition": self._definition.dumps(), "_data": None}
         state.update(_report=_unheard, _stop_requested=_never, _now=time.monotonic)
         state.update(loss_function=None, hparams=None)
@@ -243,7 +243,7 @@ class BlackBoxTask:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take up the task in such a process."""
+        """Restore the task in a process that a function started."""
         self.__dict__.update(state)
         self._definition = cloudpickle.loads(state["_definition"])
         self.loss_function = self._watched(self._definition.loss_function)
@@ -260,7 +260,7 @@ class BlackBoxTask:
 
     def _tell(self) -> None:
         now = time.monotonic()
-        # A batch that is asked for means that the one before it is done.
+        # A request for a batch means that the batch before it is done.
         done = self.given - 1
         if done > 0 and now - self._told >= _PROGRESS_EVERY_S:
             self._told = now
@@ -294,4 +294,4 @@ def _never() -> bool:
 
 
 def _unheard(message: dict[str, Any]) -> None:
-    """Swallows what a function's own processes would tell: only its main one is heard."""
+    """Drop a message: the runtime hears a function's main process only."""

@@ -1,7 +1,7 @@
-"""Who builds a task's model: whoever needs it first, once; all others map what that one saved.
+"""Build a task's model once: the first rank that needs it builds, all others map its saved copy.
 
-Rank 0 builds for its gang, and only one gang at a time does: a lock keeps the others waiting, and
-goes with the process that holds it. Where the model can't be saved, each rank builds its own.
+Rank 0 builds for its gang. A lock lets only one gang of a task build at a time, and ends with the
+process that holds it. If the model can't be saved, each rank builds its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SAVED, _UNSAVED = "saved", "unsaved"
 
 
 class Builds:
-    """One rank's builds of its task's model; each call gives a fresh one."""
+    """One rank's builds of its task's model; each call of `fresh` gives a new one."""
 
     def __init__(
         self, task_dir: Path, definition: TaskDefinition, gang: Gang, reporter: Reporter
@@ -32,7 +32,7 @@ class Builds:
         self._definition = definition
         self._gang = gang
         self._reporter = reporter
-        #: Whether there is a build to be read; None while this rank hasn't asked.
+        #: Whether a saved build can be read; None until this rank has asked.
         self._is_saved: bool | None = None
 
     def fresh(self) -> Built:
@@ -42,7 +42,7 @@ class Builds:
         return self._later()
 
     def remove(self) -> None:
-        """Remove what was saved: the task has been trained."""
+        """Remove the saved build: the task has been trained."""
         saved_build.remove(self._task_dir)
 
     def _first(self) -> Built:
@@ -54,7 +54,7 @@ class Builds:
             if found is None:
                 found = saved_build.build(self._task_dir, self._definition)
         self._is_saved = found.unsaved is None
-        # The others build while this one does, where it must.
+        # Told before rank 0 may build again, so that all ranks build at the same time.
         self._gang.told_by_first("build", _SAVED if self._is_saved else _UNSAVED)
         if found.unsaved is not None:
             print(f"each rank builds the model by itself: {found.unsaved}", flush=True)
@@ -70,16 +70,16 @@ class Builds:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Within it no other gang builds this task's model."""
+        """Hold the lock: within this context no other gang builds this task's model."""
         directory = self._task_dir / "build"
         directory.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            # Whoever holds it gives signs of life of its own, or is ended.
+            # The gang that holds the lock sends its own heartbeats, or the runtime ends it.
             with self._reporter.alive_throughout():
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            # Closing would not do: what the task's functions have forked may hold it open.
+            # Closing is not enough: processes that the task's functions forked may hold it open.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)

@@ -1,7 +1,7 @@
-"""The cold parent: gives each rank an interpreter of its own.
+"""The cold parent: starts each rank as an interpreter of its own.
 
-That takes seconds a rank, for imports. It is for when no warm parent can serve: forking is not
-safe after what a task's modules did when they were imported, or importing them kills the process.
+Each rank then takes seconds to start, because of its imports. So the cold parent serves only where
+the warm parent can't: importing the task's modules makes forking unsafe, or kills the process.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from saturn.worker.parent import Parent, claim_pipes
 
 
 class ColdParent(Parent):
-    """Ranks as programs."""
+    """A parent whose ranks are programs, not forks."""
 
     def __init__(self, requests: int, answers: int, workers_lock: str) -> None:
         super().__init__(requests, answers)
         self._workers_lock = workers_lock
 
     def live(self, spec: str, rank: int) -> int:
-        """Become the program."""
+        """Replace this process by the rank's program."""
         program = [sys.executable, "-m", "saturn.worker.rank", spec, str(rank)]
         os.execv(sys.executable, [*program, "--workers-lock", self._workers_lock])
 

@@ -1,9 +1,9 @@
-"""What this Python says of itself to `saturn doctor`: packages, torch, whether ranks start.
+"""Check the Python side for `saturn doctor`: packages, torch, and whether ranks start.
 
 `python -m saturn.worker.doctor --gpus N` prints one JSON object, `{"saturn": version, "findings":
-[{subject, mark, found, advice}]}`; nothing else gets onto standard output. It tries what workers
-do: it imports what a warm parent imports, forks two ranks, has them agree over gloo, and only then
-touches the machine's N GPUs. It mends nothing.
+[{subject, mark, found, advice}]}`; nothing else goes to standard output. The checks do what workers
+do: import what a warm parent imports, fork two ranks, and let them sum over gloo. Only then do they
+touch the machine's N GPUs. The doctor repairs nothing.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from typing import Any, NoReturn
 from saturn.plain.supported import ANY_TORCH, TORCH_REQUIREMENT, torch_problem, torch_version
 from saturn.worker.parent import claim_pipes
 
-#: The name under which pip knows Saturn, and that of another project whose package is `saturn` too.
+#: Saturn's name on PyPI, and the name of another project whose package is also called `saturn`.
 DISTRIBUTION, NAMESAKE = "saturn-train", "saturn"
-#: Packages that Saturn works with where they are there.
+#: Packages that Saturn works with if they are installed.
 OPTIONAL = ("transformers", "accelerate", "peft", "trl", "safetensors")
-#: How long two ranks may take to agree.
+#: How long two ranks may take to connect and exchange data.
 _PATIENCE_S = 60.0
 
 Finding = dict[str, str | None]
 
-#: The face, which is there before any of its parts is, and which workers don't import.
+#: The package itself, which is loaded before any of its parts. Workers don't import it by name.
 saturn = sys.modules["saturn"]
 
 
 def ok(subject: str, found: str) -> Finding:
-    """It is as it should be."""
+    """Make a finding: the subject is as it should be."""
     return {"subject": subject, "mark": "ok", "found": found, "advice": None}
 
 
 def warn(subject: str, found: str, advice: str) -> Finding:
-    """Runs work all the same."""
+    """Make a finding: there is a problem, but runs work."""
     return {"subject": subject, "mark": "warn", "found": found, "advice": advice}
 
 
 def bad(subject: str, found: str, advice: str) -> Finding:
-    """Runs don't work."""
+    """Make a finding: runs don't work."""
     return {"subject": subject, "mark": "bad", "found": found, "advice": advice}
 
 
 def examine(num_gpus: int) -> Iterator[Finding]:
-    """Everything, in order: what needs torch is left out where torch is not to be had."""
+    """Make all checks, in order; checks that need torch are skipped if torch doesn't work."""
     yield ok("Python", f"{platform.python_version()}, {sys.executable}")
     yield from _tried("saturn in Python", _package)
     yield from _tried("packages", _packages)
@@ -69,7 +69,7 @@ def examine(num_gpus: int) -> Iterator[Finding]:
 
 
 def _tried(subject: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """What a look finds; a look that fails is a finding too."""
+    """The findings of a check; a check that raises gives a finding too."""
     try:
         yield from list(look())
     except Exception as error:  # anything may happen in a broken environment
@@ -152,7 +152,7 @@ def _warm_parent() -> Iterator[Finding]:
 
 
 def _ranks() -> Iterator[Finding]:
-    """Two ranks are forked, and add up their numbers as those of a gang do."""
+    """Fork two ranks, which sum their numbers as the ranks of a gang do."""
     advice = "gloo uses the address of this machine's name: correct /etc/hosts, or set "
     advice += "GLOO_SOCKET_IFNAME=lo"
     with tempfile.TemporaryDirectory(prefix="saturn-doctor-") as scratch:
@@ -171,7 +171,7 @@ def _ranks() -> Iterator[Finding]:
 
 
 def _forked(rank: int, scratch: Path) -> int:
-    """The process id of a rank, whose exit code says whether the sum was right."""
+    """Fork a rank; returns its process id. Its exit code says whether the sum was right."""
     process = os.fork()
     if process == 0:
         _be_rank(rank, scratch)
@@ -198,7 +198,7 @@ def _be_rank(rank: int, scratch: Path) -> NoReturn:
 
 
 def _codes(processes: list[int], until: float) -> list[int | None]:
-    """Exit codes; None for what had to be killed."""
+    """The exit codes of processes; None for a process that had to be killed."""
     codes: dict[int, int | None] = {}
     while len(codes) < len(processes):
         is_late = time.monotonic() > until
@@ -246,7 +246,7 @@ def _cuda(num_gpus: int) -> Iterator[Finding]:
 
 
 def main() -> None:
-    """The program."""
+    """The program `python -m saturn.worker.doctor`."""
     parser = argparse.ArgumentParser(prog="python -m saturn.worker.doctor")
     parser.add_argument("--gpus", type=int, default=0)
     arguments = parser.parse_args()

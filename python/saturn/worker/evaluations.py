@@ -1,11 +1,12 @@
-"""When a task is evaluated, and what becomes of that: its metrics, and which was the best.
+"""When a task is evaluated, what its metrics were, and which evaluation was the best.
 
-Due every so many steps, and after the last: at the same steps whatever the task's moves. What was
-done is part of each checkpoint's manifest, so an attempt that goes on from a checkpoint knows
-whether an evaluation is still due at its step. One that is due where an attempt is to stop is left
-to the next attempt: a stop should not wait for it.
+Evaluations are due every `evaluate_every` steps and after the last step, wherever the task trains.
+Each checkpoint's manifest names the last evaluation, so an attempt that resumes from a checkpoint
+knows whether one is still due at its step. If an evaluation is due where an attempt stops, the next
+attempt makes it: a stop should not wait for it.
 
-Rank 0 alone knows metrics, and says which is the best; all ranks agree on whether to save it.
+Only rank 0 knows the metrics, and it says which evaluation is the best. All ranks agree on whether
+to save the best. How a model is evaluated is the business of `saturn.training.evaluation`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from saturn.worker.report import Reporter
 def evaluator_of(
     definition: TaskDefinition, stepper: Stepper, gang: Gang, reporter: Reporter
 ) -> Evaluator | None:
-    """What evaluates the model that `stepper` trains; None where the task has no evaluation."""
+    """The evaluator of the model that `stepper` trains; None if the task has no evaluation."""
     if definition.evaluate is None:
         return None
     return Evaluator(
@@ -38,7 +39,7 @@ def evaluator_of(
 
 
 class Evaluations:
-    """Those of one attempt, as one rank takes part in them; none where the task has none."""
+    """The evaluations of one attempt, as one rank sees them; none if the task has none."""
 
     def __init__(
         self,
@@ -48,23 +49,23 @@ class Evaluations:
         steps: int,
         note: Callable[[str], None],
     ) -> None:
-        """`steps` are the task's in all; `note` tells the person something."""
+        """`steps` is the task's total; `note` tells the user something."""
         self._every, self._best_by = definition.evaluate_every, definition.best
         self._gang, self._evaluator, self._steps = gang, evaluator, steps
         self._note = note
-        #: Finished steps at the last evaluation; 0 where there was none.
+        #: How many steps were finished at the last evaluation; 0 if there was none.
         self._done = 0
-        #: Of the last evaluation and of the best: `step` and `metrics`.
+        #: `step` and `metrics` of the last evaluation, and of the best one.
         self._last: Mapping[str, Any] | None = None
         self._best: Mapping[str, Any] | None = None
-        #: The best before this one, as long as this one's checkpoint isn't in place.
+        #: The previous best, until the new best's checkpoint is in place.
         self._before_best: Mapping[str, Any] | None = None
         self._noted: set[str] = set()
 
     def is_due(self, step: int, *, is_last: bool = False) -> bool:
-        """Whether the model is to be evaluated as it is after `step` steps.
+        """Whether an evaluation is due after `step` steps.
 
-        `is_last` where no more are to come, though the task has more.
+        `is_last` says that the training ends here, though the task has more steps.
         """
         if self._evaluator is None or step <= self._done:
             return False
@@ -73,9 +74,9 @@ class Evaluations:
         )
 
     def evaluate(self, step: int, loss: float) -> Outcome:
-        """Evaluate after `step` steps; every rank calls it. Whether it failed, the outcome says.
+        """Evaluate after `step` steps; every rank calls it. The outcome says whether it failed.
 
-        `loss` is that of the last step: where it is no finite number, the model is not the best.
+        `loss` is the last step's. If it is not finite, the model can't become the best.
         """
         assert self._evaluator is not None
         outcome = self._evaluator.run()
@@ -92,28 +93,28 @@ class Evaluations:
         return outcome
 
     def is_best(self, step: int) -> bool:
-        """Whether the model as it is after `step` steps is the best so far."""
+        """Whether the evaluation after `step` steps is the best so far."""
         return self._best is not None and self._best["step"] == step
 
     def not_saved(self, step: int) -> None:
-        """The checkpoint of `step` could not be written: it can't be the best."""
+        """Take back that `step` is the best: its checkpoint could not be written."""
         if self.is_best(step):
             self._best = self._before_best
 
     def state(self) -> dict[str, Any] | None:
-        """What a checkpoint's manifest says of them; None where nothing is evaluated."""
+        """The evaluations' entry in a checkpoint's manifest; None if nothing is evaluated."""
         if self._evaluator is None:
             return None
         return {"last": _plain(self._last), "best": _plain(self._best)}
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
-        """Take over what `state` gave."""
+        """Take over a state that `state` returned."""
         if self._evaluator is not None and state is not None:
             self._last, self._best = _read(state["last"]), _read(state["best"])
             self._done = 0 if self._last is None else self._last["step"]
 
     def message(self, taken_s: float | None) -> dict[str, Any] | None:
-        """What the runtime is told: the last one and the best; None where there was none."""
+        """The message to the runtime on the last evaluation and the best; None if there is none."""
         if self._last is None:
             return None
         message: dict[str, Any] = {"type": "evaluated", **self._last, "evaluation_s": taken_s}
@@ -144,14 +145,14 @@ class Evaluations:
 
 
 def _plain(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """As JSON can hold it."""
+    """An evaluation in the form that JSON can hold."""
     if found is None:
         return None
     return {"step": found["step"], "metrics": plain(found["metrics"])}
 
 
 def _read(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What `_plain` gave."""
+    """An evaluation from the form that `_plain` returned."""
     if found is None:
         return None
     return {"step": found["step"], "metrics": numbers(found["metrics"])}

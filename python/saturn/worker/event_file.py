@@ -1,14 +1,14 @@
-"""TensorBoard's event file of one attempt, written as training goes, without TensorBoard.
+"""Write TensorBoard's event file of one attempt during training, without TensorBoard.
 
-An event file is a row of records, each a protocol buffer (`tensorflow.Event`) between its length
-and a checksum. The few fields that curves need are encoded here, so that every run has its curves
-whatever is installed beside it; docs/decisions.md weighs that.
+An event file is a series of records. Each record is a protocol buffer (`tensorflow.Event`) between
+its length and a checksum. The few fields that curves need are encoded here, so that every run has
+curves whatever is installed; docs/decisions.md gives the reasons.
 
-Each attempt of a task has a file of its own in one directory, and attempts are numbered in their
-order, which is the order in which TensorBoard reads them: so a task is one curve through all of its
-moves. Each begins by saying from which step on it counts in place of what came before.
+All attempts of a task write into one directory, each into its own file. Attempts are numbered in
+their order, and TensorBoard reads files in that order: so a task is one curve through all of its
+moves. Each file begins with the step from which it replaces what earlier files said.
 
-A file that can't be written ends no training: its writer says so once, and writes no more.
+A file that can't be written ends no training: the writer says so once, and writes no more.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from saturn.plain.series import DEVICES, LOSS
 
 
 class EventFile:
-    """What TensorBoard is told by one attempt; nothing is on disk before something is told."""
+    """The event file of one attempt; the file is created with its first event."""
 
     def __init__(self, task_dir: Path, attempt: int, note: Callable[[str], None]) -> None:
-        """`note` tells the person something."""
+        """`note` tells the user something."""
         self._path = task_dir / "tensorboard" / f"events.out.tfevents.{attempt:010d}.saturn"
         self._note = note
         self._descriptor: int | None = None
@@ -35,7 +35,7 @@ class EventFile:
         self._gpus: int | None = None
 
     def begin(self, step: int, strategy: str, gpus: int) -> None:
-        """Training goes on from `step` under a strategy (its text), on so many devices."""
+        """Note that training goes on from `step` under a strategy (its text) on `gpus` devices."""
         self._gpus = gpus
         self._write(_event(step + 1, _field(7, b"\x08\x01")))  # session_log: START
         text = _field(8, b"\x08\x07" + _field(2, _field(2, b"\x08\x01")) + _field(8, strategy))
@@ -44,7 +44,7 @@ class EventFile:
         self._write(_event(step + 1, _field(5, _field(1, value))))
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Put values by name at a step."""
+        """Add the values of a step, by name."""
         if self._gpus is not None and LOSS in values:
             values = {**values, DEVICES: self._gpus}
         summary = b"".join(
@@ -54,7 +54,7 @@ class EventFile:
         self._write(_event(step, _field(5, summary)))
 
     def close(self) -> None:
-        """Nothing more will be told."""
+        """Close the file: no more events will come."""
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
@@ -91,7 +91,7 @@ def _event(step: int, content: bytes) -> bytes:
 
 
 def _field(number: int, content: bytes | str) -> bytes:
-    """A field of a protocol buffer that holds bytes, a text or a message."""
+    """A protocol buffer's field whose content is bytes, a text or a message."""
     data = content.encode() if isinstance(content, str) else content
     return _varint(number << 3 | 2) + _varint(len(data)) + data
 
@@ -106,7 +106,7 @@ def _varint(value: int) -> bytes:
 
 
 def _float32(value: float) -> float:
-    """The number, or infinity where float32 can't hold it."""
+    """The number, or infinity if float32 can't hold it."""
     return value if abs(value) < 3.4e38 or value != value else value * float("inf")
 
 
@@ -120,7 +120,7 @@ _CRC = [_crc_of_byte(value) for value in range(256)]
 
 
 def _checksum(data: bytes) -> bytes:
-    """CRC-32C (Castagnoli), masked as records want it."""
+    """CRC-32C (Castagnoli), masked as the format of records demands."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _CRC[(crc ^ byte) & 0xFF]

@@ -1,9 +1,9 @@
-"""What becomes of a trained task's last checkpoint: copied, and published, as its user wants.
+"""Copy a trained task's last checkpoint to `save_dir`, and publish its model.
 
-`Task(save_dir=…)` says where a copy goes; a trainer may push its model to a hub.
-Beside it goes what `from_pretrained` reads, where the model is one of transformers. An attempt may
-end twice, where its last words were not heard, so a copy that is there already is left alone.
-Nothing is ever overwritten.
+`Task(save_dir=…)` says where the copy goes; a trainer may push its model to a hub. A model of
+transformers is also written beside the copy, for `from_pretrained`. An attempt may end twice, if
+the runtime did not hear its last message, so a copy that is already there is left alone. Nothing is
+ever overwritten.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ def export(
 ) -> None:
     """Copy the checkpoint after `step` steps to `save_dir/<task>/step-<step>/`.
 
-    Or the best, where the task says so and has one.
+    If the task wants its best checkpoint kept and has one, that one is copied instead.
 
-    What goes wrong is told to the person watching, and fails nothing: the task is trained.
+    Errors are reported to the user and fail nothing: the task is trained.
     """
     checkpoint, step = _chosen(spec, definition, step)
     name = manifest.step_dir_name(step)
-    # The run's name marks a copy that isn't whole yet, so that a later attempt finds and drops it.
+    # The run's name marks an incomplete copy, so that a later attempt finds and removes it.
     scratch = save_dir / spec.task_dir.name / f".{name}-{spec.run_dir.name}"
     try:
         target = _copy(checkpoint, scratch, name)
     except OSError as error:
         shutil.rmtree(scratch, ignore_errors=True)
-        # `copytree` collects what befell each file.
+        # `copytree` collects one error for each file.
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error
         reporter.note(
             f"the trained model can't be copied to {save_dir}: {reason}; it is in {checkpoint}"
         )
         return
     directory = target.with_name(f"{target.name}-huggingface")
-    lift()  # training is over: what is built from here on lies in host memory
+    lift()  # training is over: what is built from here on may lie in all of the host's memory
     try:
         if "transformers" in sys.modules and not directory.exists():
             _write_huggingface(definition, target, directory)
@@ -59,13 +59,13 @@ def export(
 
 
 def publish(spec: Spec, definition: TaskDefinition, step: int, reporter: Reporter) -> None:
-    """Have the task publish its model after `step` steps, or its best, where it says so.
+    """Let the task publish its model after `step` steps, or its best if it wants the best.
 
-    What goes wrong is told to the person watching, and fails nothing: the task is trained.
+    Errors are reported to the user and fail nothing: the task is trained.
     """
     checkpoint, step = _chosen(spec, definition, step)
     content = manifest.read(checkpoint)
-    assert content is not None  # it was written, or verified, just now
+    assert content is not None  # the checkpoint was written, or verified, just now
     lift()
     try:
         where = definition.step_loss.publish(partial(read_into, checkpoint, content), step)
@@ -89,7 +89,7 @@ def _chosen(spec: Spec, definition: TaskDefinition, step: int) -> tuple[Director
 
 def _write_huggingface(definition: TaskDefinition, checkpoint: Path, directory: Path) -> None:
     content = manifest.read(checkpoint)
-    assert content is not None  # it was copied with the rest
+    assert content is not None  # the manifest was copied with the checkpoint
     module = huggingface.trained_model(definition, checkpoint, content)
     if huggingface.can_be_written(module):
         huggingface.write(module, directory)
@@ -99,7 +99,7 @@ def _copy(checkpoint: Directory, scratch: Path, name: str) -> Path:
     target = scratch.with_name(name)
     number = 1
     while target.exists():
-        # The manifest has the digest of every file: where it is the same, so is all the rest.
+        # The manifest has a digest of every file, so equal manifests mean equal checkpoints.
         if _manifest(target) == _manifest(checkpoint):
             return target
         number += 1

@@ -1,8 +1,8 @@
-"""What a technique would try, and what of that clearly cannot fit a device.
+"""Which knob sets a technique would try, and which of them clearly can't fit a device.
 
-A technique says what its knobs need at the very least (`Technique.least_memory_bytes`); where that
-is more than a device holds, the knob set is not run. Whatever might fit is measured. Asked before
-anything is parallelised: once for all by an inspection, and by each trial for itself.
+A technique says how much memory its knobs need at least (`Technique.least_memory_bytes`). A knob
+set that needs more than a device holds is not run; all others are measured. The question is asked
+before anything is parallelised: by an inspection for the whole group, and by each trial for itself.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import Knobs, Setting, Technique
 from saturn.training.optimizer import build_optimizer
 
-#: Side of a probe tensor by its number of dimensions. A probe is large enough for optimizers that
-#: compress the state of large tensors alone.
+#: The length of a probe tensor's sides, by its number of dimensions. Probes are large, because some
+#: optimizers compress only the state of large tensors.
 _PROBE_SIDES = {0: 1, 1: 16384, 2: 128, 3: 32, 4: 16}
 
 
 def rungs_of(technique: Technique, module: nn.Module, setting: Setting) -> list[list[Knobs]]:
-    """Knob sets to measure; a rung after the first only where memory was short for all before."""
+    """Knob sets to measure, in rungs; a later rung is for when all before it ran out of memory."""
     first = list(technique.knob_sets(module, setting))
     if not first:
         raise ValueError(f"{type(technique).__name__}: knob_sets gave none; {{}} is one")
@@ -33,7 +33,7 @@ def rungs_of(technique: Technique, module: nn.Module, setting: Setting) -> list[
 
 
 class Fit:
-    """Which of some knob sets are worth running."""
+    """Says which knob sets are worth running."""
 
     def __init__(
         self,
@@ -43,25 +43,25 @@ class Fit:
         knob_sets: Iterable[Knobs],
     ) -> None:
         self._available = setting.device_memory_bytes
-        #: What each needs at least.
+        #: How many bytes each knob set needs at least.
         self._least = {
             _key(knobs): technique.least_memory_bytes(module, setting, knobs) for knobs in knob_sets
         }
-        #: The knob sets that `why_not` has spoken against, and what it said.
+        #: The knob sets that `why_not` has rejected, with its reasons.
         self.left_out: list[tuple[Knobs, str]] = []
 
     @property
     def least_bytes(self) -> int | None:
-        """What the thriftiest of all needs at least; None where that of some is unknown."""
+        """How much the thriftiest knob set needs at least; None if some set's need is unknown."""
         known = [least for least in self._least.values() if least is not None]
         return min(known) if len(known) == len(self._least) else None
 
     def why_none(self) -> str | None:
-        """Why none of all can fit, in words; None where some may."""
+        """Why no knob set can fit, in words; None if some may."""
         return self._reason(self.least_bytes)
 
     def why_not(self, knobs: Knobs) -> str | None:
-        """Why these knobs can't fit, in words, so that they are left out; None where they may."""
+        """Why these knobs can't fit, in words, noted in `left_out`; None if they may fit."""
         reason = self._reason(self._least.get(_key(knobs)))
         if reason is not None:
             self.left_out.append((knobs, reason))
@@ -81,9 +81,9 @@ def optimizer_state_ratio(
 ) -> float:
     """Bytes of optimizer state for each byte of trainable parameters: a lower bound.
 
-    The task's own optimizer takes one step on small stand-ins, one for each kind of parameter of
-    `module`. Only state of a parameter's own shape counts: it grows with the parameter, which
-    factors and counters don't. Where the optimizer can't step so, nothing is known: 0.
+    The task's own optimizer takes one step on small probe tensors, one for each kind of parameter
+    of `module`. Only state of the parameter's shape is counted, because it grows with the
+    parameter; factors and counters don't. If the optimizer can't step on probes, the answer is 0.
     """
     kinds: dict[tuple[int, torch.dtype], int] = {}  # bytes of parameters of each kind
     for parameter in module.parameters():
@@ -99,7 +99,7 @@ def optimizer_state_ratio(
         for probe in probes.parameters():
             probe.grad = torch.full_like(probe, 1e-3)
         optimizer.step()
-    # A stranger's code, asked for something unusual; training itself will say what is wrong.
+    # The optimizer is a stranger's code in an unusual place; training itself will show its errors.
     except Exception:
         return 0.0
     state_bytes = sum(
@@ -110,7 +110,7 @@ def optimizer_state_ratio(
 
 
 class _Probes(nn.Module):
-    """A small stand-in for each kind of parameter: its number of dimensions and its type."""
+    """One small probe tensor for each kind of parameter: its number of dimensions and its dtype."""
 
     def __init__(self, kinds: Iterable[tuple[int, torch.dtype]], device: torch.device) -> None:
         super().__init__()
@@ -121,11 +121,11 @@ class _Probes(nn.Module):
 
 
 def _state_share(state: Mapping[str, Any], probe: torch.Tensor) -> float:
-    """Bytes of one parameter's state for each byte of it."""
+    """Bytes of optimizer state for each byte of one parameter."""
     size: int = sum(
         value.numel() * value.element_size()
         for value in state.values()
-        # Tensors of other classes may hold less than their shape says.
+        # A subclass of Tensor may hold less than its shape says.
         if type(value) in (torch.Tensor, nn.Parameter)
         and value.shape == probe.shape
         and value.device == probe.device

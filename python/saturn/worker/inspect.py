@@ -1,11 +1,11 @@
-"""Look at a task's model once, on no device: how large it is, and what can't run it.
+"""Inspect a task's model once, without a device: how large it is, and which techniques can't run.
 
-Every managed technique is asked for every device count, so that no gang is launched to say no. The
-model is built on torch's `meta` device, where parameters have shapes and no memory; for real where
-it can't be, or where a technique can't look at it there. The loader's first batch is fetched too: a
-task whose functions raise is told of that now, and not by trial after trial.
+Every managed technique is asked about every number of devices, so that no gang is launched only to
+say no. The model is built on torch's `meta` device, where parameters have shapes and no memory. It
+is built for real if that fails, or if a technique can't inspect it on `meta`. The loader's first
+batch is fetched too: a task whose functions raise fails now, and not in trial after trial.
 
-A technique that raises is left to its trials, which tell the whole story.
+If a technique itself raises, the inspection says nothing about it: its trials will show the error.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from saturn.worker.fit import Fit, optimizer_state_ratio, rungs_of
 from saturn.worker.report import Reporter
 from saturn.worker.spec import InspectionSpec, TechniqueRef
 
-#: Optimizer state is looked at on stand-ins, here.
+#: The device of the small probe tensors, which show the size of optimizer state.
 _CPU = torch.device("cpu")
-#: Types of weights that small updates don't change, with the relative size of those that are lost.
+#: Types of weights too coarse for small updates: an update below 1/value of a weight is lost.
 _COARSE = {torch.bfloat16: 256, torch.float16: 2048}
-#: Comparing a batch with its slices takes the model as it is built and once more in float64; where
-#: that is more than this, or than this share of the host's free memory, a gang does it.
+#: Comparing a batch with its slices holds the model as it is built and once more in float64. If
+#: that is more than these bytes, or this share of the host's free memory, a gang compares instead.
 _COPIES, _MOST_BYTES, _HOST_SHARE = 3, 6 << 30, 0.25
-#: And it may take so long, here where it holds no device.
+#: The comparison may take this long here, where it holds no device.
 _LIMIT_S = 20.0
 _NICENESS = 10
 
 
 def inspect(spec: InspectionSpec, definition: TaskDefinition, reporter: Reporter) -> None:
-    """Look, and report what was found. The task's own errors are raised."""
-    # What holds a device goes first: on a slot, steps that are being timed share the cores with it.
+    """Inspect the model, and report the findings. The task's own errors are raised."""
+    # Processes that hold a device go first: on CPU slots, timed steps share their cores with this.
     os.nice(_NICENESS)
     with reporter.alive_while_computing():
         model = _Model(definition)
@@ -71,18 +71,18 @@ def inspect(spec: InspectionSpec, definition: TaskDefinition, reporter: Reporter
 
 
 class _Model:
-    """The task's model, in whatever form a technique can look at it."""
+    """The task's model, in the form that a technique can inspect."""
 
     def __init__(self, definition: TaskDefinition) -> None:
         self._definition = definition
         shapes = _on_meta(definition)
-        #: On `meta` where it can be there; else for real.
+        #: The model on `meta` if it can be built there, else the real one.
         self.module = build_model(definition) if shapes is None else shapes
         self._real = None if _is_on_meta(self.module) else self.module
 
     @property
     def real(self) -> nn.Module:
-        """With its weights; built when they are first asked for."""
+        """The model with its weights; it is built at the first request."""
         if self._real is None:
             self._real = build_model(self._definition)
         return self._real
@@ -92,7 +92,7 @@ def _on_meta(definition: TaskDefinition) -> nn.Module | None:
     try:
         with torch.device("meta"):
             module = build_model(definition)
-    except Exception:  # a constructor that looks at values; for real it may do well
+    except Exception:  # some constructors look at values; built for real, the model may work
         return None
     return module if _is_on_meta(module) else None
 
@@ -117,7 +117,7 @@ def _sizes(module: nn.Module, ratio: float) -> dict[str, Any]:
 def _point_out_low_precision(
     definition: TaskDefinition, module: nn.Module, reporter: Reporter
 ) -> None:
-    """Tell of weights that are trained in a type too coarse for small steps."""
+    """Warn of weights that are trained in a type too coarse for small updates."""
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     coarse = [parameter for parameter in trained if parameter.dtype in _COARSE]
     if not coarse:
@@ -135,7 +135,7 @@ def _point_out_low_precision(
 
 
 def _look_at_data(definition: TaskDefinition, reporter: Reporter) -> int | None:
-    """Fetch one batch; returns how many an epoch has, where the loader has a length."""
+    """Fetch one batch; returns the number of batches an epoch, if the loader has a length."""
     data = build_data(definition, _CPU, reporter.note)
     with closing(data.slices(Position())) as slices:
         next(slices)
@@ -143,7 +143,7 @@ def _look_at_data(definition: TaskDefinition, reporter: Reporter) -> int | None:
 
 
 def _look_at_evaluation(definition: TaskDefinition) -> None:
-    """Fetch one of the batches that are evaluated, where there are such."""
+    """Fetch one of the batches for evaluation, if the task has such batches."""
     if isinstance(definition.evaluate, Evaluation):
         look_at(definition.evaluate, definition.seed)
 
@@ -151,9 +151,9 @@ def _look_at_evaluation(definition: TaskDefinition) -> None:
 def _look_at_slices(
     spec: InspectionSpec, definition: TaskDefinition, parameter_bytes: int
 ) -> Slicing:
-    """What may be made of the task's batches; unknown where a gang is to find out.
+    """How the task's batches may be sliced; unknown if a gang has to find out.
 
-    That is where no batch would be cut, or the model is too large to compute with here.
+    A gang has to find out if no batch would be cut, or if the model is too large to compute here.
     """
     has_several = any(gpus > 1 for pool in spec.pools for gpus in pool.gpus)
     if not has_several and not definition.weighs_batches:
@@ -170,7 +170,7 @@ def _look_at_slices(
         )
     except TooSlowError:
         return UNKNOWN
-    if found.unchecked is None:  # on another device it may do
+    if found.unchecked is None:  # a check that failed here may work on another device
         slicings.keep(spec, definition, found)
     return found
 
@@ -207,17 +207,17 @@ def _load(ref: TechniqueRef, definition: TaskDefinition) -> Technique | None:
     try:
         return load_technique.of_task(ref, definition)
     except Exception:
-        traceback.print_exc()  # into the log; a trial will tell
+        traceback.print_exc()  # into the log; a trial will show the same error
         return None
 
 
 def _finding(
     technique: Technique, model: _Model, setting: Setting, slicing: Slicing
 ) -> dict[str, Any] | None:
-    """What `technique` says of the model there; None where it can't say."""
+    """What `technique` says of the model in this setting; None if it can't say."""
     try:
         return _ask(technique, model.module, setting, slicing)
-    except Exception:  # on `meta` perhaps for want of values
+    except Exception:  # perhaps because `meta` tensors have no values
         traceback.print_exc()
     try:
         return _ask(technique, model.real, setting, slicing)

@@ -1,4 +1,7 @@
-"""Find an attempt's technique: imported by path, or unpickled from the run directory."""
+"""Load an attempt's technique: import it by path, or unpickle it from the run directory.
+
+A class of the wrong kind raises `TypeError`. Nothing here runs a technique.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from saturn.worker.spec import TechniqueRef
 
 
 def load_class(ref: TechniqueRef) -> type[Any]:
-    """The technique's class; `TypeError` where what is there is no class."""
+    """The technique's class; `TypeError` if the reference leads to something else."""
     if ref.import_path is not None:
         module_name, _, qualified_name = ref.import_path.partition(":")
         found: Any = importlib.import_module(module_name)
         for name in qualified_name.split("."):
             found = getattr(found, name)
     elif ref.pickle_path is not None:
-        # Written by this run's own front end into its private directory.
+        # The pickle is safe: this run's own front end wrote it into its private directory.
         found = cloudpickle.loads(ref.pickle_path.read_bytes())
     else:
         raise ValueError(f"technique `{ref.name}` has neither an import path nor a pickle")
@@ -31,7 +34,7 @@ def load_class(ref: TechniqueRef) -> type[Any]:
 
 
 def of_task(ref: TechniqueRef, definition: TaskDefinition) -> Technique:
-    """An instance of a managed technique that knows what a task says of its model."""
+    """An instance of a managed technique, with the task's hints, precision and pinned knobs."""
     technique = managed(ref)
     technique.hints, technique.precision = definition.hints, definition.precision
     pins = definition.knobs.get(ref.name)

@@ -1,7 +1,7 @@
-"""The shared lock that says "a process of this run is alive".
+"""The shared lock by which a process says that workers of this run are alive.
 
-Whoever may start or resume the run takes it exclusively first, and so waits for every process of
-a former life to be gone.
+A driver that starts or resumes the run first takes the lock exclusively. So it waits until every
+process of an earlier driver is gone.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import os
 
 
 def hold_workers_lock(path: str) -> int:
-    """Take the shared lock for as long as this process and those forked from it live.
+    """Take the shared lock for as long as this process and its forks live.
 
-    Returns the file descriptor, which must stay open; waits while someone holds it exclusively.
+    Returns the file descriptor, which must stay open. Waits while another process holds the lock
+    exclusively.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_SH)

@@ -1,11 +1,13 @@
-"""Train a managed task from its last checkpoint to its last step, to a switch or to a stop request.
+"""Train a managed task from its last checkpoint to its last step, a switch or a stop request.
 
-All ranks of the gang run this in step; rank 0 alone reports and keeps the metrics.
+All ranks of the gang run this loop in step; only rank 0 reports and keeps the metrics.
 
-On an accelerator the host runs a step ahead: it reads a step's loss after it has launched the next
-step on the device (`Stepper.steps_behind`). Ranks agree on stops and saves within a step's results,
-so they ask for a stop or a save a step earlier. All ranks then stop, or save, after the same step,
-and a stop that is known one step before its step comes at exactly that step.
+On an accelerator the host runs one step ahead: it reads a step's loss after it has launched the
+next step on the device (`Stepper.steps_behind`). Ranks agree on stops and saves within a step's
+results, so they ask for a stop or a save one step early. All ranks then stop, or save, after the
+same step. A stop that is known one step before its step comes at exactly that step.
+
+The loop does not decide where a task runs, and does not know how a technique spreads the model.
 """
 
 from __future__ import annotations
@@ -39,32 +41,32 @@ from saturn.worker.observer import Observer
 from saturn.worker.report import Reporter
 from saturn.worker.spec import Spec
 
-#: How long a rank that fails waits for the results of the steps before the failure.
+#: How long a rank that fails waits for the results of the steps before its failure.
 _LAST_WORDS_S = 1.0
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A task's first steps, as one rank has taken them in a trial."""
+    """A task's first steps, as one rank took them in a trial."""
 
-    #: As it came with the model that was built.
+    #: The definition that came with the built model.
     definition: TaskDefinition
     stepper: Stepper
-    #: What the next step trains on, where it has been staged already.
+    #: The data of the next step, if it has already been staged.
     staged: Staged | None
-    #: Slices of each step after that.
+    #: The slices of each step after the staged one.
     pieces: Iterator[list[Slice]]
-    #: Of each step.
+    #: The loss of each step.
     losses: list[float]
     position: Position
-    #: Where the task has evaluations.
+    #: None if the task has no evaluations.
     evaluator: Evaluator | None = None
 
 
 def train(
     spec: Spec, definition: TaskDefinition, technique: Technique, gang: Gang, reporter: Reporter
 ) -> None:
-    """Run one attempt; returns when its steps are done or a stop was honoured."""
+    """Run one attempt; returns when its steps are done or it has stopped on request."""
     with reporter.alive_while_computing():
         laps = Laps()
         gang.device_memory.building()
@@ -72,7 +74,7 @@ def train(
         slicing = slicings.agreed(spec, definition, technique, gang, builds, reporter)
         built = builds.fresh()
         definition, module = built.definition, built.module
-        del built  # the stepper's alone from here on: a technique may replace all of it
+        del built  # only the stepper may hold the module: a technique may replace all of it
         stepper = Stepper(
             *(definition, technique, gang, spec.knobs or {}),
             module=module,
@@ -88,7 +90,7 @@ def train(
 
 
 def go_on(spec: Spec, gang: Gang, reporter: Reporter, builds: Builds, taken: Taken) -> None:
-    """Train on from what a trial has taken; the spec says how far, and with which knobs."""
+    """Go on training after a trial's steps; the spec says how far, and with which knobs."""
     attempt = _Attempt(
         spec, taken.definition, gang, reporter, taken.stepper, builds, taken.evaluator
     )
@@ -97,7 +99,7 @@ def go_on(spec: Spec, gang: Gang, reporter: Reporter, builds: Builds, taken: Tak
 
 
 class _Attempt:
-    """One rank's part in an attempt, from its beginning (`begin`, `begin_after`) on."""
+    """One rank's part in an attempt; `begin` or `begin_after` starts it."""
 
     def __init__(
         self,
@@ -134,27 +136,27 @@ class _Attempt:
             stepper.lr_schedule,
             stepper.loss_scale,
             stepper.draws,
-            # Copies would lie in the memory that is limited, while training needs it.
+            # On limited CPU slots, a staged copy would take memory that training needs.
             may_stage=spec.device_kind != "cpu" or spec.device_memory_bytes is None,
         )
         self._evaluations = Evaluations(definition, gang, evaluator, spec.steps, reporter.note)
         self._done, self._loss, self._position = 0, math.nan, Position()
         step_loss = definition.step_loss
         self._own_end: OwnEnd | None = None if step_loss is None else step_loss.own_end
-        #: Whether the task's own code has ended its training at the step that is done.
+        #: Whether the task's own code has ended its training at the last finished step.
         self._is_over = False
         is_heard_at_steps = self._own_end is not None and self._own_end.at_steps
-        # A step must be known before it can be the last.
+        # Such code can end training at any step, so a step's results must be read at once.
         self._behind = 0 if is_heard_at_steps else stepper.steps_behind
-        #: The losses of the steps that the last two saves began after.
+        #: The losses at the last two saves, by step.
         self._saved_losses: dict[int, float] = {}
-        #: Of the last steps, those whose results haven't been read.
+        #: The latest steps whose results haven't been read.
         self._unread: deque[tuple[int, Agreement]] = deque()
-        #: Done steps at which all ranks stop, and save; None where nobody has asked for it.
+        #: The number of steps after which all ranks stop, or save; None if nobody asked.
         self._stops_at: int | None = None
         self._saves_at: int | None = None
-        self._has_asked_to_save = False  # this rank has, and nothing has come of it yet
-        #: Whether a checkpoint says all that there is to say, or is about to.
+        self._has_asked_to_save = False  # whether this rank asked for a save that hasn't come yet
+        #: Whether the newest checkpoint, or one being written, holds the whole present state.
         self._is_saved = False
         self._pieces: Iterator[list[Slice]] = iter(())
         self._staged: Staged | None = None
@@ -166,26 +168,26 @@ class _Attempt:
         self._interval = Interval(spec.checkpoint_every_s, spec.failure_every_s)
 
     def begin(self, laps: Laps) -> None:
-        """Stand where the last checkpoint does."""
+        """Load the last checkpoint, and get ready to train."""
         with self._gang.device_memory.lifted(), self._reporter.alive_throughout():
             self._load()
         self._is_saved = True
         laps.end("load_s")
-        # Stopped before it began, as after a crash between a checkpoint and its report.
+        # The attempt may have to stop now, as after a crash between a checkpoint and its report.
         self._agree_on_stops(self._done)
         self._pieces = self._stepper.pieces(self._position)
         if self._goes_on:
-            # Fetched before training counts as begun: a stream is first read again up to there.
+            # Fetched before training counts as begun: a stream is read again up to its position.
             self._staged = self._stepper.stage(next(self._pieces))
         if self._observer is not None:
             laps.end("data_s")
             self._observer.started(self._done, laps)
-            # As after a crash between a checkpoint and what was to be told of the evaluation.
+            # Sent again: a crash may have come between the checkpoint and the evaluation's report.
             self._observer.evaluated(self._evaluations.message(None))
         self._saved_at = time.monotonic()
 
     def begin_after(self, taken: Taken) -> None:
-        """Stand where a trial does. The runtime knows that it goes on."""
+        """Take over a trial's state. The runtime already knows that the trial goes on."""
         self._done = len(taken.losses)
         self._loss, self._position = taken.losses[-1], taken.position
         self._staged, self._pieces = taken.staged, taken.pieces
@@ -220,7 +222,7 @@ class _Attempt:
                         export(self._spec, definition, save_dir, self._done, self._reporter)
                     if publishes:
                         publish(self._spec, definition, self._done, self._reporter)
-            self._gang.sum([0.0])  # the others stay until the model is where it should be
+            self._gang.sum([0.0])  # the other ranks wait here until the copies are in place
         if self._gang.rank == 0:
             self._builds.remove()
         self._end({"type": "finished", "step": self._done, "loss": self._loss})
@@ -231,7 +233,7 @@ class _Attempt:
         return self._done < self._steps and not stops and not self._is_over
 
     def _agree_on_stops(self, first: int) -> None:
-        """Whether to stop at `first`, or at steps after it that no step is there to ask about."""
+        """Agree on a stop at `first`, or at a later step that no running step can ask about."""
         asked_about = range(first, self._done + self._behind + 1)
         if not asked_about:
             return
@@ -286,12 +288,12 @@ class _Attempt:
         self._unread.append((self._done, agreement))
         self._staged = None
         if self._behind and self._goes_on and not self._evaluations.is_due(self._done):
-            # Fetched, and copied to the device, while that computes. An evaluation comes first:
-            # the order of the next epoch may depend on what it draws.
+            # Fetched and copied to the device while it computes. If an evaluation is due, it comes
+            # first: the order of the next epoch may depend on the random numbers that it draws.
             self._staged = self._stepper.stage(next(self._pieces))
         if len(self._unread) > self._behind:
-            # This round read the step before the one that it launched. On average a round takes as
-            # long as a step.
+            # This round read the step before the step that it launched. On average, a round takes
+            # as long as a step.
             self._read(lambda: time.monotonic() - began)
         self._tell_saves()
         if self._saves_at is not None and self._saves_at <= self._done:
@@ -310,7 +312,7 @@ class _Attempt:
         with self._reporter.alive_while_computing():
             outcome = self._evaluations.evaluate(self._done, self._loss)
         if outcome.has_failed:
-            # What was trained stays.
+            # The training so far is saved before the evaluation's error is raised.
             self._save(background=False)
             outcome.expect()
         if self._observer is not None:
@@ -323,7 +325,7 @@ class _Attempt:
             self._save(background=True)
 
     def _ask_whether_over(self) -> None:
-        """Whether the task's own code ends its training here; all ranks learn what rank 0 heard."""
+        """End training here if the task's own code wants that; rank 0 tells all other ranks."""
         if self._done >= self._steps or self._is_over:
             return
         wants = self._observer is not None and self._observer.is_over
@@ -336,7 +338,7 @@ class _Attempt:
             )
 
     def _read_all(self) -> None:
-        """Wait until all that was given to the device is done."""
+        """Wait until the device has finished all steps that it was given."""
         while self._unread:
             self._read()
 
@@ -364,8 +366,8 @@ class _Attempt:
             )
 
     def _say_last_words(self) -> None:
-        """Tell the losses that are known: the failure that ends this is raised all the same."""
-        with contextlib.suppress(Exception):  # such as that the device is lost
+        """Report the losses that are known. The caller raises the failure in any case."""
+        with contextlib.suppress(Exception):  # for example, the device is lost
             for step, agreement in self._unread:
                 if (result := agreement.result_within(_LAST_WORDS_S)) is None:
                     return
@@ -383,7 +385,7 @@ class _Attempt:
                 listener=None if self._observer is None else self._observer.state(self._is_over),
                 background=background,
             )
-        # One may be written in the background while the next is asked for.
+        # One checkpoint may still be written in the background while the next is requested.
         self._saved_losses = {**dict(list(self._saved_losses.items())[-1:]), self._done: self._loss}
         self._saved_at, self._has_asked_to_save = time.monotonic(), False
         self._is_saved = True

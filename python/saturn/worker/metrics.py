@@ -1,10 +1,10 @@
-"""`metrics.jsonl`: a line for each step and each evaluation, appended as training goes.
+"""`metrics.jsonl`: a line for each step and each evaluation, appended during training.
 
-The same goes to TensorBoard's event file (`event_file`), where there is one.
+The same values go to TensorBoard's event file (`event_file`), if there is one.
 
 A step that is trained again after a crash occurs twice; the later line counts. A crash may leave
-half a line, which stays as a line of its own: readers pass over it. What can't be written, as on a
-full disk, is kept and written once it can: training never ends for a metric.
+half a line, which stays as a line of its own: readers skip it. Lines that can't be written, as on
+a full disk, are kept and written later: training never ends because of a metric.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from saturn.worker.event_file import EventFile
 
 
 class Metrics:
-    """The metrics file of a task, appended to."""
+    """The metrics file of a task; lines are only appended."""
 
     def __init__(self, task_dir: Path, events: EventFile | None = None) -> None:
         self._events = events
         self._path = task_dir / "metrics.jsonl"
-        self._descriptor: int | None = None  # None until it could be opened
+        self._descriptor: int | None = None  # None until the file could be opened
         self._unwritten = b""
-        #: Why there are lines that couldn't be written yet; None where there are none.
+        #: Why some lines couldn't be written yet; None if all are written.
         self.failure: OSError | None = None
 
     def add(self, step: int, loss: float, more: Mapping[str, float | None] | None = None) -> None:
         """Add the loss of step `step`, counted from 1.
 
-        `more` is what else is known of the step, by name; what isn't known is left out.
+        `more` is what else is known of the step, by name; values that aren't known are left out.
         """
         known = {name: value for name, value in (more or {}).items() if _is_known(value)}
         self._add({"step": step, "loss": plain(loss), **known})
@@ -50,11 +50,11 @@ class Metrics:
         if self._events is not None and (values := values_of(content)):
             self._events.add(content["step"], values)
         self._unwritten += (json.dumps({**content, "t": time.time()}) + "\n").encode()
-        # At once: a killed rank loses no metric of a step that it had reported.
+        # Written at once: a killed rank loses no metric of a step that it had reported.
         self._write()
 
     def close(self) -> None:
-        """Nothing more will be added."""
+        """Close the file: nothing more will be added."""
         if self._unwritten:
             self._write()
         if self._descriptor is not None:
@@ -66,8 +66,8 @@ class Metrics:
     def _write(self) -> None:
         try:
             if self._descriptor is None:
-                # A rank that was killed while it wrote leaves half a line, which must not swallow
-                # the next.
+                # A rank that was killed while writing leaves half a line. The next line must not
+                # be appended to that half.
                 is_torn = _is_torn(self._path)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
                 self._descriptor = os.open(self._path, flags, 0o600)
@@ -84,7 +84,7 @@ def _is_known(value: float | None) -> bool:
 
 
 def _is_torn(path: Path) -> bool:
-    """Whether the last line of the file has no end."""
+    """Whether the file's last line has no newline at its end."""
     try:
         with path.open("rb") as file:
             if file.seek(0, os.SEEK_END) == 0:

@@ -1,8 +1,8 @@
-"""What rank 0 tells of an attempt's training: messages to the runtime, and files of metrics.
+"""Report an attempt's training on rank 0: messages to the runtime, and files of metrics.
 
-The training loop calls an `Observer` after each step, evaluation and save. The observer reads what
-it is given and changes nothing of the training. Files that can't be written don't stop training:
-the observer says so once, and keeps the losses until they can be written.
+The training loop calls an `Observer` after each step, evaluation and save. The observer only reads
+what it is given, and changes nothing of the training. Files that can't be written don't stop
+training: the observer says so once, and keeps the losses until they can be written.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from saturn.worker.spec import Spec
 
 #: Least seconds between two progress reports.
 _PROGRESS_EVERY_S = 0.25
-#: Least seconds between two readings of the memory that is held.
+#: Least seconds between two readings of the memory in use.
 _WEIGHED_EVERY_S = 1.0
-#: Steps over which recent seconds a step are averaged.
+#: Number of recent steps whose time is averaged.
 _RECENT_STEPS = 32
 
 
 class Observer:
-    """Follows one attempt on rank 0."""
+    """Follows one attempt, on rank 0."""
 
     def __init__(self, spec: Spec, reporter: Reporter, listener: Listener | None) -> None:
         self._spec = spec
@@ -56,7 +56,7 @@ class Observer:
         )
 
     def took(self, losses: list[float]) -> None:
-        """The task's first steps were taken in a trial, with these losses."""
+        """Report the task's first steps, which were taken in a trial, with these losses."""
         self._events.begin(0, self._spec.strategy_text, self._spec.gpus)
         if self._listener is not None:
             self._listener.began(0)
@@ -66,11 +66,11 @@ class Observer:
 
     @property
     def is_over(self) -> bool:
-        """Whether the listener ends the training."""
+        """Whether the listener wants the training to end."""
         return self._listener is not None and self._listener.is_over
 
     def state(self, is_over: bool) -> dict[str, Any] | None:
-        """The listener's state, for a checkpoint's manifest; None where there is no listener."""
+        """The listener's state, for a checkpoint's manifest; None if there is no listener."""
         if self._listener is None:
             return None
         return {"is_over": is_over, **self._listener.state()}
@@ -127,7 +127,7 @@ class Observer:
             )
 
     def _memory(self) -> dict[str, float | None]:
-        """The memory that is held now, if it was not read within the last second."""
+        """The memory in use now; empty if it was read within the last second."""
         now = time.monotonic()
         if now - self._weighed_s < _WEIGHED_EVERY_S:
             return {}
@@ -137,7 +137,7 @@ class Observer:
     def evaluated(
         self, message: dict[str, Any] | None, metrics: Mapping[str, float] | None = None
     ) -> None:
-        """Send `message` to the runtime; `metrics` are of an evaluation that has just ended."""
+        """Send `message` to the runtime; `metrics` are those of an evaluation that just ended."""
         if message is None:
             return
         if metrics is not None:
@@ -158,7 +158,7 @@ class Observer:
                     "loss": loss,
                 }
             )
-        elif failure.kind != "peer_lost":  # only an echo: the lost rank is the news
+        elif failure.kind != "peer_lost":  # "peer_lost" is an echo: the lost rank is the news
             self._reporter.note(
                 f"the checkpoint after step {save.step} could not be written ({failure.kind}): "
                 f"{failure.error}; the one before it stays, and training waits for the next"
@@ -172,5 +172,5 @@ class Observer:
 
 
 def _rounded(value: float) -> float:
-    """Rounded to four digits: a speed is not known more exactly."""
+    """The value rounded to four digits, because speeds are not known more exactly."""
     return float(f"{value:.4g}")

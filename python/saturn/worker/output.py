@@ -1,7 +1,7 @@
-"""Standard output and error of a rank: its log, which may fail without failing the rank.
+"""Let a rank's log fail without failing the rank.
 
-A `print` in a task's function raises where the disk of the log is full. Training is worth more than
-what it prints.
+Standard output and error of a rank are its log. A `print` in a task's function would raise if the
+log's disk is full. Training is worth more than its output, so such output is dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 
 def never_fail() -> None:
-    """From here on, what this process prints and can't be written is dropped."""
+    """From here on, drop output of this process that can't be written."""
     sys.stdout = _lossy(1)
     sys.stderr = _lossy(2)
 
@@ -27,7 +27,7 @@ def _lossy(descriptor: int) -> io.TextIOWrapper:
 
 
 class _Lossy(io.RawIOBase):
-    """Writes to a descriptor, all or what is possible, and never complains."""
+    """Writes to a descriptor as much as possible, and never raises."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -44,5 +44,5 @@ class _Lossy(io.RawIOBase):
             while left:
                 left = left[os.write(self._descriptor, left) :]
         except OSError:
-            pass  # dropped
+            pass  # the rest of the data is dropped
         return memoryview(data).nbytes

@@ -1,15 +1,15 @@
-"""A parent of ranks: starts them, reaps them, and ends whatever they leave behind.
+"""A parent of ranks: starts them, reaps them, and ends all processes that they leave behind.
 
 Protocol, JSON lines: `{"launch": {key, spec, rank, env, log}}` on stdin; `{"ready": …}` once,
 then `{"launched": {key, pid}}` and `{"exited": {key, pid, code}}` on stdout (a negative code is a
 signal's number; a rank that could not be started only exits, with pid 0). The end of stdin means
 that the runtime is gone: every rank is killed.
 
-Each rank leads a session of its own and adopts its orphans; when it has gone, they come to this
-process. So whatever child of this process is no rank (and was not there before the first) was left
-behind by one that has gone, and is killed.
+Each rank leads a session of its own and adopts its orphans. When the rank has gone, its orphans
+come to this process. So a child that is no rank, and was not there before the first rank, was left
+behind by a rank. Such a child is killed.
 
-It imports nothing but the standard library: the cold parent starts in a moment.
+The module imports only the standard library, so that the cold parent starts at once.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class Parent:
     """The loop between the runtime's pipe and the ranks."""
 
     def __init__(self, requests: int, answers: int) -> None:
-        self._requests = requests  # file descriptors of the protocol
+        self._requests = requests  # the protocol's two file descriptors
         self._answers = answers
-        self._keys: dict[int, str] = {}  # of live ranks, by process id
-        self._own: set[int] = set()  # children that are no ranks': helpers of what was imported
+        self._keys: dict[int, str] = {}  # the launch keys of live ranks, by process id
+        self._own: set[int] = set()  # children that imported modules started as their helpers
         self._buffer = b""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
 
     def live(self, spec: str, rank: int) -> int:
-        """Be a rank, in the process that was forked for it; returns the exit code."""
+        """Be a rank, in the process that was forked for it; returns the rank's exit code."""
         raise NotImplementedError
 
     def serve(self, ready: dict[str, Any]) -> None:
-        """Answer requests until stdin ends; no rank is left then."""
+        """Answer requests until stdin ends; when this returns, no rank is left."""
         self._own = children()
         adopt_orphans()
         signal.set_wakeup_fd(self._wake_write)
@@ -79,7 +79,7 @@ class Parent:
         self._answer({"launched": {"key": request["key"], "pid": pid}})
 
     def _refuse(self, request: dict[str, Any], error: OSError) -> None:
-        """Answer for a rank that could not be forked: it has ended, before it had a process."""
+        """Report the exit of a rank that could not be forked, so never had a process."""
         try:
             with Path(request["log"]).open("a") as log:
                 log.write(f"this rank could not be started: {error}\n")
@@ -98,13 +98,13 @@ class Parent:
             os.setsid()
             try:
                 log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            except OSError:  # a rank trains as well without a log
+            except OSError:  # a rank can train without a log
                 log = os.open(os.devnull, os.O_WRONLY)
             os.dup2(log, 1)
             os.dup2(log, 2)
             os.close(log)
             die_with_parent()
-            if os.getppid() != parent:  # it died before the kernel knew to tell us
+            if os.getppid() != parent:  # the parent died before `die_with_parent` took effect
                 os._exit(1)
             adopt_orphans()
             os.environ.update(request["env"])
@@ -130,12 +130,12 @@ class Parent:
             key = self._keys.pop(pid, None)
             if key is None:
                 continue
-            # Loader workers and whatever else a rank started are of its process group.
+            # Loader workers and other processes that a rank started are in its process group.
             _kill(pid, group=True)
             code = os.waitstatus_to_exitcode(status)
             self._answer({"exited": {"key": key, "pid": pid, "code": code}})
         if has_reaped:
-            # Their own children come here next, and are looked for when they are reaped.
+            # A stray's own children come here once the stray is reaped, and are killed then.
             self._kill_strays()
 
     def _kill_strays(self) -> None:
@@ -160,8 +160,8 @@ class Parent:
     def _end(self) -> NoReturn:
         for pid in self._keys:
             _kill(pid, group=True)
-            _kill(pid, group=False)  # it may not have a group of its own yet
-        # Where the kernel can't end one, the runtime ends this process.
+            _kill(pid, group=False)  # the rank may not lead a process group yet
+        # If the kernel can't end a process, the runtime ends this one.
         while self._keys.keys() | (children() - self._own):
             self._kill_strays()
             try:
@@ -174,7 +174,7 @@ class Parent:
 
 
 def claim_pipes() -> tuple[int, int]:
-    """Descriptors for the protocol alone: what an imported module prints must not enter it."""
+    """Move the protocol to descriptors of its own, so that what modules print can't enter it."""
     requests, answers = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

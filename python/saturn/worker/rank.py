@@ -1,9 +1,8 @@
-"""One rank's life: read the spec, report in, do the attempt's part, end.
+"""One rank's life: read the spec, report in, do its part of the attempt, end.
 
-`run` is called in a process forked by the warm parent; as a program (`python -m
-saturn.worker.rank SPEC RANK --workers-lock PATH`) it is the cold start of the same life. A rank
-that fails says why and ends at once, without tidying: a peer that waits for it learns of it by
-the closed connection, and the runtime ends the gang.
+The warm parent calls `run` in a process that it forked. The cold start is a program: `python -m
+saturn.worker.rank SPEC RANK --workers-lock PATH`. A rank that fails reports why and ends at once,
+without tidying: its closed connections tell waiting peers, and the runtime ends the gang.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from saturn.worker.trial import trial
 
 
 def run(spec_path: str, rank: int) -> int:
-    """Live the life of `rank`; returns the exit code, 0, or does not return."""
+    """Live the life of `rank`; returns exit code 0, or ends the process if the rank fails."""
     output.never_fail()
     faulthandler.enable()  # a crash in native code leaves its stack in the log
     spec = specs.load(spec_path)
@@ -58,28 +57,28 @@ def run(spec_path: str, rank: int) -> int:
 def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter) -> None:
     definition = _definition(spec.task_dir)
     if isinstance(definition, ScriptDefinition):
-        assert isinstance(spec, specs.Spec)  # a script has no model to look at
+        assert isinstance(spec, specs.Spec)  # scripts aren't inspected: they have no model
         script.run(spec, definition, reporter)
         return
     if isinstance(spec, specs.InspectionSpec):
         settle(())
         inspect(spec, definition, reporter)
         return
-    # torch's own place, which importing parts of it may have written down here, could be filled
-    # by others.
+    # Kernels are cached in the run directory, because other users may be able to write to torch's
+    # own place. Importing parts of torch may have set the variable to that place.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(spec.task_dir.parent.parent / "compiled")
     is_black_box = spec.technique.level == "black_box"
-    # A black box's one process holds all of the gang's devices, a managed rank its own.
+    # A black box's single process holds all devices of the gang; a managed rank holds its own.
     local_rank = rank - spec.first_rank
     held = range(spec.gpus) if is_black_box else [local_rank]
     cores = () if spec.cores is None else [core for slot in held for core in spec.cores[slot]]
-    # Beside GPUs these are for what is computed on the host, such as an offloaded optimizer's step.
+    # On GPUs, threads are for what the host computes, such as an offloaded optimizer's step.
     settle(cores, num_threads=len(held) * cores_a_gpu(len(spec.devices)))
     numerics.set_up(deterministic=definition.deterministic, tf32=definition.tf32)
     if is_black_box:
         _limit_black_box(spec)
-        # It is no rank of several, and those that it may start must not take this for theirs:
-        # torch's NCCL chooses a rank's device by it.
+        # A black box is no rank of several, and the ranks that it may start must not take this
+        # rank's number for theirs: torch's NCCL chooses a rank's device by it.
         os.environ.pop("LOCAL_RANK", None)
         renew_threads_after_fork()
         black_box.run(spec, definition, reporter)
@@ -107,7 +106,7 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
 
 
 def _limit_black_box(spec: specs.Spec) -> None:
-    """One process holds all devices of the gang, and on CPU slots the sum of what they may hold."""
+    """Limit the one process that holds all devices; on CPU slots, to the sum of their memory."""
     if spec.device_memory_bytes is None:
         return
     if spec.device_kind == "cuda":
@@ -131,7 +130,7 @@ def _definition(task_dir: Path) -> TaskDefinition | ScriptDefinition:
 
 def _fail(reporter: Reporter, error: BaseException) -> NoReturn:
     failure = describe(error)
-    device_memory.lift()  # what is left to say must not fail for lack of memory
+    device_memory.lift()  # reporting the failure must not fail for lack of memory
     traceback.print_exception(error)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -140,7 +139,7 @@ def _fail(reporter: Reporter, error: BaseException) -> NoReturn:
 
 
 def main() -> NoReturn:
-    """The cold start."""
+    """The program, for a cold start."""
     parser = argparse.ArgumentParser(prog="python -m saturn.worker.rank")
     parser.add_argument("spec")
     parser.add_argument("rank", type=int)

@@ -1,18 +1,18 @@
-"""The rank's line to the runtime: JSON lines over a Unix socket, both ways.
+"""The rank's connection to the runtime: JSON lines over a Unix socket, both ways.
 
 The runtime sends `{"type": "stop"}`, which asks for a stop at a checkpoint now, and
-`{"type": "until", "step": N}`, which asks for one once N steps are done (null: not before the end).
-The last `until` holds, in place of the spec's `stop_at_step`; a black box, which saves when it
-likes, passes over it.
+`{"type": "until", "step": N}`, which asks for a stop once N steps are done (null: at the end only).
+The last `until` replaces the spec's `stop_at_step`. A black box saves when it likes, so it ignores
+`until`.
 
 Sending is safe from any thread; a reader thread notes what the runtime sends. When the runtime is
-gone (end of file, or a send that fails) the process ends at once, because nobody would ever read
-what it does, and a successor may already be training the same task.
+gone (end of file, or a send that fails), the process ends at once. Nobody would read its results,
+and a successor may already be training the same task.
 
-A gang that is silent for long counts as hung. What takes long and is no step gives signs of life
-meanwhile, from a thread of its own: a save or a load for as long as it takes, since nothing but the
-disk can be slow there; what runs the task's own functions for as long as it computes, since they
-may hang.
+The runtime takes a gang that is silent for long as hung. So during long work between steps, a
+thread sends heartbeats. Saves and loads send them throughout, since only the disk can be slow
+there. Work that runs the task's own functions sends them only while it computes, since those
+functions may hang.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from typing import Any
 
 from saturn.plain.measures import plain
 
-#: Least seconds between two signs of life that a loop gives.
+#: Least seconds between two heartbeats from a loop.
 _ALIVE_EVERY_S = 3.0
-#: Seconds between two signs of life that a thread gives.
+#: Seconds between two heartbeats from a thread.
 _BEAT_EVERY_S = 3.0
-#: Processor time between two of them that is no sign of computing: threads that only wait wake up
-#: now and then, and the thread itself takes less than a tenth of this.
+#: A process that took less processor time than this since the last heartbeat is idle. Threads that
+#: wait wake up now and then; the heartbeat's own thread takes less than a tenth of this.
 _IDLE_S = 1e-3
-#: Parts of messages that hold what training found, whatever number that is.
+#: Fields of messages that hold what training computed, which may be NaN or infinite.
 _MEASURES = frozenset({"loss", "metrics", "best"})
-#: Exit code of a rank whose runtime is gone. Nobody waits for it; it only shows in a core dump.
+#: Exit code of a rank whose runtime is gone. Nobody waits for the rank, so nobody reads the code.
 _RUNTIME_GONE = 70
 
 
 class Reporter:
-    """One connection of one rank, opened with `hello`."""
+    """One rank's connection, which it opens with a `hello`."""
 
     def __init__(
         self, path: str, *, attempt: int, rank: int, stop_at_step: int | None = None
     ) -> None:
-        """`stop_at_step` holds until the runtime names another step, or none."""
+        """`stop_at_step` holds until the runtime names another step, or null."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._lock = threading.Lock()
@@ -64,25 +64,25 @@ class Reporter:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the runtime asked this rank to stop at a checkpoint, now."""
+        """Whether the runtime asked this rank to stop at a checkpoint now."""
         return self._stop.is_set()
 
     def wants_stop_at(self, step: int) -> bool:
         """Whether the runtime wants a stop at a checkpoint once `step` steps are done.
 
-        The ranks of a gang hear of it one after the other, so they must agree before they stop.
+        The runtime tells the ranks of a gang one by one, so they must agree before they stop.
         """
-        until = self._until  # read once: the reader thread may change it
+        until = self._until  # read once, because the reader thread may change it
         return self.stop_requested or (until is not None and step >= until)
 
     def steps_to_go_on_for(self) -> int:
-        """Wait for the word on a trial that could go on: the task's steps in all; 0 for an end."""
+        """Wait for the answer on a trial that could go on: the task's number of steps, or 0."""
         with self.alive_throughout():
             self._is_answered.wait()
         return self._go_on_steps
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one message; ends the process where the runtime is gone."""
+        """Send one message; ends the process if the runtime is gone."""
         line = json.dumps(_sendable(message), allow_nan=False) + "\n"
         try:
             with self._lock:
@@ -91,17 +91,17 @@ class Reporter:
             os._exit(_RUNTIME_GONE)
 
     def note(self, text: str) -> None:
-        """Tell the person watching something that is neither progress nor failure.
+        """Tell the user something that is neither progress nor a failure.
 
-        Rank 0 speaks for its gang: the others would say the same.
+        Only rank 0 sends notes, because the other ranks would say the same.
         """
         if self._rank == 0:
             self.send({"type": "note", "text": text})
 
     def alive(self) -> None:
-        """Give a sign of life in the midst of something that takes long and is no step.
+        """Send a heartbeat during long work between steps.
 
-        Rank 0 speaks for its gang; cheap enough for any loop, since most calls send nothing.
+        Only rank 0 sends. Any loop may call this: most calls send nothing.
         """
         if self._rank != 0:
             return
@@ -111,18 +111,18 @@ class Reporter:
             self.send({"type": "alive"})
 
     def alive_throughout(self) -> contextlib.AbstractContextManager[None]:
-        """Give signs of life for as long as the block takes: it waits for disks, and for peers."""
+        """Send heartbeats throughout the block, which waits for disks and for peers."""
         return self._beating(only_computing=False)
 
     def alive_while_computing(self) -> contextlib.AbstractContextManager[None]:
-        """Give signs of life in the block for as long as this process computes.
+        """Send heartbeats in the block while this process computes.
 
-        One that hangs takes no processor time, so its silence is noticed.
+        A process that hangs takes no processor time, so the runtime notices its silence.
         """
         return self._beating(only_computing=True)
 
     def close(self) -> None:
-        """Nothing more will be sent; the end of the connection is no longer an alarm."""
+        """Close the connection; from here on its end doesn't end the process."""
         self._closed = True
         self._socket.close()
 
@@ -141,7 +141,7 @@ class Reporter:
         thread = threading.Thread(target=beat, name="saturn-alive", daemon=True)
         is_beating = False
         if self._rank == 0:
-            # Where no thread can start, the block goes on without signs of life.
+            # If no thread can start, the block goes on without heartbeats.
             with contextlib.suppress(RuntimeError):
                 thread.start()
                 is_beating = True
@@ -150,7 +150,7 @@ class Reporter:
         finally:
             ended.set()
             if is_beating:
-                thread.join()  # nothing is sent once the connection is closed
+                thread.join()  # so that the thread sends nothing after the connection is closed
 
     def _read(self) -> None:
         try:
@@ -158,7 +158,7 @@ class Reporter:
                 for line in lines:
                     self._hear(json.loads(line))
         except (OSError, ValueError):
-            pass  # A broken connection, or half a line: the runtime is gone, as below.
+            pass  # a broken connection or half a line: the runtime is gone
         if not self._closed:
             os._exit(_RUNTIME_GONE)
 
@@ -174,7 +174,7 @@ class Reporter:
 
 
 def _processor_time_of_others_s() -> float:
-    """Processor time that the other threads of this process have taken, seconds."""
+    """Processor time that the other threads of this process have taken, in seconds."""
     return time.process_time() - time.thread_time()
 
 
@@ -185,7 +185,7 @@ def _sendable(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: of times and sizes, such a number is not known."""
+    """Replace NaN and infinity by None, as JSON lacks them: that time or size is unknown."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

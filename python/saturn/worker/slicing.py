@@ -1,9 +1,11 @@
-"""Who finds out how a task's batches may be cut, and where that is written for all the others.
+"""Find out how a task's batches may be sliced, and write the answer down for all later attempts.
 
-An inspection does, for a group of tasks that perform alike, while the model is no larger than it
-may be there; else the first gang that needs to know, on its own device: rank 0 looks, before
-anything is parallelised, and tells the others. What was found is a file of the run, and holds for
-every later attempt, so a task's slices count the same from its first step to its last.
+An inspection finds out for a whole group of tasks, if the model is small enough for it. Otherwise
+the first gang that needs the answer finds out on its own device: rank 0 checks before anything is
+parallelised, and tells the other ranks. The answer is a file of the run, and holds for every later
+attempt. So a task's slices are weighed alike from its first step to its last.
+
+How the check is made is the business of `saturn.training.slice_check`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from saturn.worker.spec import InspectionSpec, Spec
 
 
 def known(spec: Spec | InspectionSpec, definition: TaskDefinition) -> Slicing | None:
-    """What was found; None where nobody has looked."""
+    """The answer that was written down; None if nobody has checked yet."""
     try:
         return Slicing.from_json(json.loads(_file(spec, definition).read_text()))
     except (OSError, ValueError, TypeError):
@@ -36,7 +38,7 @@ def known(spec: Spec | InspectionSpec, definition: TaskDefinition) -> Slicing | 
 
 
 def keep(spec: Spec | InspectionSpec, definition: TaskDefinition, slicing: Slicing) -> None:
-    """Write down what was found. Where it can't be written, the next one looks again."""
+    """Write the answer down. If it can't be written, the next attempt checks again."""
     path = _file(spec, definition)
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -46,13 +48,13 @@ def keep(spec: Spec | InspectionSpec, definition: TaskDefinition, slicing: Slici
 
 
 def keep_by_labels(spec: Spec, definition: TaskDefinition) -> None:
-    """Write down that from now on slices count by their labels."""
+    """Write down that from now on slices are weighed by their labels."""
     if (slicing := known(spec, definition)) is not None:
         keep(spec, definition, slicing.by_labels())
 
 
 def keep_whole(spec: Spec, definition: TaskDefinition, reason: str) -> None:
-    """Write down that from now on no batch is cut, and why."""
+    """Write down that from now on no batch is sliced, and why."""
     keep(spec, definition, Slicing(WHOLE, reason=reason, changes_buffers=True))
 
 
@@ -64,11 +66,11 @@ def agreed(
     builds: Builds,
     reporter: Reporter,
 ) -> Slicing:
-    """What is known of the task's slices, found out where nobody has; every rank calls it."""
+    """The answer for this task, after a check if nobody has made it; every rank calls this."""
     setting = Setting(gpus=spec.gpus, device_kind=spec.device_kind, hints=definition.hints)
     is_cut = technique.cuts_batches(setting, spec.knobs or {})
     if not is_cut and not definition.weighs_batches:
-        return UNKNOWN  # nothing is weighed
+        return UNKNOWN  # no slice has to be weighed
     if gang.rank > 0:
         return Slicing.from_json(json.loads(gang.told_by_first("slices", "")))
     slicing = known(spec, definition)
@@ -90,7 +92,7 @@ def agreed(
 def uncut(
     technique: Technique, setting: Setting, rungs: list[list[Knobs]], slicing: Slicing
 ) -> list[list[Knobs]]:
-    """The knob sets of `rungs` under which batches may be what they are; rungs without are gone."""
+    """The knob sets of `rungs` that slice only batches that may be sliced; empty rungs go."""
     if slicing.reason is None:
         return rungs
     kept = [

@@ -1,6 +1,6 @@
-"""The attempt's `spec.json`: what a gang is asked to do. Written by the runtime, read by ranks.
+"""The attempt's `spec.json`, in which the runtime tells the ranks what to do.
 
-Only the format and its checks are here.
+The module has only the format and its checks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class TechniqueRef:
-    """Where a technique's class comes from: an import path, or a pickle in the run directory."""
+    """Where a technique's class is found: an import path, or a pickle in the run directory."""
 
     name: str
     level: str  # "managed" or "black_box"
@@ -29,7 +29,7 @@ class TechniqueRef:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """One attempt or trial, the same for every rank of its gang."""
+    """One attempt or trial; every rank of the gang reads the same file."""
 
     kind: str  # "train" or "trial"
     run_dir: Path
@@ -38,24 +38,24 @@ class Spec:
     attempt: int
     technique: TechniqueRef
     gpus: int
-    knobs: dict[str, Any] | None  # None in a trial: the technique chooses
+    knobs: dict[str, Any] | None  # None in a trial whose knobs the technique chooses
     world_size: int
     device_kind: str  # "cpu" or "cuda"
-    devices: tuple[int, ...]  # those of this node
-    device_memory_bytes: int | None  # what each device may hold; None for no limit but its own
+    devices: tuple[int, ...]  # the devices on this node
+    device_memory_bytes: int | None  # limit for each device; None for only the device's own
     cores: tuple[tuple[int, ...], ...] | None  # to pin, one tuple per device here; None on GPUs
     steps: int | None  # the task's total number of steps; None in a trial
-    stop_at_step: int | None = None  # stop at a checkpoint here, where the task is to be switched
+    stop_at_step: int | None = None  # stop at a checkpoint after this step, for a planned switch
     warmup_steps: int
-    timed_steps: int  # at least
+    timed_steps: int  # the least number of timed steps
     max_timed_steps: int
-    checkpoint_every_s: float | None  # None: see `worker.intervals`
+    checkpoint_every_s: float | None  # if None, `worker.intervals` chooses
     failure_every_s: float
     rendezvous: Path
     socket: str
-    first_rank: int = 0  # of the ranks on this node
+    first_rank: int = 0  # the lowest rank on this node
     node_gpus: tuple[int, ...] = ()  # devices of each node of the gang, in rank order
-    store: str | None = None  # host:port, where ranks of several nodes meet
+    store: str | None = None  # host:port of the store where ranks of several nodes meet
 
     @property
     def checkpoints_dir(self) -> Directory:
@@ -63,17 +63,17 @@ class Spec:
 
     @property
     def scratch_dir(self) -> Directory:
-        """Where something may be written as a checkpoint is, and removed."""
+        """A place for trial writes in the format of a checkpoint, to be removed afterwards."""
         return scratch_of(self.task_dir, self.attempt_dir)
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether the task has trained before."""
+        """Whether the task has a checkpoint, so has trained before."""
         return any(manifest.found(self.checkpoints_dir))
 
     @property
     def strategy_text(self) -> str:
-        """How it trains, for people."""
+        """Technique, devices and knobs, for people."""
         knobs = ", ".join(f"{name}={value}" for name, value in (self.knobs or {}).items())
         named = ", ".join(map(str, self.devices))
         where = f"device{'s' if self.gpus > 1 else ''} {named}"
@@ -81,23 +81,23 @@ class Spec:
 
     @property
     def attempt_dir(self) -> Path:
-        """Scratch space of this attempt; its logs are there too."""
+        """The attempt's directory, with scratch space and its logs."""
         return self.task_dir / "attempts" / str(self.attempt)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskedPool:
-    """Devices of a type, as techniques are asked about them."""
+    """Devices of one type about which techniques are asked."""
 
     gpu_type: str
-    gpus: tuple[int, ...]  # device counts
-    node_gpus: tuple[int, ...]  # devices of each node of the type, most first; of one where empty
-    device_memory_bytes: int | None  # what each device may hold; None where that is not known
+    gpus: tuple[int, ...]  # numbers of devices
+    node_gpus: tuple[int, ...]  # devices of each node of the type, most first; empty: one node
+    device_memory_bytes: int | None  # what each device may hold; None if that is not known
 
 
 @dataclass(frozen=True, kw_only=True)
 class InspectionSpec:
-    """One look at a task's model, on no device."""
+    """One inspection of a task's model, without a device."""
 
     run_dir: Path
     task: str
@@ -110,7 +110,7 @@ class InspectionSpec:
 
 
 def load(path: str | Path) -> Spec | InspectionSpec:
-    """Read and check a spec file; `ValueError` names the file and the field that is wrong."""
+    """Read and check a spec file; raises `ValueError` with the file and the wrong field."""
     path = Path(path)
     data = json.loads(path.read_text())
     if not isinstance(data, dict) or data.get("version") != VERSION:
@@ -159,7 +159,7 @@ def _technique(data: Mapping[str, Any], technique: Mapping[str, Any]) -> Techniq
         name=technique["name"],
         level=technique["level"],
         import_path=technique.get("import"),
-        # The runtime names it within the run directory.
+        # The path is relative to the run directory.
         pickle_path=Path(data["run_dir"], pickle) if pickle else None,
     )
 

@@ -1,19 +1,19 @@
-"""What a task's step takes, by a few of its steps: how long, and how sure that is.
+"""Estimate from a few timed steps how long a task's step takes, and how sure that is.
 
-Steps differ by chance, and where batches differ in size (texts padded to their longest) by that
-too. So seconds are a line over size, seconds = base + slope * size, and what is asked is its value
-at the mean size of the task's batches: all its steps together take that much each. The line is
-robust: single steps may take any time without moving it.
+Steps differ by chance, and also by the size of their batches (texts padded to their longest). So
+seconds are modelled as a line, seconds = base + slope * size. The estimate is the line's value at
+the mean size of the task's batches, because all steps together take that much each. The line is
+robust: a few steps may take any time without moving it.
 
-* The slope is the median over all pairs of steps (Theil 1950), its interval that of Kendall's tau
-  (Sen, "Estimates of the regression coefficient based on Kendall's tau", J. Am. Stat. Assoc. 63,
-  1968).
-* The level is the median of what the slope leaves, its standard error a distribution-free one from
-  order statistics (Price & Bonett, "Estimating the variance of the sample median", J. Stat. Comput.
-  Simul. 68, 2001). A step that stands out among few widens it, and so leads to more steps; among
-  many it no longer counts.
+* The slope is the median over all pairs of steps (Theil 1950). Its interval is that of Kendall's
+  tau (Sen, "Estimates of the regression coefficient based on Kendall's tau", J. Am. Stat. Assoc.
+  63, 1968).
+* The level is the median of the residuals. Its standard error is a distribution-free one from order
+  statistics (Price & Bonett, "Estimating the variance of the sample median", J. Stat. Comput.
+  Simul. 68, 2001). An outlier among few steps widens the error, which leads to more steps. Among
+  many steps an outlier no longer matters.
 
-Nothing here measures, waits or knows a clock.
+The module only computes: it does not measure, wait or read a clock.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import NormalDist, fmean, median, pstdev
 
-#: A step's seconds are known when their standard error is no more than this part of them.
+#: A step's seconds count as known when their relative standard error is at most this.
 KNOWN_TO = 0.03
-#: Seconds of timed steps after which none is timed beyond the least number of them.
+#: After this many seconds of timed steps, only the required least number of steps is still timed.
 ENOUGH_S = 2.0
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A step's seconds at some size."""
+    """A step's seconds at some batch size."""
 
     step_s: float
-    #: Standard error of `step_s`, as a part of it; infinite where it can't be told.
+    #: Standard error of `step_s`, relative to `step_s`; infinite if it is unknown.
     relative_error: float
 
 
 @dataclass
 class StepTimes:
-    """Seconds of timed steps, and the sizes of their batches."""
+    """Timed steps: their seconds, and the sizes of their batches."""
 
     seconds: list[float] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
 
     def add(self, seconds: float, size: float) -> None:
-        """Take in one more step."""
+        """Add a timed step."""
         self.seconds.append(seconds)
         self.sizes.append(size)
 
     @property
     def total_s(self) -> float:
-        """Seconds of all of them together."""
+        """The seconds of all steps together."""
         return math.fsum(self.seconds)
 
     def at(self, size: float | None) -> Estimate:
-        """What a step on batches of `size` takes; None: of what was timed, whatever its sizes."""
+        """Estimate a step on batches of `size`; with None, a step on the sizes that were timed."""
         if not self.seconds:
             return Estimate(math.nan, math.inf)
         middle = fmean(self.sizes)
@@ -68,14 +68,14 @@ class StepTimes:
             for seconds, one in zip(self.seconds, self.sizes, strict=True)
         ]
         step_s = median(levels) + slope * away
-        if not step_s > 0:  # far below all that was timed, on few steps
+        if not step_s > 0:  # `size` is far below the few sizes that were timed
             return Estimate(median(self.seconds), math.inf)
         return Estimate(step_s, math.hypot(_median_error(levels), slope_error * away) / step_s)
 
     def variation(self, sizes: Sequence[float]) -> float:
-        """Standard deviation of steps on batches of such sizes, as a part of their mean.
+        """Standard deviation of steps on batches of these sizes, relative to their mean.
 
-        Single slow steps are no part of it.
+        Single slow steps don't count.
         """
         usual_s = self.at(fmean(sizes)).step_s
         slope, _ = self._slope()
@@ -83,12 +83,12 @@ class StepTimes:
             seconds - slope * size for seconds, size in zip(self.seconds, self.sizes, strict=True)
         ]
         middle = median(left)
-        # Of Normal values, 1.4826 times the median distance from the median is that deviation.
+        # For Normal values, 1.4826 times the median distance from the median is that deviation.
         by_chance_s = 1.4826 * median(abs(one - middle) for one in left)
         return math.hypot(by_chance_s, slope * pstdev(sizes)) / usual_s
 
     def _slope(self) -> tuple[float, float]:
-        """Seconds for each unit of size, and their standard error."""
+        """(seconds for each unit of size, their standard error)."""
         steps = list(zip(self.sizes, self.seconds, strict=True))
         size = median(self.sizes)
         proportional = median(self.seconds) / size if size > 0 else 0.0
@@ -98,20 +98,20 @@ class StepTimes:
             if later != sooner
         )
         if not slopes:
-            # All are of one size. Cost grows with size somewhere between not at all and in
-            # proportion: the middle of that, and the standard deviation of a number from it.
+            # All steps have one size, so the slope is unknown. It lies between 0 and cost in
+            # proportion to size; take the middle, and the deviation of a uniform distribution.
             return proportional / 2, proportional / math.sqrt(12)
         number = len(steps)
         spread = math.sqrt(number * (number - 1) * (2 * number + 5) / 18)
         low = max(math.floor((len(slopes) - spread) / 2), 0)
         high = min(math.ceil((len(slopes) + spread) / 2), len(slopes)) - 1
-        # Cost grows with size, and no faster than its square, as attention's does.
+        # Cost grows with size, and no faster than with its square, as attention's does.
         slope = min(max(median(slopes), 0.0), 2 * proportional)
         return slope, (slopes[max(high, low)] - slopes[low]) / 2
 
 
 def _median_error(values: Sequence[float]) -> float:
-    """Standard error of the median of what `values` were drawn from; infinite for one of them."""
+    """Standard error of the median of the values' distribution; infinite for a single value."""
     number = len(values)
     if number < 2:
         return math.inf

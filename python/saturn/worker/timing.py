@@ -1,19 +1,19 @@
-"""Time a trial's steps until what a step takes is known, or enough time was spent on that.
+"""Time a trial's steps until a step's time is known, or until enough time has been spent.
 
-The steps are the task's own, one after the other, so that it can go on from the last of them.
+The steps are the task's own, in order, so that training can go on from the last of them.
 
-On an accelerator, where training gives a step to the device before the one before is done, a trial
-waits for each: that is how a step's own seconds are known. What training does meanwhile, to stage
-the next step, a trial does in the same place.
+On an accelerator, training launches a step before the previous step is done. A trial waits for each
+step instead, because only so a step's own seconds are known. Training stages the next step
+meanwhile; a trial stages it in the same place.
 
-The ranks take each step together, and must agree on which is the last: after every step one sum
-tells all of them its size and rank 0's seconds, and each draws the same conclusion from the same
-numbers.
+The ranks take each step together, and must agree on which step is the last. After every step, one
+sum tells all ranks the step's size and rank 0's seconds. Every rank draws the same conclusion from
+the same numbers.
 
-Where batches differ in size, more of the task's batches are looked at than are trained on: what is
-reported is what the task's steps take in the mean, not what the few timed ones took.
+If batches differ in size, the trial fetches more batches than it trains on. It then reports the
+mean time of the task's steps, not the time of the few timed steps.
 
-Not here: the statistics (`step_times`), and what a step is (`training.stepper`).
+The module leaves the statistics to `step_times`, and the step itself to `training.stepper`.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ from saturn.rank.gang import Gang
 from saturn.training.stepper import Staged, Stepper
 from saturn.worker.step_times import ENOUGH_S, KNOWN_TO, Estimate, StepTimes
 
-#: Batches that are looked at for their size: at most so many steps' worth, for about so long.
+#: How many steps' batches are fetched to learn their sizes, and for how many seconds, at most.
 _LOOKED_AT_STEPS = 64
 _LOOK_S = 0.5
-#: Numbers in batches that may be held ahead of their steps.
+#: The most elements in batches that are fetched before their steps.
 _HELD_NUMBERS = 8e6
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How many steps a trial takes."""
+    """How many steps a trial takes, and when it stops early."""
 
-    #: First steps of a launch, which pay for kernels and compilation.
+    #: Steps that are not timed, because a launch's first steps pay for kernels and compilation.
     warmup: int
-    #: Timed steps, at least and at most. Where both are the same, their plain median is reported.
+    #: Timed steps, at least and at most. If both are equal, the plain median is reported.
     least: int
     most: int
-    #: Seconds a step from which on nobody wants to know more: where the fastest timed step took
-    #: longer, timing ends.
+    #: If even the fastest timed step took longer than this, timing ends: the knobs are too slow to
+    #: matter.
     enough_s: float = math.inf
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What a trial's steps told."""
+    """What the timed steps showed."""
 
-    #: What the task's steps take in the mean.
+    #: The mean time of the task's steps.
     step: Estimate
     num_timed: int
-    #: Seconds that a launch's first steps take beyond what later ones do; None without warm-up.
+    #: Seconds that the first steps take beyond later steps; None without warm-up steps.
     warmup_s: float | None
-    #: Standard deviation of the task's steps from one another, as a part of `step`; None where only
-    #: so many steps were to be timed.
+    #: Standard deviation of the task's steps, relative to `step`; None if sizes were not looked at,
+    #: because the number of timed steps was fixed or the steps were too slow.
     variation: float | None
 
 
@@ -89,18 +89,18 @@ class StepTimer:
         self._alive = alive
         self._clock = clock
         self._warmup, self._timed = StepTimes(), StepTimes()
-        #: What is still to be trained on, in order.
+        #: The data of the steps to come, in order.
         self.ahead: Iterator[list[Slice]] = iter(())
-        #: What the next step trains on, and its size; None where that is the next of `ahead`.
+        #: The staged data of the next step, and its size; None if that step comes from `ahead`.
         self._staged: tuple[Staged, float] | None = None
-        #: Seconds that it took to fetch the next of `ahead`, where that was done already.
+        #: Seconds of each fetch that `_look` made before its step.
         self._fetched_s: deque[float] = deque()
-        #: The loss of each step that was taken, and where the data stands after the last.
+        #: The loss of each step taken, and the position after the last.
         self.losses: list[float] = []
         self.position = Position()
 
     def time(self, pieces: Iterator[list[Slice]]) -> Timing:
-        """Take steps on the next of `pieces`. The first may have been fetched before."""
+        """Take and time steps on `pieces`, whose first item may have been fetched before."""
         limits, timed = self._limits, self._timed
         self.ahead = pieces
         for _ in range(limits.warmup):
@@ -131,7 +131,7 @@ class StepTimer:
 
     @property
     def staged(self) -> Staged | None:
-        """What comes before `ahead`, where it has been staged already."""
+        """The staged data that precedes `ahead`; None if there is none."""
         return None if self._staged is None else self._staged[0]
 
     def _stage(self) -> tuple[Staged, float]:
@@ -139,7 +139,7 @@ class StepTimer:
         return self._stepper.stage(of_step), size_of(of_step)
 
     def _step(self, into: StepTimes) -> None:
-        """One step; to fetch batches, its own or those of the next, is part of it."""
+        """Take one step; its time includes a fetch of batches, its own or the next step's."""
         self._alive()
         began = self._clock()
         staged, own_size = self._staged or self._stage()
@@ -150,10 +150,10 @@ class StepTimer:
         if self._gang.device.type != "cpu":
             torch.accelerator.synchronize(self._gang.device)
         fetched_s = self._fetched_s.popleft() if self._fetched_s else 0.0
-        # The device computes while the host fetches: on a CPU slot, where they are one, all of it
-        # has been done by now.
+        # An accelerator computes while the host fetches, so the longer of both counts. On a CPU
+        # slot host and device are one, and all work is done by now.
         seconds = max(self._clock() - began, given_s + fetched_s)
-        # One rank's seconds count, so that the sum is those seconds to the last bit.
+        # Only rank 0's seconds are summed, so that all ranks get exactly those seconds.
         own_s = seconds if self._gang.rank == 0 else 0.0
         agreed_s, size = self._gang.sum([own_s, own_size])
         into.add(agreed_s, size)
@@ -161,7 +161,7 @@ class StepTimer:
         self.position = staged.after
 
     def _look(self) -> list[float]:
-        """Sizes of the task's steps: of all that differ, or as many as can be fetched soon."""
+        """Sizes of the task's steps: all different steps, or as many as can be fetched soon."""
         sizes = [*self._warmup.sizes, *self._timed.sizes]
         different = self._stepper.different_steps
         most = _LOOKED_AT_STEPS if different is None else min(_LOOKED_AT_STEPS, different)
@@ -177,10 +177,10 @@ class StepTimer:
             self._fetched_s.append(self._clock() - began)
         self.ahead = itertools.chain(held, self.ahead)
         own = [*staged, *map(size_of, held)]
-        # Ranks that fetch faster have seen more; only what all have seen has a sum.
+        # Faster ranks have fetched more; only steps that all ranks fetched have a whole sum.
         unseen = [math.nan] * (_LOOKED_AT_STEPS - len(own))
         sizes += takewhile(math.isfinite, self._gang.sum([*own, *unseen]))
-        # What comes again counts once.
+        # Steps that repeat earlier ones are left out.
         return sizes[:most]
 
     def _warmup_s(self) -> float | None:
@@ -191,5 +191,5 @@ class StepTimer:
 
 
 def size_of(of_step: Sequence[Slice]) -> float:
-    """What a rank's part of a step weighs: the numbers in its batches."""
+    """A rank's part of a step's size: the number of elements in its batches."""
     return float(sum(nested.num_elements(piece.batch) for piece in of_step))

@@ -1,14 +1,14 @@
-"""The process beside a run that hands what its workers write to trackers.
+"""The process beside a run that sends metrics to trackers such as W&B.
 
-The runtime starts it where a run has loggers (`loggers.pkl`), and writes a line of JSON for each
-thing that happens to its standard input: `trains` (a task, its directory, the step that it goes on
-from, how and where), `ended` (a task, how) and `over`. What is to be told a person goes to standard
-output: `{"note": …}`. The numbers it reads from `metrics.jsonl` by itself.
+The runtime starts it if a run has loggers (`loggers.pkl`), and writes events to its standard input
+as JSON lines: `trains` (a task, its directory, the step that it goes on from, how and where),
+`ended` (a task, how) and `over`. Notes for the user go to standard output: `{"note": …}`. The
+process reads the numbers from `metrics.jsonl` itself.
 
-Each logger has a thread of its own and reads at its own pace, so that a tracker that hangs keeps no
-other waiting, and what a tracker could not take is still there when it can. How far it has come is
-kept in the task's directory: a step is told once, whatever was trained again, and a task goes on
-in the tracked run that it had.
+Each logger has a thread and reads at its own pace. So a tracker that hangs delays no other tracker,
+and points that a tracker could not take are sent later. Each logger's progress is kept in the
+task's directory: a step is sent once, even if it was trained again, and a resumed task continues
+its tracked run.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ import cloudpickle  # type: ignore[import-untyped]
 from saturn.loggers import Logger, Point, TrackedRun, TrackedTask
 from saturn.plain.series import values_of
 
-#: How often files are looked at.
+#: How often files are read.
 _LOOK_EVERY_S = 0.5
-#: The wait before what has failed is tried again: at first, and at most.
+#: The wait before a failed call is tried again: at first, and at most.
 _RETRY_S = (5.0, 300.0)
-#: Most points that are handed over at once.
+#: Most points that are handed over in one call.
 _MOST_POINTS = 500
 
 Event = dict[str, Any]
@@ -52,7 +52,7 @@ class _Task:
         self._kept = self._directory / "trackers" / f"{logger.name}.json"
         state = _read(self._kept)
         self._id: str | None = state.get("id")
-        #: Steps up to these are told: of training, and of evaluations.
+        #: Steps up to these have been sent: steps of training, and steps of evaluations.
         self._told: dict[str, int] = {"step": 0, "evaluation": 0, **state.get("told", {})}
         self._run: TrackedRun | None = None
         self._position = 0
@@ -60,13 +60,13 @@ class _Task:
         self.status: str | None = None
 
     def catch_up(self) -> bool:
-        """Hand over what there is; whether nothing more will come. What fails is tried again."""
+        """Send what is new; returns whether the task is finished. What fails is tried again."""
         if self._run is None:
             self._run = self._logger.start(self._tracked())
             self._id = self._run.id
             self._keep()
         while self.moves:
-            # The numbers before it come first.
+            # The numbers before the move come first.
             self._log(self._run, until_step=self.moves[0]["step"])
             event = self.moves[0]
             self._run.moved(event["step"], event["strategy"], event["gpus"])
@@ -99,7 +99,7 @@ class _Task:
             self._position = position
 
     def _next_points(self, until_step: float) -> tuple[list[Point], dict[str, int], int]:
-        """Points that are not told; how far that comes; and where the file is read on."""
+        """(points not sent yet, progress after them, where to read on in the file)."""
         points: list[Point] = []
         told, position = dict(self._told), self._position
         for line, size in _lines(self._directory / "metrics.jsonl", position):
@@ -109,7 +109,7 @@ class _Task:
                 break
             position += size
             if step <= told[kind]:
-                continue  # it was trained again
+                continue  # the step was sent before, and has been trained again
             told[kind] = step
             if values := values_of(line):
                 points.append(_merged(points, Point(step, values, line.get("t", time.time()))))
@@ -123,7 +123,7 @@ class _Task:
 
 
 class _Following(threading.Thread):
-    """One logger, and what it is told."""
+    """The thread of one logger."""
 
     def __init__(self, run_dir: Path, logger: Logger, note: Callable[[str], None]) -> None:
         super().__init__(name=f"saturn {logger.name}", daemon=True)
@@ -134,7 +134,7 @@ class _Following(threading.Thread):
         self._wait_s, self._not_before_s = _RETRY_S[0], -math.inf
 
     def run(self) -> None:
-        """Until the run is over and all is told."""
+        """Follow the run until it is over and everything is sent."""
         while not (self._is_over and not self._tasks):
             with contextlib.suppress(queue.Empty):
                 self._take(self.events.get(timeout=_LOOK_EVERY_S))
@@ -171,7 +171,7 @@ class _Following(threading.Thread):
                         "goes on, and the logger is tried again (loggers.log has more)"
                     )
                 if self._is_over:
-                    del self._tasks[name]  # nobody waits for another try
+                    del self._tasks[name]  # the run is over, so nobody waits for another try
                     continue
                 self._not_before_s = time.monotonic() + self._wait_s
                 self._wait_s = min(2 * self._wait_s, _RETRY_S[1])
@@ -181,7 +181,7 @@ class _Following(threading.Thread):
 def main() -> None:
     """Follow the run whose directory is the first argument."""
     run_dir = Path(sys.argv[1])
-    # What a tracker prints is not for the runtime.
+    # Standard output is the runtime's, so what a tracker prints goes to standard error.
     out, sys.stdout = sys.stdout, sys.stderr
     lock = threading.Lock()
 
@@ -191,7 +191,7 @@ def main() -> None:
 
     os.nice(10)  # training comes first
     descriptor = os.open(run_dir / "loggers.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)  # that of a driver that died may still be at work
+    fcntl.flock(descriptor, fcntl.LOCK_EX)  # a dead driver's process may still be sending
     try:
         loggers: list[Logger] = cloudpickle.loads((run_dir / "loggers.pkl").read_bytes())
     except Exception as error:
@@ -209,7 +209,7 @@ def main() -> None:
 
 
 def _events() -> Iterator[Event]:
-    """What the runtime tells; its end is the run's."""
+    """Events from the runtime; the end of standard input ends the run."""
     for text in sys.stdin:
         event = json.loads(text)
         yield event
@@ -219,7 +219,7 @@ def _events() -> Iterator[Event]:
 
 
 def _lines(path: Path, position: int) -> Iterator[tuple[dict[str, Any], int]]:
-    """Whole lines from a position on, each with its bytes; those that say nothing are empty."""
+    """(line, its number of bytes) for whole lines from a position on; bad lines are empty."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -228,16 +228,16 @@ def _lines(path: Path, position: int) -> Iterator[tuple[dict[str, Any], int]]:
         file.seek(position)
         for text in file:
             if not text.endswith(b"\n"):
-                return  # the rest is still to be written
+                return  # the line is still being written
             try:
                 line = json.loads(text)
             except ValueError:
-                line = None  # a rank was killed while it wrote
+                line = None  # half a line, of a rank that was killed while it wrote
             yield (line if isinstance(line, dict) else {}), len(text)
 
 
 def _merged(points: list[Point], point: Point) -> Point:
-    """The point, with what the last one says of the same step, which it takes the place of."""
+    """Merge the point with the last one if both are of the same step; the last one is removed."""
     if points and points[-1].step == point.step:
         last = points.pop()
         return Point(point.step, {**last.values, **point.values}, point.at_s)

@@ -1,11 +1,11 @@
 """Measure a managed task under one technique on one gang: the fastest of its knob sets.
 
-A knob set that fails on some rank must not hang the others: each set runs in a process group of
-its own, and the ranks compare outcomes through the rendezvous file, which outlives it. On GPUs the
-peers of a failed rank are taken out of their collectives (`rank.peer_watch`); where one doesn't
-come all the same, or the device is of no further use, the failed rank says so and the runtime ends
-the gang: the cause is told, and only thriftier knobs go untried. The task's checkpoints and metrics
-are never touched.
+A knob set that fails on one rank must not hang the other ranks. So each set runs in a process group
+of its own, and the ranks compare outcomes through the rendezvous file, which outlives the group. On
+GPUs, the peers of a failed rank are taken out of their collectives (`rank.peer_watch`). If a peer
+still doesn't come, or the device is lost, the failed rank reports that and the runtime ends the
+gang. The cause is then known, and only thriftier knobs stay untried. A trial never touches the
+task's checkpoints and metrics.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from saturn.worker.timing import Limits, StepTimer
 
 Outcome = dict[str, Any]
 
-#: A knob set whose steps take so many times as long as the best one's is timed no further.
+#: A knob set whose steps take this many times as long as the best one's is timed no further.
 _HOPELESS = 1.15
-#: How long a failed rank waits for its peers to have heard of it: longer than a step takes.
+#: How long a failed rank waits until its peers know of the failure: longer than a step takes.
 _PEERS_S = 60.0
 
 
 def trial(
     spec: Spec, definition: TaskDefinition, technique: Technique, gang: Gang, reporter: Reporter
 ) -> None:
-    """Run one trial; rank 0 reports its outcome. The task's own errors are raised."""
+    """Run one trial; rank 0 reports its outcome. Errors of the task's own code are raised."""
     startup_s = seconds_alive()
     gang.device_memory.building()
     builds = Builds(spec.task_dir, definition, gang, reporter)
-    # Before memory is counted: it needs some, which is no part of what is measured.
+    # Before memory is counted, because the check's own memory is no part of the measurement.
     slicing = slicings.agreed(spec, definition, technique, gang, builds, reporter)
     memory = PeakMemory(spec.device_kind)
     began = time.monotonic()
@@ -69,7 +69,7 @@ def trial(
     module = built.module
     built_s = time.monotonic() - began
     setting = _setting(spec, definition, gang, module)
-    # An inspection has asked the same, of the model on `meta`; and it may have failed.
+    # The inspection asked this too, but of the model on `meta`; and the inspection may have failed.
     if (reason := technique.reason_against(module, setting)) is not None:
         _report(gang, reporter, {}, {"outcome": "not_applicable", "reason": reason})
         return
@@ -85,8 +85,9 @@ def trial(
         startup_s=startup_s,
         asks_for_changes=spec.knobs is None,
     )
-    del module, built  # the measurement's alone from here on
-    # Asked of all, since all must do the same: another attempt may write the first just now.
+    del module, built  # only the measurement holds the model from here on
+    # Every rank's answer counts, because another attempt may write the first checkpoint just now,
+    # and all ranks must decide alike.
     are_fresh = "trained" not in gang.exchange(
         "has-trained", "trained" if spec.has_checkpoints else "fresh"
     )
@@ -118,11 +119,11 @@ def trial(
                 error = outcome.get("error") or outcome["reason"]
                 again = technique.retry_knobs(knobs, error)
                 if again is not None:
-                    pending.insert(0, again)  # whose outcome stands for both
+                    pending.insert(0, again)  # its outcome stands for both sets
                     continue
             of_rung = of_rung or (knobs, outcome)
             out_of_memory |= outcome["outcome"] == "out_of_memory"
-        # Where nothing fits, what the thriftiest knobs have come to says most.
+        # If nothing fits, the outcome of the thriftiest knobs says most.
         if failed is None or (of_rung is not None and of_rung[1]["outcome"] == "out_of_memory"):
             failed = of_rung
         if best is not None or not out_of_memory:
@@ -135,7 +136,7 @@ def trial(
         _report(gang, reporter, *found)
         return
     _report(gang, reporter, *found, step=len(measurement.taken.losses))
-    # Rank 0 hears for all: the others might hear at another moment.
+    # Rank 0 hears the answer for all ranks, since each would hear it at another moment.
     steps = reporter.steps_to_go_on_for() if gang.rank == 0 else 0
     steps = round(gang.sum([float(steps)])[0])
     if steps:
@@ -144,7 +145,7 @@ def trial(
 
 
 def _setting(spec: Spec, definition: TaskDefinition, gang: Gang, module: nn.Module) -> Setting:
-    """What the technique may know; the same on every rank, so that all decide alike."""
+    """What the technique may know; equal on every rank, so that all ranks decide alike."""
     texts = gang.exchange("device-memory", json.dumps(gang.device_memory.total_bytes))
     devices = [size for size in map(json.loads, texts) if size is not None]
     return Setting(
@@ -161,7 +162,7 @@ def _setting(spec: Spec, definition: TaskDefinition, gang: Gang, module: nn.Modu
 
 @dataclass
 class _Measurement:
-    """This rank's part in measuring one knob set after another."""
+    """This rank's part in measuring knob sets, one after another."""
 
     spec: Spec
     technique: Technique
@@ -170,35 +171,35 @@ class _Measurement:
     memory: PeakMemory
     builds: Builds
     slicing: Slicing
-    #: A model that was built already, and the seconds from launch until it was; then nothing.
-    #: Handed over from here: a model that is held elsewhere holds its group's connections open,
-    #: and peers of a rank that failed would wait on them for ever.
+    #: At first a model that is already built, and the seconds from launch until it was; then empty.
+    #: The list hands the model over, because any other reference would hold the group's connections
+    #: open, and peers of a failed rank would wait on them for ever.
     fresh: list[tuple[Built, float]]
     startup_s: float
     numbers: Iterator[int] = field(default_factory=itertools.count)
-    #: Whether what is built and trained stays, for the task to go on from.
+    #: Whether model and steps are kept, so that the task can go on from them.
     keeps_steps: bool = False
-    #: Seconds a step that are too many to be worth knowing.
+    #: Knobs whose steps take longer than this are not worth exact timing.
     enough_s: float = math.inf
-    #: Whether the technique is asked for changes, as it is until a set was measured; what it said.
+    #: Whether the technique is asked for changes, until one set was measured; and its answer.
     asks_for_changes: bool = False
     changes: Knobs | None = None
     taken: Taken | None = None
-    #: Seconds that an evaluation takes, once that is known.
+    #: Seconds of an evaluation, once they are known.
     evaluation_s: float | None = None
-    #: What this rank has failed with, in the knob set at hand. Not the exception, which would hold
-    #: the model, and with it its group's connections.
+    #: This rank's failure with the present knob set. Not the exception, which would hold the model,
+    #: and with it the group's connections.
     failure: Failure | None = None
 
     def agreed_outcome_of(self, knobs: Knobs) -> Outcome:
-        """The gang's outcome of one knob set; every rank calls it."""
+        """The gang's outcome for one knob set; every rank calls this."""
         self.memory.restart()
         self.failure = None
         name = f"trial-{next(self.numbers)}"
         with self.gang.outliving(name) as watch:
             own = self._outcome_of(knobs, watch)
             if self.taken is None:
-                # Where the device answers nothing any more, no other knobs can be tried here.
+                # If the device no longer answers, no other knobs can be tried here.
                 with self._cause_of(torch.AcceleratorError):
                     self._let_go()
         within_s = None if self.failure is None or watch is None else _PEERS_S
@@ -212,12 +213,12 @@ class _Measurement:
         if agreed["outcome"] != "measured" and self.taken is not None:
             self.taken = None
             self._let_go(is_broken=True)
-        self.keeps_steps = False  # of a second set, nothing would be a first step
+        self.keeps_steps = False  # the steps of a later set are not the task's first steps
         return agreed
 
     @contextlib.contextmanager
     def _cause_of(self, consequence: type[Exception]) -> Iterator[None]:
-        """Raise what this rank has failed with in place of what only follows from that."""
+        """Raise this rank's own failure in place of an exception that only follows from it."""
         try:
             yield
         except consequence:
@@ -226,28 +227,28 @@ class _Measurement:
             raise Earlier(self.failure) from None
 
     def _let_go(self, *, is_broken: bool = False) -> None:
-        """Nothing of a knob set stays; `is_broken` where it has failed on another rank."""
+        """Free everything of a knob set; `is_broken` says that the set failed on another rank."""
         self.gang.close(is_broken=is_broken)
         gc.collect()
         if self.gang.device.type != "cpu":
-            torch.accelerator.synchronize(self.gang.device)  # raises where the device is lost
+            torch.accelerator.synchronize(self.gang.device)  # raises if the device is lost
             torch.accelerator.empty_cache()
 
     def _outcome_of(self, knobs: Knobs, watch: PeerWatch | None) -> Outcome:
-        """This rank's outcome; what it leaves behind is the caller's to let go."""
+        """This rank's outcome; the caller frees what the knob set leaves behind."""
         try:
             return self._run_steps(knobs)
         except Exception as error:
             failure = describe(error)
-            lift()  # what is left to do must not fail for lack of memory
+            lift()  # the rest of the work must not fail for lack of memory
             if watch is not None and watch.has_lost_peer:
-                # Taken out of its collectives, it may have failed in any way.
+                # A rank that was taken out of its collectives may fail in any way.
                 return {"outcome": "peer_lost", "error": failure.error, "traceback": ""}
             if failure.kind == "task" and is_of_data(error):
-                # Nor does another technique: no other is tried.
+                # The data fails under every technique, so no other technique is tried.
                 raise Earlier(replace(failure, kind="certain")) from error
             if failure.kind in ("task", "no_space"):
-                raise  # no knob helps there
+                raise  # no knob helps against this
             if watch is not None:
                 watch.fail()
             self.failure = failure
@@ -263,7 +264,7 @@ class _Measurement:
 
     def _run_steps(self, knobs: Knobs) -> Outcome:
         began = time.monotonic()
-        # Seconds from launch that any attempt with these knobs would have spent until now.
+        # Seconds from launch that any attempt with these knobs would have spent by now.
         before_s = self.fresh[0][1] if self.fresh else self.startup_s
         definition, module = self._built()
         with self.reporter.alive_while_computing():
@@ -280,7 +281,7 @@ class _Measurement:
             self.memory.forget_building()
             pieces = stepper.pieces(Position())
             ready = itertools.chain([next(pieces)], pieces)
-        # What an attempt with these knobs needs before its first step.
+        # The set-up that an attempt with these knobs needs before its first step.
         setup_s = before_s + time.monotonic() - began
         least = max(2, self.spec.timed_steps)
         most = max(least, self.spec.max_timed_steps)
@@ -289,18 +290,18 @@ class _Measurement:
         timing = timer.time(ready)
         if self.asks_for_changes:
             self.changes = self.technique.changes_after(knobs, stepper.parallel)
-            # The task goes on from these steps only where nothing else is measured.
+            # The task goes on from these steps only if no other set is measured.
             self.keeps_steps = self.keeps_steps and self.changes is None
         if (every := definition.evaluate_every) is not None:
-            # Training would have evaluated before it came so far, or had staged more.
+            # With more steps, taken or staged, training would have evaluated in between.
             staged = len(timer.losses) + stepper.steps_behind
             self.keeps_steps = self.keeps_steps and staged <= every
         step_loss = definition.step_loss
         if step_loss is not None and step_loss.own_end is not None and step_loss.own_end.at_steps:
-            self.keeps_steps = False  # its own code may end it at any of them, and hears of none
+            self.keeps_steps = False  # its code may end training at any step, but isn't called here
         if not self.keeps_steps:
             pieces.close()
-        evaluation_s = self.evaluation_s  # other knobs change little of it
+        evaluation_s = self.evaluation_s  # knobs change an evaluation's time little
         if evaluator is not None and evaluation_s is None:
             with self.reporter.alive_while_computing():
                 evaluation_s = evaluator.time()
@@ -337,7 +338,7 @@ class _Measurement:
         return outcome
 
     def _built(self) -> tuple[TaskDefinition, nn.Module]:
-        """A model of this knob set's own: parallelising changes it."""
+        """A model for this knob set alone, because parallelising changes the model."""
         if self.fresh:
             built = self.fresh.pop()[0]
         else:
@@ -347,7 +348,7 @@ class _Measurement:
 
 
 def _agree(outcomes: list[Outcome]) -> Outcome:
-    """One outcome for the gang: its worst cause, or rank 0's times and the largest memory."""
+    """The gang's outcome: its worst failure, or rank 0's times with the largest memory."""
     for kind in ("out_of_memory", "not_applicable", "failed", "peer_lost"):
         for outcome in outcomes:
             if outcome["outcome"] == kind:
@@ -357,7 +358,7 @@ def _agree(outcomes: list[Outcome]) -> Outcome:
 
 
 def _note_what_was_left_out(spec: Spec, reporter: Reporter, fit: Fit) -> None:
-    """Say which knobs were not tried, where others were: the outcome tells of those alone."""
+    """Note which knob sets were not tried, since the outcome only shows those that were."""
     devices = "1 device" if spec.gpus == 1 else f"{spec.gpus} devices"
     for knobs, reason in fit.left_out:
         reporter.note(f"{spec.technique.name} on {devices} with {json.dumps(knobs)} {reason}")
@@ -366,6 +367,6 @@ def _note_what_was_left_out(spec: Spec, reporter: Reporter, fit: Fit) -> None:
 def _report(
     gang: Gang, reporter: Reporter, knobs: Knobs, outcome: Outcome, step: int | None = None
 ) -> None:
-    """Tell the outcome; with `step`, that so many of the task's steps are done and may count."""
+    """Report the outcome; `step` says that this many steps of the task are done and may count."""
     if gang.rank == 0:
         reporter.send({"type": "trial", "knobs": knobs, "outcome": outcome, "step": step})

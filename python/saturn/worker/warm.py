@@ -1,8 +1,8 @@
 """The warm parent: imports torch once, then forks ranks in a hundredth of the time.
 
-Forking is safe only while this process has one thread, and no driver of a device, and has never
-computed: it imports, says whether an import has left anything of that behind, and from then on only
-forks and waits (`parent`). It touches no tensor and no GPU.
+Forking is safe only while this process has one thread, no driver of a device, and has never
+computed. So it imports, checks that no import broke these rules, and from then on only forks and
+waits (`parent`). It touches no tensor and no GPU.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from pathlib import Path
 from saturn.techniques.built_in import BUILT_IN
 from saturn.worker.parent import Parent, claim_pipes
 
-#: What ranks come to import sooner or later. Optimizers import torch's compiler, half a second and
-#: 100 MB in each rank where the warm parent hasn't.
+#: What ranks import sooner or later. Optimizers import torch's compiler: without the warm parent's
+#: import, that costs half a second and 100 MB in each rank.
 _ALWAYS = ("torch._dynamo", *(path.partition(":")[0] for path in BUILT_IN.values()))
 
-#: Open in a process that has initialised CUDA or ROCm. Counting devices opens neither.
+#: Files that are open in a process with CUDA or ROCm initialised. Counting devices opens neither.
 DRIVER_FILES = {"/dev/nvidia-uvm", "/dev/kfd"}
 
 
 class WarmParent(Parent):
-    """Ranks as forks of this process."""
+    """A parent whose ranks are forks of this process."""
 
     def live(self, spec: str, rank: int) -> int:
-        """Be a rank."""
+        """Be a rank, in a fork."""
         from saturn.worker import rank as ranks
 
         return ranks.run(spec, rank)
 
 
 def _preload(entries: list[str]) -> None:
-    """Import what ranks will need: `module`, or `module:name` for lazily loaded names."""
+    """Import entries: each is `module`, or `module:name` for a name that loads lazily."""
     for entry in entries:
         module_name, _, attribute = entry.partition(":")
         try:
             module = importlib.import_module(module_name)
             if attribute:
                 getattr(module, attribute)
-        # Anything may happen in a stranger's module, and the rank that needs it will say so.
+        # A user's module may raise anything; the rank that needs it will report the error.
         except BaseException as error:
             sys.stderr.write(f"preload of {entry} failed: {error!r}\n")
 
 
 def import_for_ranks() -> None:
-    """Import what ranks need whatever their task is."""
+    """Import what ranks need, whatever their task."""
     _preload(list(_ALWAYS))
 
 
 def reason_against_forking() -> str | None:
-    """What the imports have left behind that a fork doesn't survive, in words; None for nothing."""
+    """What the imports left behind that a fork doesn't survive, in words; None if nothing."""
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         return f"has {threads} threads after its imports"
@@ -69,7 +69,7 @@ def _holds_gpu() -> bool:
 
     if accelerator_is_in_use():
         return True
-    # The listing is itself among what it lists, and closed by the time that it is looked at.
+    # The listing has an open file of its own, which is closed by the time that it is read.
     files = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     return any(str(path.readlink()) in DRIVER_FILES for path in files)
 
@@ -88,8 +88,8 @@ def main() -> None:
     hold_workers_lock(arguments.workers_lock)
     import_for_ranks()
     _preload([entry for entry in arguments.preload.split(",") if entry])
-    # What is imported stays. Left out of garbage collection, it costs ranks neither the walk
-    # (0.15 s each time) nor a private copy of its pages.
+    # Imported objects stay. Without them, garbage collection saves each rank a walk over them
+    # (0.15 s each time) and a private copy of their pages.
     gc.collect()
     gc.freeze()
     ready = {

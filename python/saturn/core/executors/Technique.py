@@ -1,4 +1,4 @@
-"""`from saturn.core.executors.Technique import BaseTechnique`."""
+"""The published path `from saturn.core.executors.Technique import BaseTechnique`."""
 
 from saturn.techniques.black_box import BaseTechnique
 

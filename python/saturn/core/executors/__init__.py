@@ -1,1 +1,1 @@
-"""Import path of the black-box technique interface."""
+"""Import path of the black-box technique interface; everything is defined elsewhere."""

@@ -1,1 +1,4 @@
-"""What several techniques do with a model: find layers, run them again, choose the attention."""
+"""What techniques share about models: find layers, recompute them, choose the attention.
+
+No module here knows a particular technique.
+"""

@@ -1,16 +1,16 @@
 """The knob `attention`: which back end computes the attention of a transformers model.
 
-Shared by the techniques that run the model's own forward. What is tried:
+The techniques that run the model's own forward share it. These back ends are tried:
 
-* what the task's hint `attention` says, a name or a list of names, and nothing else;
-* without a hint, the model's own and, on a GPU, what is installed and may be faster there: flash
-  attention (under bf16 or fp16), xFormers. On a CPU slot nothing is;
-* the model's own alone where the task has chosen it: where it is not the one that transformers
-  takes by itself (`sdpa` where the model has it, else `eager`). A task that chose that very one
-  says so by the hint.
+* with the task's hint `attention`, a name or a list of names: those, and no others;
+* without a hint: the model's own, and on a GPU those that are installed and may be faster: flash
+  attention (under bf16 or fp16), xFormers. On a CPU slot no other is tried;
+* if the task has chosen a back end itself: only that. It counts as chosen if it differs from
+  transformers' default (`sdpa` if the model has it, else `eager`). A task that wants the default
+  alone says so by the hint.
 
-So a choice of the task is never overridden, and most trials measure no set more. Back ends compute
-the same up to rounding.
+So a task's choice is never overridden, and most trials measure no more knob sets than without the
+knob. Back ends compute the same up to rounding.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from saturn.techniques.interface import Knobs, NotApplicable, Setting
 from saturn.techniques.model import xformers_attention
 
 ATTENTION = "attention"
-#: Names of transformers that may be asked for.
+#: transformers' names of the back ends that a hint may name.
 BACK_ENDS = ("sdpa", "flash_attention_2", "flash_attention_3", "xformers", "eager")
-#: What may be faster on a GPU, with the package and the least compute capability that it needs.
+#: Back ends that may be faster on a GPU, with the package and compute capability that they need.
 _ON_GPUS = {
     "flash_attention_2": ("flash_attn", (8, 0)),
     "flash_attention_3": ("flash_attn_interface", (9, 0)),
@@ -43,7 +43,7 @@ _ON_GPUS = {
 def with_back_ends(knob_sets: Iterable[Knobs], module: nn.Module, setting: Setting) -> list[Knobs]:
     """`knob_sets`, and the first of them again with each other back end worth measuring.
 
-    Raises a task error where the hint names what nobody knows.
+    Raises `TaskError` if the hint names an unknown back end.
     """
     first, *others = _choices(module, setting)
     sets = [_with(knobs, first) for knobs in knob_sets]
@@ -51,9 +51,9 @@ def with_back_ends(knob_sets: Iterable[Knobs], module: nn.Module, setting: Setti
 
 
 def set_back_end(module: nn.Module, knobs: Knobs) -> None:
-    """Have `module` compute its attention as the knob says; without it, as it does.
+    """Have `module` compute its attention as the knob says; without the knob, change nothing.
 
-    Raises `NotApplicable` where that can't be.
+    Raises `NotApplicable` if that is impossible.
     """
     name = knobs.get(ATTENTION)
     if name is None:
@@ -76,11 +76,11 @@ def set_back_end(module: nn.Module, knobs: Knobs) -> None:
 
 
 def _own_configs(model: nn.Module) -> None:
-    """Give `model` configurations of its own: a task may build all its models from one object.
+    """Give `model` its own copies of configurations: a task may build all models from one object.
 
-    Written into that one, a knob would reach the models of the next knob set too.
+    Without a copy, a knob would reach the models of the next knob set too.
     """
-    copies: dict[int, Any] = {}  # what parts share, they go on sharing
+    copies: dict[int, Any] = {}  # parts that share a configuration share its copy
     for part in model.modules():
         for name, value in list(vars(part).items()):
             if hasattr(value, "_attn_implementation") and not isinstance(value, nn.Module):
@@ -88,7 +88,7 @@ def _own_configs(model: nn.Module) -> None:
 
 
 def _choices(module: nn.Module, setting: Setting) -> Sequence[str | None]:
-    """Back ends to measure, the first with every knob set; None is the model's own."""
+    """Back ends to measure, the first for every knob set; None is the model's own."""
     hint = setting.hints.get(ATTENTION)
     if hint is not None:
         names = [hint] if isinstance(hint, str) else list(hint)
@@ -98,7 +98,7 @@ def _choices(module: nn.Module, setting: Setting) -> Sequence[str | None]:
                 f"hints['attention'] names `{unknown[0] if unknown else names}`; it must be one or "
                 f"a list of {', '.join(BACK_ENDS)}"
             )
-        # Where none can run, trying one says why.
+        # If none can run, trying one shows the reason.
         return [name for name in names if _can_run(name, module, setting)] or names[:1]
     models = _models(module)
     if not models or any(_is_chosen(model) for model in models):
@@ -118,13 +118,13 @@ def _can_run(name: str, module: nn.Module, setting: Setting) -> bool:
     if (
         setting.device_kind == "cpu"
         or not _is_installed(package)
-        # An inspection sees no GPU: what may be faster there is listed, and its trial finds out.
+        # An inspection sees no GPU, so all possible back ends are listed, and a trial finds out.
         or (torch.cuda.is_available() and torch.cuda.get_device_capability() < capability)
     ):
         return False
     if name == xformers_attention.NAME:
         return all(getattr(model, "_supports_sdpa", False) for model in models)
-    # Flash attention has no kernel for float32.
+    # Flash attention has no float32 kernel.
     is_half = setting.precision != FLOAT32 or _is_half(module)
     return is_half and all(getattr(model, "_supports_flash_attn", False) for model in models)
 

@@ -1,7 +1,7 @@
-"""Buffers that a forward changes: a snapshot of them, who changed, and whether ranks agree.
+"""Buffers that a forward changes: a snapshot of them, what changed, and whether ranks agree.
 
-A forward may write to a buffer in place, also by `.data`, which torch does not count as a change,
-or put another tensor in its place. So values are compared, not versions.
+A forward may write to a buffer in place, also through `.data`, which torch doesn't count as a
+change. It may also replace the tensor. So values are compared, not versions.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from saturn.rank.exceptions import BuffersDifferError
 
-#: What buffers of two ranks may differ by, as a part of the largest value.
+#: How much the buffers of two ranks may differ, relative to the largest value.
 _TOLERANCE = 1e-4
 
 
 class Buffers:
-    """What a module's buffers hold, at the moment when this is made."""
+    """A snapshot of a module's buffers."""
 
     def __init__(self, module: nn.Module) -> None:
-        """Copy them."""
+        """Copy all buffers."""
         self._module = module
         self._kept = {
             path: (owner, name, buffer, buffer.detach().clone())
@@ -32,23 +32,23 @@ class Buffers:
         }
 
     def restore(self) -> None:
-        """Put back what they held, the same tensors in the same places."""
+        """Put the values back, with the same tensors in the same places."""
         with torch.no_grad():
             for path, owner, name, _ in list(self._all()):
-                if path not in self._kept:  # a forward has made it
+                if path not in self._kept:  # a forward has added this buffer
                     del owner._buffers[name]
             for owner, name, buffer, copy in self._kept.values():
                 owner._buffers[name] = buffer
                 buffer.copy_(copy)
 
     def put(self, values: Mapping[str, Tensor]) -> None:
-        """Give buffers of these names other values."""
+        """Set the buffers of these names to other values."""
         for path, owner, name, _ in list(self._all()):
             if path in values:
                 owner._buffers[name] = values[path].clone()
 
     def held(self, path: str) -> Tensor | None:
-        """What the buffer of this name held; None where there was none."""
+        """The value of a buffer in the snapshot; None if there was no such buffer."""
         return self._kept[path][-1] if path in self._kept else None
 
     def is_saved(self, path: str) -> bool:
@@ -57,7 +57,7 @@ class Buffers:
         return name not in self._module.get_submodule(owner)._non_persistent_buffers_set
 
     def changed(self) -> dict[str, Tensor]:
-        """Those that hold something else by now, by name."""
+        """Buffers whose present value differs from the snapshot, by name."""
         found = {}
         for path, _, _, buffer in self._all():
             if path not in self._kept or not _same(buffer, self._kept[path][-1]):
@@ -65,7 +65,7 @@ class Buffers:
         return found
 
     def _all(self) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
-        """Each buffer: its path, who holds it, under which name, and the tensor."""
+        """(path, owner, name within the owner, tensor) of each buffer."""
         for prefix, owner in self._module.named_modules():
             for name, buffer in owner._buffers.items():
                 if buffer is not None:
@@ -73,11 +73,11 @@ class Buffers:
 
 
 def make_equal(module: nn.Module) -> None:
-    """Give every rank the buffers of rank 0; every rank calls it.
+    """Give every rank the buffers of rank 0; every rank calls this.
 
-    Raises `BuffersDifferError`, on every rank, where a buffer that is saved was another on some
-    rank: it follows the slices that a rank gets, so the training is not that of whole batches. Not
-    for batch norms: those that follow a rank's own slices were told of (see `GlobalBatchNorm`).
+    Raises `BuffersDifferError`, on every rank, if a saved buffer differs on some rank. Such a
+    buffer follows the rank's own slices, so training is not that of whole batches. Batch norms are
+    excepted: the user was told of those that follow a rank's own slices (see `GlobalBatchNorm`).
     """
     names: list[str] = []
     differ: list[Tensor] = []
@@ -113,7 +113,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _differs(one: Tensor, other: Tensor) -> Tensor:
-    """Whether two tensors of one shape differ by more than rounding; read by nobody yet."""
+    """Whether two tensors of one shape differ by more than rounding; a tensor, not read yet."""
     if not (one.is_floating_point() or one.is_complex()) or not one.numel():
         return (one != other).any()
     one, other = one.nan_to_num(), other.nan_to_num()

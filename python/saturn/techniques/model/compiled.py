@@ -1,16 +1,16 @@
-"""The knob `compile`: the repeated layers are compiled by `torch.compile`, each by itself.
+"""The knob `compile`: each repeated layer is compiled by `torch.compile`.
 
-Layers of one kind share what is compiled, so the time that takes doesn't grow with their number;
-names of modules and parameters stay as they are. The knob is true, or the name of a back end of
-torch's to compile by instead of Inductor. A model without repeated layers is compiled as a
-whole. Compiling happens in the first steps of a launch, whose time is no part of a step's.
+Layers of one kind share their compiled code, so the time to compile doesn't grow with their number.
+Names of modules and parameters don't change. The knob is true, or the name of a torch back end that
+replaces Inductor. A model without repeated layers is compiled as a whole. Compiling happens in the
+first steps of a launch, whose time is not counted as a step's.
 
-What was compiled is kept in the run's directory, for later launches; torch's own place, in a
-temporary directory that all users share, could be filled by others.
+Compiled code is kept in the run's directory for later launches. torch's own place is a temporary
+directory that all users share, so others could write to it.
 
-It is measured where the task's hint `compile` is true, beside the same uncompiled: what it gains
-differs from model to model, and each launch takes the time to compile once more. Compiled layers
-add in another order; dropout draws the same numbers.
+If the task's hint `compile` is true, compiled layers are measured beside uncompiled ones. The gain
+differs between models, and each launch pays for compiling again. Compiled layers add in another
+order; dropout draws the same numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COMPILE = "compile"
 
 
 def with_compiled(knob_sets: Sequence[Knobs], setting: Setting) -> list[Knobs]:
-    """`knob_sets`, and the first of them again, compiled, where the task's hint asks for it."""
+    """`knob_sets`, and the first of them again, compiled, if the task's hint asks for it."""
     hint = setting.hints.get(COMPILE, False)
     if not isinstance(hint, bool):
         raise TaskError(f"hints['compile'] is {hint!r}; it must be True or False")
@@ -37,24 +37,25 @@ def with_compiled(knob_sets: Sequence[Knobs], setting: Setting) -> list[Knobs]:
 
 
 def compile_layers(module: nn.Module, knobs: Knobs) -> None:
-    """Have the layers of `module` compiled as they first run, where the knob says so.
+    """Have the layers of `module` compiled when they first run, if the knob says so.
 
-    Before `recompute` and sharding. Raises `NotApplicable` where torch has no such back end.
+    To be called before `recompute` and sharding. Raises `NotApplicable` if torch lacks the back
+    end.
     """
     chosen = knobs.get(COMPILE, False)
     if not chosen:
         return
     backend = "inductor" if chosen is True else str(chosen)
-    # Here, not above: these imports take a second, and most ranks compile nothing.
+    # Imported here: these imports take a second, and most ranks compile nothing.
     import torch
     import torch._dynamo
     import torch._inductor.config
 
-    # As eager: the same numbers for dropout, whatever is fused.
+    # Dropout draws the same numbers as uncompiled code, whatever is fused.
     torch._inductor.config.fallback_random = True
-    # Compiling in this process alone: ranks share the machine, and leave no helpers behind.
+    # Compile in this process alone: ranks share the machine, and must leave no helpers behind.
     torch._inductor.config.compile_threads = 1
-    # Many lengths of batches are to be one shape that varies, not as many programs.
+    # Batches of many lengths share one program with a variable shape, instead of one for each.
     torch._dynamo.config.assume_static_by_default = True
     torch._dynamo.config.automatic_dynamic_shapes = True
     try:
@@ -62,6 +63,6 @@ def compile_layers(module: nn.Module, knobs: Knobs) -> None:
     except torch._dynamo.exc.InvalidBackend as error:
         raise NotApplicable(f"compile: {error}") from error
     for layer in repeated_layers(module) or [module]:
-        # Not the module: its hooks, which gather parameters, stay outside, and so does running a
-        # layer twice.
+        # Only the forward is compiled. The module's hooks, which gather parameters, stay outside;
+        # so does recomputation.
         layer.forward = torch.compile(layer.forward, backend=backend)

@@ -1,7 +1,7 @@
-"""Parameters that every rank holds whole, as `DTensor`s: how a model computes on them.
+"""Let a model compute on parameters that every rank holds whole as `DTensor`s.
 
 They are `DTensor`s because optimizers, norms and checkpoints take lists of one kind only. While a
-unit runs (the model, or one of its layers) plain tensors stand in their place.
+unit (the model, or one of its layers) runs, plain tensors replace them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def owners(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
 
 
 def replicated(parameter: nn.Parameter, mesh: DeviceMesh, device: torch.device) -> nn.Parameter:
-    """`parameter`, which every rank has alike, as one that all of `mesh` hold whole."""
+    """`parameter`, equal on every rank, as a `DTensor` that all ranks of `mesh` hold whole."""
     local = parameter.detach().to(device)
     whole = DTensor.from_local(local, mesh, [Replicate()] * mesh.ndim, run_check=False)
     return nn.Parameter(whole, requires_grad=parameter.requires_grad)
 
 
 class LocalCopies:
-    """Puts plain tensors in place of replicated parameters while a unit runs."""
+    """Replaces replicated parameters by plain tensors while a unit runs."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class LocalCopies:
             lambda part: None
         ),
     ) -> None:
-        """`is_replicated` says which; those that modules in `skipped` hold stay.
+        """`is_replicated` says which parameters; modules in `skipped` keep theirs.
 
-        `change_gradient` gives, for a module, what the gradients of its copies go through.
+        `change_gradient` gives, for a module, a function that its copies' gradients pass through.
         """
         self._is_replicated = is_replicated
         self._skipped = skipped
@@ -56,7 +56,7 @@ class LocalCopies:
         self._replaced: list[tuple[dict[str, Any], str, DTensor]] = []
 
     def attach(self, unit: nn.Module) -> None:
-        """Around `unit`, and within its forward, which is what runs where it is recomputed."""
+        """Replace parameters around `unit`, and within its forward, which recomputation calls."""
         unit.register_forward_pre_hook(self._put)
         unit.register_forward_hook(self._put_back, prepend=True, always_call=True)
         forward = unit.forward
@@ -97,11 +97,11 @@ class LocalCopies:
 
 
 def _own(parameter: DTensor, gradient: Tensor) -> Tensor | None:
-    """The first gradient that `parameter` gets, in memory of its own.
+    """Copy the first gradient of `parameter`, so that it has memory of its own.
 
-    A `DTensor` keeps it as it is, and others are added to it in place. But it may be a part of what
-    another parameter gets: where a batch has one row, whatever is added to each row gets the rows'
-    own gradient.
+    A `DTensor` keeps its first gradient as it is, and adds others to it in place. But that gradient
+    may share memory with another parameter's: if a batch has one row, a parameter that is added to
+    each row gets the rows' own gradient.
     """
     return gradient.clone() if parameter.grad is None else None
 
@@ -109,8 +109,8 @@ def _own(parameter: DTensor, gradient: Tensor) -> Tensor | None:
 class WholeScalars:
     """The parameters of a module that have no dimension, which FSDP2 can't split.
 
-    Every rank holds and steps them; their gradients are averaged over the data ranks, as FSDP2 does
-    with all others.
+    Every rank holds and steps them. Their gradients are averaged over the data ranks, as FSDP2 does
+    with all other gradients.
     """
 
     def __init__(
@@ -121,9 +121,9 @@ class WholeScalars:
         *,
         units: Collection[nn.Module],
     ) -> None:
-        """`mesh` is that of all ranks, and `units` whatever of `module` may run by itself.
+        """`mesh` has all ranks; `units` are the parts of `module` that may run by themselves.
 
-        Replaces the scalars of `module`, before FSDP2 or anybody else touches it.
+        Replaces the scalars of `module`; to be called before FSDP2 or any other change.
         """
         self._parameters: list[nn.Parameter] = []
         for holders in owners(module):
@@ -142,17 +142,17 @@ class WholeScalars:
 
     @property
     def ignored(self) -> set[nn.Parameter]:
-        """What `fully_shard` is to leave alone."""
+        """The parameters that `fully_shard` must leave alone."""
         return set(self._parameters)
 
     def average_gradients(self, data: DeviceMesh) -> None:
-        """Make each gradient its mean over the ranks of `data`, as if all had one or none had."""
+        """Replace each gradient by its mean over `data`; on ranks that lack it, it counts as 0."""
         trained = [parameter for parameter in self._parameters if parameter.requires_grad]
         if not trained or data.size() == 1:
             return
         gradients = [_local(parameter.grad) for parameter in trained]
         device = next(_local(parameter).device for parameter in trained)
-        # What has no gradient here may have one elsewhere: how many have is summed too.
+        # A gradient that is missing here may exist elsewhere, so their number is summed too.
         columns = [[0.0, 0.0] if each is None else [each, 1.0] for each in gradients]
         sums = torch.stack(
             [
@@ -176,5 +176,5 @@ def _local(tensor: Tensor) -> Tensor: ...
 @overload
 def _local(tensor: None) -> None: ...
 def _local(tensor: Tensor | None) -> Tensor | None:
-    """What this rank holds; of a whole tensor, all."""
+    """This rank's part of a tensor; all of a tensor that is whole."""
     return tensor.to_local().detach() if isinstance(tensor, DTensor) else tensor

@@ -1,13 +1,13 @@
 """Activation checkpointing: layers keep only their inputs, and run again in the backward pass.
 
-The knob `activation_checkpointing` of `ddp`, `fsdp`, `tensor` and `tensor+fsdp`; `offload` runs
-layers twice as well and shares the conditions. A layer runs the same both times: torch brings back
-the autocast state, and this file the random streams, Python's and numpy's included.
+This is the knob `activation_checkpointing` of `ddp`, `fsdp`, `tensor` and `tensor+fsdp`. `offload`
+runs layers twice too and has the same conditions. A layer computes the same both times: torch
+restores the autocast state, and this module the random streams, Python's and numpy's included.
 
-Layers are changed in place, by a `forward` of their own: names and module hooks stay as they are.
-What a layer changes besides its outputs would change twice. Batch norm does (see
-`reason_against`), and so does a cache of keys and values, which models don't need in training
-(see `without_cache`). Other buffers that a layer changes show when it runs (see `KeepsBuffers`).
+Layers are changed in place, by a `forward` of their own, so that names and module hooks stay. State
+that a layer changes besides its outputs would change twice. Batch norm changes state (see
+`reason_against`). So does a cache of keys and values, which models don't need in training (see
+`without_cache`). Other changed buffers are found when the layer runs (see `KeepsBuffers`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ ACTIVATION_CHECKPOINTING = "activation_checkpointing"
 
 
 def reason_against(module: nn.Module) -> str | None:
-    """Why the repeated layers of `module` can't run twice a step; None where they can."""
+    """Why the repeated layers of `module` can't run twice a step; None if they can."""
     layers = repeated_layers(module)
     if not layers:
         return "no list of repeated layers (a ModuleList or Sequential) was found in the model"
     for layer in layers:
         for inner in layer.modules():
-            # Instance norm, the other one, looks at one sample and keeps statistics when asked to.
+            # Instance norm, the other norm, sees one sample and keeps statistics only if asked to.
             is_norm = isinstance(inner, _NormBase) and inner.training
             if is_norm and (isinstance(inner, _BatchNorm) or inner.track_running_stats):
                 return (
@@ -48,9 +48,9 @@ def reason_against(module: nn.Module) -> str | None:
 
 
 def checkpoint_layers(module: nn.Module, device: torch.device) -> None:
-    """Make each repeated layer of `module` forget its activations and recompute them.
+    """Make each repeated layer of `module` drop its activations and recompute them.
 
-    Before sharding. Raises `NotApplicable` where that can't be.
+    To be called before sharding. Raises `NotApplicable` if the model can't be recomputed.
     """
     if (reason := reason_against(module)) is not None:
         raise NotApplicable(f"no activation checkpointing: {reason}")
@@ -68,7 +68,7 @@ def without_cache(module: nn.Module) -> None:
 
 
 def refuse_caches(values: Any) -> None:
-    """Raise `NotApplicable` where one of `values`, a layer's arguments, is filled as it runs."""
+    """Raise `NotApplicable` if a layer's arguments contain a cache, which the layer would fill."""
     caches = sys.modules.get("transformers.cache_utils")
     if caches is not None and any(isinstance(value, caches.Cache) for value in values):
         raise NotApplicable(
@@ -78,7 +78,7 @@ def refuse_caches(values: Any) -> None:
 
 
 class KeepsBuffers:
-    """Sees to it that one layer, which runs twice a step, changes no buffer."""
+    """Checks that a layer that runs twice a step changes no buffer."""
 
     def __init__(self, layer: nn.Module) -> None:
         self._layer = layer
@@ -86,9 +86,9 @@ class KeepsBuffers:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Entered around the layer's first run in a step; raises `NotApplicable` at its end."""
+        """The context of the layer's first run in a step; raises `NotApplicable` at its end."""
         before = self._versions()
-        # By values once, which waits for the device: a change by `.data` counts as no version.
+        # Values are compared once, which waits for the device: a change by `.data` has no version.
         kept = Buffers(self._layer) if before and not self._has_run else None
         self._has_run = True
         yield
@@ -112,7 +112,7 @@ def _checkpointed(layer: nn.Module, device: torch.device) -> Callable[..., Any]:
         def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
             return nullcontext(), RandomState.now(device).again()
 
-        # Without gradients, as in an evaluation, it runs once.
+        # Without gradients, as in an evaluation, the layer runs only once.
         with buffers.watched() if torch.is_grad_enabled() else nullcontext():
             return checkpoint(
                 *(forward, *args),

@@ -1,7 +1,7 @@
-"""xFormers' memory-efficient attention as a back end of transformers, which has none of its own.
+"""xFormers' memory-efficient attention as a back end of transformers, which lacks it.
 
-Computes what transformers' `sdpa` does, with the same masks. What that kernel can't do (soft caps,
-position biases, sinks) is an error, never left out.
+It computes the same as transformers' `sdpa`, with the same masks. Features that the kernel lacks
+(soft caps, position biases, sinks) raise an error, and are never ignored.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-#: Under which transformers knows it once it is registered.
+#: The name under which it is registered with transformers.
 NAME = "xformers"
-#: Keywords that change what attention computes, beyond those handled below.
+#: Keywords that change what attention computes, and that the kernel can't handle.
 _UNKNOWN_TO_IT = ("softcap", "position_bias", "s_aux", "cache")
-#: The kernel reads a bias in pieces of so many numbers: each of its rows begins at a multiple.
+#: The kernel reads a bias in blocks of this many numbers, so each row must begin at a multiple.
 _ALIGNED = 8
 
 
 def register() -> None:
-    """Make it known to transformers, where it isn't yet."""
+    """Register the back end with transformers, if it isn't registered yet."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
@@ -44,7 +44,7 @@ def attend(
     """Attention of `query` (batch, heads, queries, width) to `key` and `value`.
 
     `attention_mask` broadcasts to (batch, heads, queries, keys): true where a key is seen, or a
-    bias to add; None is causal where `module` is. Returns (batch, queries, heads, width).
+    bias to add. None means causal if `module` is causal. Returns (batch, queries, heads, width).
     """
     from xformers.ops import (  # type: ignore[import-not-found, unused-ignore]
         LowerTriangularMask,
@@ -77,6 +77,6 @@ def _bias(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
     padded = -(-num_keys // _ALIGNED) * _ALIGNED
     bias = query.new_zeros(batch, heads, num_queries, padded)[..., :num_keys]
     if mask.dtype == torch.bool:
-        # Not minus infinity: a query that sees nothing, of padding, would be no number.
+        # Not minus infinity: a padding query, which sees no key, would become NaN.
         return bias.masked_fill_(~mask, torch.finfo(query.dtype).min)
     return bias.copy_(mask.expand_as(bias))

@@ -1,4 +1,4 @@
-"""The technique `offload`, by the import path that journals hold: `technique`, and its parts."""
+"""The technique `offload`, under the import path in journals; `technique` has it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Brings parameters from the slow tier to the device, one layer ahead of the computation.
+"""Copy parameters from the slow tier to the device, one layer ahead of the computation.
 
-On an accelerator the next layer's copy runs on a stream of its own while the current one computes:
-the device holds two layers. A CPU slot copies when asked: there is nobody else to do it.
+On an accelerator, the next layer is prefetched on a stream of its own while the present one
+computes, so the device holds two layers. A CPU slot copies on request: its one core must do both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from saturn.rank.side_stream import Sent, SideStream
 
 
 class Courier:
-    """One rank's copies to its device."""
+    """Copies of one rank to its device."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -26,25 +26,25 @@ class Courier:
         return Courier(device) if device.type == "cpu" else StreamCourier(device)
 
     def bring(self, slow: Sequence[Tensor]) -> list[Tensor]:
-        """Copies of `slow` on the device, ready to compute with; they last while they are held."""
+        """Copies of `slow` on the device, ready for computing; they live as long as references."""
         return [tensor.clone() for tensor in slow]
 
     def done(self, *, ahead: Sequence[Tensor] | None = None) -> None:
-        """All that uses the last copies has been given to the device; `ahead` is asked for next."""
+        """Note that all work on the last copies is launched; `ahead` will be requested next."""
 
     def finish(self) -> None:
-        """Wait for the device: whatever was copied from it, gradients among it, is there."""
+        """Wait for the device, until all copies from it, including gradients, have arrived."""
 
 
 class StreamCourier(Courier):
-    """Copies from pinned memory on a side stream."""
+    """Prefetches from pinned memory on a side stream."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self._stream = SideStream(device)
-        #: What was sent ahead, and where its originals lie.
+        #: The prefetched tensors, with the addresses of their originals.
         self._ahead: tuple[tuple[int, ...], Sent] | None = None
-        #: When the device is done with the last layer that it was given.
+        #: Happens when the device has finished the last layer that was launched.
         self._used: torch.Event | None = None
 
     def bring(self, slow: Sequence[Tensor]) -> list[Tensor]:
@@ -54,8 +54,8 @@ class StreamCourier(Courier):
         return self._stream.send(slow).taken()
 
     def done(self, *, ahead: Sequence[Tensor] | None = None) -> None:
-        # The host runs far before the device. Unheld, it would order the copies of all layers at
-        # once: so none is ordered before the last layer but this one has run.
+        # The host runs far ahead of the device, and would launch the copies of all layers at once.
+        # So a layer is prefetched only after the layer before the present one has run.
         before, self._used = self._used, torch.Event()
         self._used.record(torch.accelerator.current_stream(self.device))
         if before is not None:

@@ -1,10 +1,9 @@
-"""Whether a layer can be taken for a function of its arguments, as streaming does.
+"""Check that a layer is a function of its arguments and parameters, as streaming assumes.
 
-Gradients go in and out of a streamed layer by its arguments, outputs and own parameters alone. A
-tensor that leaves by another way (kept as an attribute, picked up by a hook, as the router's
-scores of a mixture of experts are) or comes in by one would lose its gradient, and training would
-go wrong without a word. So a layer's first run is made with a graph and looked at. Nothing but
-memory for one layer's activations is spent on it.
+Gradients enter and leave a streamed layer only by its arguments, outputs and own parameters. A
+tensor that enters or leaves otherwise would lose its gradient, and training would go wrong
+silently. Examples are an attribute, or a hook that collects router scores. So a layer's first run
+is made with a graph, which is inspected. That costs only the memory of one layer's activations.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ def first_run(
 ) -> tuple[Tensor, ...]:
     """`run(tensors)` without a graph, for a layer with these `parameters`.
 
-    Raises `NotApplicable` where the layer is no function of both.
+    Raises `NotApplicable` if the layer is no function of tensors and parameters.
     """
     with torch.enable_grad(), _Results() as results:
-        # No leaves: changing one of those in place would be torch's error, not ours.
+        # Cloned, so not leaves: for a leaf changed in place, torch would raise its own error.
         inputs = [
             tensor.detach().requires_grad_().clone() if tensor.requires_grad else tensor
             for tensor in tensors
@@ -61,7 +60,7 @@ def first_run(
 
 
 class _Results(TorchFunctionMode):
-    """Remembers what torch's functions return, without keeping it alive."""
+    """Records results of torch's functions, without keeping them alive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,10 +80,10 @@ class _Results(TorchFunctionMode):
         return result
 
     def left_behind(self) -> torch.Size | None:
-        """The shape of a result that is still there, with its graph; None where all are gone."""
+        """The shape of a result that is still alive, with its graph; None if there is none."""
         if any(reference() is not None for reference in self._seen):
-            gc.collect()  # a cycle may have kept it
-        # The last of them: a graph keeps those that it came from.
+            gc.collect()  # only a reference cycle may have kept a result alive
+        # From the last: a result's graph also keeps the earlier results that it came from.
         for reference in reversed(self._seen):
             if (tensor := reference()) is not None:
                 return tensor.shape
@@ -92,7 +91,7 @@ class _Results(TorchFunctionMode):
 
 
 def _has_foreign_leaves(outputs: Sequence[Tensor], known: Sequence[Tensor]) -> bool:
-    """Whether the graph of `outputs` goes beyond the `known` tensors."""
+    """Whether the graph of `outputs` reaches leaves other than the `known` tensors."""
     ends = {each.grad_fn for each in known if each.grad_fn is not None}
     leaves = {id(each) for each in known}
     pending = [output.grad_fn for output in outputs]
@@ -102,7 +101,7 @@ def _has_foreign_leaves(outputs: Sequence[Tensor], known: Sequence[Tensor]) -> b
         if node is None or node in seen or node in ends:
             continue
         seen.add(node)
-        leaf = getattr(node, "variable", None)  # of the nodes that gather a leaf's gradient
+        leaf = getattr(node, "variable", None)  # only nodes that collect a leaf's gradient have it
         if leaf is not None and id(leaf) not in leaves:
             return True
         pending.extend(following for following, _ in node.next_functions)

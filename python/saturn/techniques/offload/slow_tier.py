@@ -1,12 +1,12 @@
-"""The memory beside the device's: where `offload` keeps what the device has no room for.
+"""The slow tier: memory beside the device's, for tensors that `offload` can't keep on the device.
 
-On a GPU that is the host's memory, pinned, so that copies run beside the computation. On a CPU
-slot it is a mapped file in the attempt's directory: its pages are the kernel's to write back and
-drop, so a limit of the process's data (`RLIMIT_DATA`) doesn't count them, and a control group can
-reclaim them. A file's name is gone as soon as it is mapped: nothing is left behind, whatever
-happens to the process.
+On a GPU the slow tier is the host's memory, pinned, so that copies run beside the computation. On a
+CPU slot it is a mapped file in the attempt's directory. The kernel may write back and drop a file's
+pages. So the limit of the process's data (`RLIMIT_DATA`) doesn't count them, and a control group
+can reclaim them. The file's name is removed as soon as the file is mapped, so nothing is left
+behind if the process dies.
 
-Tensors of the slow tier are ordinary CPU tensors; freeing one frees its file.
+Tensors of the slow tier are ordinary CPU tensors; freeing a tensor frees its file.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-#: Of glibc's `mallopt`: blocks of this size and more leave the process when they are freed.
+#: Parameter of glibc's `mallopt`: freed blocks of at least the threshold leave the process.
 _M_MMAP_THRESHOLD = -3
-#: Smaller tensors stay in ordinary memory: many mappings of a few pages each gain nothing.
+#: Smaller tensors stay in ordinary memory, because many small mappings gain nothing.
 _SMALLEST_FILE_BYTES = 64 * 1024
 
 
 class SlowTier:
-    """Makes tensors in slow memory for a rank that computes on `device`."""
+    """Makes tensors in the slow tier for a rank that computes on `device`."""
 
     def __init__(self, device: torch.device, directory: Path) -> None:
         self._pinned = device.type == "cuda"
         self._directory = directory
 
     def empty_like(self, tensor: Tensor) -> Tensor:
-        """An uninitialised tensor of the same shape, type and, where dense, strides."""
+        """An uninitialised tensor of the same shape and type, and strides if `tensor` is dense."""
         if self._pinned:
             flat = torch.empty(tensor.numel(), dtype=tensor.dtype, pin_memory=True)
         elif tensor.nbytes < _SMALLEST_FILE_BYTES:
@@ -49,20 +49,20 @@ class SlowTier:
         return flat.view(tensor.shape)
 
     def copy_of(self, tensor: Tensor) -> Tensor:
-        """The same values in slow memory."""
+        """A copy of `tensor` in the slow tier."""
         return self.empty_like(tensor).copy_(tensor.detach())
 
     def optimizer_memory(self) -> AbstractContextManager[Any]:
-        """Within it, what an optimizer allocates for its state comes from here."""
-        # Beside a GPU, state made like a parameter of the host's memory is there already.
+        """The context in which an optimizer's state is allocated in the slow tier."""
+        # On a GPU, the parameters are in host memory, so state made like them is too.
         return nullcontext() if self._pinned else _StateIn(self)
 
     def moved(self) -> None:
-        """Called when a model has been moved here: what it took before leaves the process."""
+        """Return freed memory to the system, after a model has moved to the slow tier."""
         if self._pinned:
             return
         libc = ctypes.CDLL(None)
-        # glibc keeps what is freed for later, up to 32 MiB a block, unless it is told not to.
+        # By default, glibc keeps freed blocks of up to 32 MiB for later.
         if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim"):
             libc.mallopt(_M_MMAP_THRESHOLD, _SMALLEST_FILE_BYTES)
             libc.malloc_trim(0)
@@ -70,7 +70,7 @@ class SlowTier:
     def _mapped(self, tensor: Tensor) -> Tensor:
         file, name = tempfile.mkstemp(prefix="slow-", dir=self._directory)
         try:
-            # Blocks are taken now: a disk that fills up later would kill the process wordlessly.
+            # Disk blocks are reserved now: if the disk filled up later, the process would just die.
             os.posix_fallocate(file, 0, tensor.nbytes)
             return torch.from_file(name, shared=True, size=tensor.numel(), dtype=tensor.dtype)
         except OSError as error:
@@ -84,7 +84,7 @@ class SlowTier:
             Path(name).unlink()
 
 
-#: What optimizers make their state with.
+#: The functions by which optimizers make their state.
 _MAKERS: frozenset[Callable[..., Any]] = frozenset(
     {
         *(torch.zeros_like, torch.ones_like, torch.full_like, torch.empty_like),
@@ -95,11 +95,11 @@ _MAKERS: frozenset[Callable[..., Any]] = frozenset(
 
 
 class _StateIn(TorchFunctionMode):
-    """Puts what is made by `_MAKERS` into the slow tier, one tensor at a time.
+    """Puts the results of `_MAKERS` into the slow tier, one tensor at a time.
 
-    Temporaries made so land there too, which costs time and changes nothing; those that arithmetic
-    makes stay in ordinary memory. torch's optimizers step one parameter at a time on a CPU, so
-    these are as large as the largest parameter, but for `foreach=True`.
+    Temporaries from these functions go there too, which only costs time. Temporaries from
+    arithmetic stay in ordinary memory. On a CPU, torch's optimizers step one parameter at a time,
+    so temporaries are as large as the largest parameter, except with `foreach=True`.
     """
 
     def __init__(self, tier: SlowTier) -> None:
@@ -127,7 +127,7 @@ class _StateIn(TorchFunctionMode):
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether its elements lie side by side in memory, in whatever order."""
+    """Whether the elements are contiguous in memory, in whatever order of dimensions."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:

@@ -1,16 +1,16 @@
 """Layers that live in the slow tier and come to the device only to run.
 
-A streamed layer copies its parameters in, runs without a graph and keeps only its inputs. In the
-backward pass it copies them in again, runs once more with a graph, and takes its gradients from
-there to the slow tier. It runs the same both times: the random streams and the autocast state are
-put back.
+A streamed layer copies its parameters in, runs without a graph, and keeps only its inputs. In the
+backward pass it copies its parameters in again and runs once more, with a graph. Its gradients then
+go to the slow tier. The layer computes the same both times, because the random streams and the
+autocast state are restored.
 
-Parameters stay the objects that they were, under their names; only the memory behind them is
-another while the layer runs. So the optimizer, a checkpoint, and code that holds on to a parameter
-never notice. Between runs, data and gradient are in the slow tier.
+Parameters stay the same objects under the same names; only their data are replaced while the layer
+runs. So the optimizer, a checkpoint, and code that holds a parameter never notice. Between runs,
+data and gradients are in the slow tier.
 
-What can't be followed is refused in words (`NotApplicable`): tensors inside objects that hide
-them, caches, and what `layer_check` finds in a layer's first run.
+A model that can't be followed is refused in words (`NotApplicable`): tensors inside opaque objects,
+caches, and anything that `layer_check` finds in a layer's first run.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from saturn.techniques.offload.slow_tier import SlowTier
 
 
 class Streamed:
-    """Parameters that come to the device together, and leave it together."""
+    """Parameters that come to the device and leave it together."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], tier: SlowTier) -> None:
-        """Move them to the slow tier, one after the other."""
+        """Move the parameters to the slow tier, one after the other."""
         self.parameters = list(parameters)
         self.trainable = [p for p in self.parameters if p.requires_grad]
-        #: Whether the layer that they belong to has had its first run.
+        #: Whether the layer of these parameters has had its first run.
         self.is_checked = False
         self._tier = tier
-        self._gradients: dict[nn.Parameter, Tensor] = {}  # memory used again at each step
+        self._gradients: dict[nn.Parameter, Tensor] = {}  # memory that every step reuses
         for parameter in self.parameters:
             parameter.data = tier.copy_of(parameter.data)
 
     def data(self) -> list[Tensor]:
-        """What the parameters hold: between runs, tensors of the slow tier."""
+        """The parameters' data; between runs, tensors of the slow tier."""
         return [parameter.data for parameter in self.parameters]
 
     @contextlib.contextmanager
     def on_device(self, copies: Sequence[Tensor]) -> Iterator[None]:
-        """Within the block, the parameters' data are `copies`."""
+        """Within this context, the parameters' data are `copies`."""
         slow = self.data()
         for parameter, copy in zip(self.parameters, copies, strict=True):
             parameter.data = copy
@@ -65,14 +65,14 @@ class Streamed:
                 parameter.data = data
 
     def add_gradients(self, gradients: Sequence[Tensor | None]) -> None:
-        """Add to the gradients of `trainable`, in the slow tier; called between runs.
+        """Add to the gradients of `trainable`, in the slow tier; to be called between runs.
 
-        Copies from a GPU may still be under way when this returns; see `Courier.finish`.
+        Copies from a GPU may be unfinished when this returns; see `Courier.finish`.
         """
         for parameter, gradient in zip(self.trainable, gradients, strict=True):
             if gradient is None:
                 continue
-            if gradient.layout != torch.strided:  # of a sparse embedding: small
+            if gradient.layout != torch.strided:  # a sparse embedding's gradient, which is small
                 gradient = gradient.to(parameter.device)
                 kept = parameter.grad
                 parameter.grad = gradient if kept is None else kept + gradient
@@ -85,10 +85,10 @@ class Streamed:
 
 
 class StreamedLayers:
-    """The layers of one model, streamed in their order."""
+    """The layers of one model, which are streamed in their order."""
 
     def __init__(self, layers: Sequence[nn.Module], tier: SlowTier, courier: Courier) -> None:
-        """Move their parameters to the slow tier, and give each a `forward` of its own."""
+        """Move the layers' parameters to the slow tier, and replace each layer's `forward`."""
         self._courier = courier
         self._streamed = [Streamed(list(layer.parameters()), tier) for layer in layers]
         self.buffers = [KeepsBuffers(layer) for layer in layers]
@@ -108,7 +108,7 @@ class StreamedLayers:
             if not needs_graph:
                 with self.on_device(number):
                     return run.outputs(run(tensors))
-            # Tensors that need no gradient may be all that a layer gets: this one always does.
+            # The layer may get only tensors without gradients; this one makes autograd call back.
             always = torch.zeros((), requires_grad=True)
             return run.outputs(_Stream.apply(run, always, *tensors))
 
@@ -116,7 +116,7 @@ class StreamedLayers:
 
     @contextlib.contextmanager
     def on_device(self, number: int, *, backward: bool = False) -> Iterator[Streamed]:
-        """Within the block, layer `number` has its parameters on the device."""
+        """Within this context, layer `number` has its parameters on the device."""
         streamed = self._streamed[number]
         following = number - 1 if backward else number + 1
         in_range = 0 <= following < len(self._streamed)
@@ -127,7 +127,7 @@ class StreamedLayers:
 
 
 class _Run:
-    """One call of one layer, which can be repeated: its arguments but for the tensors."""
+    """One call of one layer, which can be repeated: it holds the arguments without tensors."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Run:
         self._outputs: _Frame | None = None
 
     def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Run the layer on `tensors`; returns the tensors among its outputs."""
+        """Run the layer on `tensors`; returns the tensors in its outputs."""
         args, kwargs = self._arguments.filled(tensors)
         with self._autocast.on():
             returned, spec = tree_flatten(self._forward(*args, **kwargs))
@@ -156,7 +156,7 @@ class _Run:
         return tuple(leaf for leaf in returned if isinstance(leaf, Tensor))
 
     def first_pass(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Run it without a graph, on the device."""
+        """Run the layer on the device, without a graph."""
         watched = self.layers.buffers[self.number].watched()
         with self.layers.on_device(self.number) as streamed, watched:
             if streamed.is_checked:
@@ -165,12 +165,12 @@ class _Run:
             return first_run(self, tensors, streamed.parameters)
 
     def again(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Run it as before, with a graph."""
+        """Run the layer again with the same random numbers, and with a graph."""
         with self._random.again(), torch.enable_grad():
             return self(tensors)
 
     def outputs(self, tensors: Sequence[Tensor]) -> Any:
-        """What the layer returned, with `tensors` in the places of its own."""
+        """The layer's return value, with its tensors replaced by `tensors`."""
         assert self._outputs is not None
         return self._outputs.filled(tensors)
 
@@ -215,10 +215,10 @@ class _Stream(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Frame:
-    """What a layer was given, or returned, but for the tensors in it."""
+    """The arguments or outputs of a layer, without their tensors."""
 
     spec: TreeSpec
-    others: tuple[Any, ...]  # with None in the places of tensors
+    others: tuple[Any, ...]  # all leaves, with None in place of tensors
     places: tuple[int, ...]
 
     @staticmethod
@@ -230,7 +230,7 @@ class _Frame:
         )
 
     def filled(self, tensors: Sequence[Tensor]) -> Any:
-        """The whole, with `tensors` in the places of its own."""
+        """The whole structure, with `tensors` in their places."""
         leaves = list(self.others)
         for place, tensor in zip(self.places, tensors, strict=True):
             leaves[place] = tensor
@@ -256,7 +256,7 @@ class _Autocast:
     def on(self) -> contextlib.AbstractContextManager[Any]:
         if not self.enabled:
             return torch.autocast(self.device_type, enabled=False)
-        # Its cache of cast weights would keep those of every layer until the forward is over.
+        # A cache of cast weights would keep every layer's until the forward is over.
         return torch.autocast(self.device_type, dtype=self.dtype, cache_enabled=False)
 
 

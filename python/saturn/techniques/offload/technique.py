@@ -1,12 +1,12 @@
-"""`offload`: a model larger than its device trains on one, its layers streamed through.
+"""`offload`: a model larger than its device trains on one device, with its layers streamed.
 
-Parameters, gradients and optimizer state live in the slow tier (see `slow_tier`), and the
-optimizer steps there. The repeated layers come to the device one at a time, in the forward and
-again in the backward pass (see `streaming`), which costs a second forward; what is outside of them
-(embeddings, head) is on the device from the start of a forward to the end of its backward.
-Buffers stay on the device.
+Parameters, gradients and optimizer state live in the slow tier (see `slow_tier`), and the optimizer
+steps there. The repeated layers come to the device one at a time, in the forward and again in the
+backward pass (see `streaming`), which costs a second forward. Parameters outside the layers
+(embeddings, head) are on the device from the start of a forward to the end of its backward. Buffers
+stay on the device.
 
-One rank only. Knob: `attention`, see there.
+The gang has one rank only. Knob: `attention`, see `attention`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Offload(Technique):
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
         if (reason := _reason_against(module, setting.gpus)) is not None:
             return reason
-        # Training so is possible, and a plan that says so is obeyed; a trial would only measure
-        # `ddp` with copies added.
+        # A user's plan is obeyed even so; but a trial would only measure `ddp` with copies added,
+        # so none is made.
         if (reason := memory_bounds.room_to_spare(module, setting)) is not None:
             return f"streaming can only be slower than ddp: {reason}"
         return None
@@ -67,7 +67,7 @@ class Offload(Technique):
 
 
 class _OffloadedModel(DataParallelModel):
-    """The only rank's."""
+    """The model of the gang's only rank."""
 
     saves_memory = True
 
@@ -85,8 +85,8 @@ class _OffloadedModel(DataParallelModel):
 
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
         rest = self._rest
-        # Gradients of an earlier part of the step are in the slow tier, and set aside: what is
-        # added to them must be on the same device.
+        # Gradients of the step's earlier batches are in the slow tier. They are set aside, because
+        # autograd can only add gradients on the same device.
         before = [parameter.grad for parameter in rest.trainable]
         for parameter in rest.trainable:
             parameter.grad = None

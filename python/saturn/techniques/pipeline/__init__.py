@@ -1,6 +1,6 @@
-"""`pipeline` and what it combines with, by the import paths that journals hold.
+"""`pipeline` and its combinations, under the import paths in journals.
 
-They are in `technique`, and its parts beside it.
+`technique` has them; the other modules are its parts.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Tensors whose values are on another device: a shape, a type, a device, and no numbers.
 
 Each stage of a pipeline runs the model's own forward, but holds only some of its parameters and
-runs only some of its layers. What the others would give is absent. Whatever is computed from an
-absent tensor is absent too, so what is *not* absent is right: no number on a stage comes from a
-parameter or a layer that it doesn't have. An absent tensor whose value arrives is supplied with
-it, and from then on stands for it wherever the model's code kept it.
+runs only some of its layers. The results of the other layers are absent. A value computed from an
+absent tensor is absent too. So every number on a stage is right: none comes from a parameter or a
+layer that the stage lacks. When the value of an absent tensor arrives, the tensor is supplied with
+it. From then on the tensor stands for the value, wherever the model's code kept the tensor.
 
-Where the code asks for a value that is not there, `NotApplicable` is raised; so it is where a
-tensor at hand would be overwritten with absent values.
+If the code asks for an absent value, or would overwrite a present tensor with absent values,
+`NotApplicable` is raised.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from saturn.techniques.interface import NotApplicable
 from saturn.techniques.pipeline.arguments import Arguments, map_leaves
 
-#: Functions that look at a tensor's shape, type and device alone: what they give is at hand.
+#: Functions that only look at a tensor's shape, type and device, so their results are present.
 _LIKE = frozenset(
     {"empty_like", "full_like", "ones_like", "zeros_like", "rand_like", "randn_like"}
     | {"new_empty", "new_full", "new_ones", "new_zeros", "new_tensor"}
@@ -29,9 +29,10 @@ _SHAPES_ONLY = torch.device("meta")
 
 
 class AbsentTensor(torch.Tensor):
-    """A tensor without numbers; `sources` names what would be needed to compute it."""
+    """A tensor without numbers; `sources` names what is needed to compute it."""
 
-    # A tensor on the meta device, so what slips past `__torch_function__` fails, not misleads.
+    # It is on the meta device, so code that bypasses `__torch_function__` fails instead of
+    # computing nonsense.
     _device: torch.device
     _value: torch.Tensor | None
     sources: frozenset[str]
@@ -82,7 +83,7 @@ class AbsentTensor(torch.Tensor):
 
     @classmethod
     def _attribute(cls, getter: Callable[..., Any], tensor: AbsentTensor) -> Any:
-        """`tensor.shape` and its like."""
+        """`tensor.shape` and other attributes."""
         if tensor._value is not None:
             return getter(tensor._value)
         if (answer := _ATTRIBUTES.get(getter.__self__)) is not None:  # type: ignore[attr-defined]
@@ -94,13 +95,13 @@ class AbsentTensor(torch.Tensor):
         return found
 
 
-#: What a tensor on the meta device would say wrongly of one on another.
+#: Attributes for which a tensor on the meta device would give a wrong answer.
 _ATTRIBUTES: dict[Any, Callable[[AbsentTensor], Any]] = {
     torch.Tensor.device: lambda tensor: tensor._device,
     torch.Tensor.is_meta: lambda tensor: False,
     torch.Tensor.is_cpu: lambda tensor: tensor._device.type == "cpu",
     torch.Tensor.is_cuda: lambda tensor: tensor._device.type == "cuda",
-    torch.Tensor.requires_grad: lambda tensor: True,  # as far as anyone can tell here
+    torch.Tensor.requires_grad: lambda tensor: True,  # whether it does is not known here
 }
 
 
@@ -110,26 +111,26 @@ def is_absent(value: Any) -> bool:
 
 
 def supplied(value: Any) -> Any:
-    """What `value` stands for, where it was absent and has been supplied; else itself."""
+    """The value that was supplied for `value`, if any; else `value` itself."""
     if isinstance(value, AbsentTensor) and value._value is not None:
         return value._value
     return value
 
 
 def named(sources: Iterable[str]) -> str:
-    """The names of what is absent, for a message; a few of them where they are many."""
+    """The names of absent sources, for a message; only a few of them if there are many."""
     names = [f"`{name}`" for name in sorted(sources)]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-#: Shape, strides and type of what functions give for arguments such as were seen before: models
-#: call the same again and again, and torch takes long to find that out.
+#: Shape, strides and type of earlier results, by function and arguments. Models repeat the same
+#: calls, and torch takes long to compute shapes.
 _SEEN: dict[Any, tuple[torch.Size, tuple[int, ...], torch.dtype]] = {}
 _MAX_SEEN = 10_000
 
 
 def _compute_shapes(func: Callable[..., Any], arguments: Arguments) -> Any:
-    """What `func` gives: absent tensors of the right shapes."""
+    """The result of `func`, as absent tensors of the right shapes."""
     leaves = arguments.leaves
     absent = [leaf for leaf in leaves if isinstance(leaf, AbsentTensor)]
     device = absent[0]._device
@@ -153,7 +154,7 @@ def _compute_shapes(func: Callable[..., Any], arguments: Arguments) -> Any:
             return AbsentTensor._wrap(output, device, sources)
 
         def wrap(value: Any) -> Any:
-            # An operation in place gives back the tensor that it was called on.
+            # An operation in place returns the tensor that it was called on.
             if isinstance(value, torch.Tensor) and not isinstance(value, AbsentTensor):
                 return AbsentTensor._wrap(value, device, sources)
             return value
@@ -164,7 +165,7 @@ def _compute_shapes(func: Callable[..., Any], arguments: Arguments) -> Any:
 def _call_without_numbers(
     func: Callable[..., Any], name: str, arguments: Arguments, sources: frozenset[str]
 ) -> Any:
-    """What `func` gives on the meta device; raises where it needs or would change numbers."""
+    """Call `func` on the meta device; raises if it needs numbers or would overwrite them."""
     at_hand: list[torch.Tensor] = []
 
     def without_numbers(leaf: Any) -> Any:
@@ -202,7 +203,7 @@ def _call_without_numbers(
 
 
 def _key(func: Callable[..., Any], arguments: Arguments) -> Any:
-    """Equal for calls that give the same shapes; None where that can't be told."""
+    """A key that is equal for calls with the same shapes as result; None if there is no key."""
     if arguments.layout is None:
         return None
     parts = [

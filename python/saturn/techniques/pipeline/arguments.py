@@ -1,6 +1,7 @@
-"""The arguments of a call taken apart, and put together again.
+"""Take the arguments of a call apart, and put them together again.
 
-As for tree functions of torch's, but quick where nothing is nested, as in most calls of layers.
+This does the same as torch's tree functions. It is faster if nothing is nested, as in most calls of
+layers.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ _CONTAINERS = (tuple, list, dict)
 
 
 class Arguments:
-    """One call's: their leaves, and how they are put together."""
+    """The arguments of one call: their leaves and their structure."""
 
     leaves: list[Any]
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Take apart tuples, lists and mappings; all else counts as one thing."""
+        """Take tuples, lists and mappings apart; any other value is a leaf."""
         self._num_args, self._names = len(args), tuple(kwargs)
         self._structure: pytree.TreeSpec | None = None
         self.leaves = [*args, *kwargs.values()]
@@ -28,11 +29,11 @@ class Arguments:
 
     @property
     def layout(self) -> tuple[int, tuple[str, ...]] | None:
-        """Equal for calls whose leaves are put together alike; None where they are nested."""
+        """Equal for calls with the same structure; None if arguments are nested."""
         return None if self._structure is not None else (self._num_args, self._names)
 
     def rebuilt(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments put together alike, from other leaves."""
+        """Arguments with the same structure and other leaves."""
         if self._structure is not None:
             args, kwargs = pytree.tree_unflatten(leaves, self._structure)
             return args, kwargs

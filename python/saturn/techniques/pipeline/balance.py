@@ -1,9 +1,9 @@
-"""Where to cut a chain of layers, so that no stage has much more than the others.
+"""Where to cut a chain of layers, so that no stage has much more work than the others.
 
-What a layer costs is known in two ways. Before anything has run, it is what of the parameters its
-work passes over (see `stages`). A trial sees what each takes (`layer_times`), and proposes another
-cut where that is clearly better. Both are plain arithmetic here: the same numbers make the same cut
-on every rank.
+A layer's cost is known in two ways. Before anything has run, it is the number of parameters that
+the layer's work passes over (see `stages`). A trial measures the time of each layer
+(`layer_times`), and proposes another cut if that is clearly better. Both are plain arithmetic here:
+the same numbers give the same cut on every rank.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-#: A cut is proposed where its slowest stage takes at most so much of what that of another does.
+#: A cut is proposed if its slowest stage takes at most this part of the present slowest stage.
 _WORTH_PROPOSING = 0.9
-#: Layers of one kind count as equal unless one takes so many times as long as most, or as little.
+#: Layers of one kind count as equal unless one differs from the median by more than this factor.
 _ALIKE = 1.5
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What one rank has seen its stage take for a micro-batch, in seconds."""
+    """The times that one rank measured in its stage for a micro-batch, in seconds."""
 
     stage: int
-    layers: Mapping[int, float]  # by the layer's number in the chain
-    rest: float  # of the model's code around them
+    layers: Mapping[int, float]  # seconds of each layer, by the layer's number in the chain
+    rest: float  # seconds of the model's code around the layers
 
 
 def balanced(
     costs: Sequence[float], num_stages: int, *, before: float, after: float
 ) -> tuple[tuple[int, ...], float]:
-    """Bounds of `num_stages` runs of layers, none empty, whose largest cost is least; that cost.
+    """(bounds of `num_stages` nonempty runs of layers with the least maximal cost, that cost).
 
-    The first stage has the cost of what is `before` the chain too, the last that `after` it.
+    The first stage also has the cost `before` the chain, the last stage the cost `after` it.
     """
     num_layers = len(costs)
     total = _running_totals(costs, before, after)
-    # least[n] is (largest cost, bounds) of the first n layers in the stages so far.
+    # least[n] is (largest cost, bounds) for the first n layers in the stages so far.
     least: dict[int, tuple[float, tuple[int, ...]]] = {
         n: (total[n], (0, n)) for n in range(1, num_layers + 1)
     }
@@ -54,16 +54,16 @@ def balanced(
 
 
 def numbers_of_layers(bounds: Sequence[int]) -> list[int]:
-    """How many layers each stage has."""
+    """The number of layers of each stage."""
     return [stop - start for start, stop in pairwise(bounds)]
 
 
 def better_cut(
     bounds: Sequence[int], kinds: Sequence[str], seen: Sequence[Seen]
 ) -> list[int] | None:
-    """The numbers of layers of stages that take more alike than those of `bounds` were seen to.
+    """Numbers of layers for stages whose times are more equal than measured with `bounds`.
 
-    None where there is no cut that is clearly better. `kinds` says which layers are built alike.
+    None if no cut is clearly better. Layers with the same entry of `kinds` are built alike.
     """
     num_stages = len(bounds) - 1
     costs = _costs(kinds, seen)
@@ -80,7 +80,7 @@ def better_cut(
 
 
 def _running_totals(costs: Sequence[float], before: float, after: float) -> list[float]:
-    """What the first n layers cost, with what is around the chain."""
+    """The cost of the first n layers, with the cost around the chain."""
     total = [before]
     for cost in costs:
         total.append(total[-1] + cost)
@@ -90,10 +90,10 @@ def _running_totals(costs: Sequence[float], before: float, after: float) -> list
 
 
 def _costs(kinds: Sequence[str], seen: Sequence[Seen]) -> list[float] | None:
-    """What each layer takes; None where not all were seen.
+    """The seconds of each layer; None if some layer was not measured.
 
-    Layers of one kind take the same, but for those that clearly don't: the small differences of
-    few measurements must not move a cut.
+    Layers of one kind get the same time, unless one clearly differs: small differences between few
+    measurements must not move a cut.
     """
     of_layers: list[float] = []
     for number in range(len(kinds)):
@@ -112,5 +112,5 @@ def _costs(kinds: Sequence[str], seen: Sequence[Seen]) -> list[float] | None:
 
 
 def _of_stage(seen: Sequence[Seen], stage: int) -> float:
-    """What a stage takes in all."""
+    """The seconds of a whole stage."""
     return median(each.rest + sum(each.layers.values()) for each in seen if each.stage == stage)

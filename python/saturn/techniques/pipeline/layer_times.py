@@ -1,9 +1,9 @@
-"""What the layers of a stage take, seen while a trial's first steps run.
+"""Measure the layers of a stage while a trial's first steps run.
 
-The steps are the task's own, and nothing in them changes: the moments at which layers begin and end
-are noted in the forward, those at which the gradients of their outputs are there in the backward.
-What lies between two moments is the time of the layer that began it. On a device that works on its
-own the moments are its events, so that nobody waits for it.
+The steps are the task's own, and measuring changes nothing in them. In the forward, the moments are
+noted when layers begin and end; in the backward, the moments when the gradients of their outputs
+arrive. The time between two moments belongs to the layer that began at the first. On a device that
+runs asynchronously the moments are its events, so that nobody waits for the device.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from torch.utils import _pytree as pytree
 
 from saturn.techniques.pipeline.balance import Seen
 
-#: Steps that are looked at. The first is slow, and few of the micro-batches.
+#: Number of measured steps. The first is slow, but too few micro-batches to move a median.
 _STEPS = 3
-#: One pass of a micro-batch: moments, and the layer that begins there, if one does.
+#: One pass of a micro-batch: moments, each with the layer that begins there, or None.
 _Pass = list[tuple[int | None, Any]]
 
 
 class LayerTimes:
-    """Watches the layers of one stage for some steps."""
+    """Measures the layers of one stage for a few steps."""
 
     def __init__(self, stage: int, layers: Mapping[int, nn.Module], device: torch.device) -> None:
-        """`layers` are this stage's, by their numbers in the chain."""
+        """`layers` are this stage's layers, by their numbers in the chain."""
         self._stage, self._device = stage, device
         self._steps = 0
         self._at_work: _Pass | None = None
@@ -44,7 +44,7 @@ class LayerTimes:
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """Around the stage's forward of a micro-batch."""
+        """The context of the stage's forward of a micro-batch."""
         self._in_forward = True
         try:
             with self._noting(self._forwards):
@@ -54,12 +54,12 @@ class LayerTimes:
 
     @contextmanager
     def backward(self) -> Iterator[None]:
-        """Around its backward."""
+        """The context of the stage's backward of a micro-batch."""
         with self._noting(self._backwards):
             yield
 
     def step_ended(self) -> None:
-        """A step has ended; after some, nothing is watched any more."""
+        """Note the end of a step; after a few steps, measuring stops."""
         self._steps += 1
         if self._steps == _STEPS:
             for hook in self._hooks:
@@ -67,7 +67,7 @@ class LayerTimes:
             self._hooks = []
 
     def seen(self) -> Seen:
-        """What was seen: the medians over the micro-batches."""
+        """The measured times: medians over the micro-batches."""
         if self._device.type != "cpu":
             torch.accelerator.synchronize(self._device)
         total: dict[int | None, float] = {None: 0.0}
@@ -79,7 +79,7 @@ class LayerTimes:
 
     def _watch(self, number: int, layer: nn.Module) -> Iterator[Any]:
         def begins(*_: Any) -> None:
-            if self._in_forward:  # and not again in the backward, for its activations
+            if self._in_forward:  # not in the backward, which may recompute the layer
                 self._note(number)
 
         def ended(_: nn.Module, __: Any, outputs: Any) -> None:
@@ -123,7 +123,7 @@ class LayerTimes:
         return float(start.elapsed_time(end)) / 1e3
 
     def _medians(self, passes: Sequence[_Pass]) -> dict[int | None, float]:
-        """By layer, and by None for what is around them, what a pass takes."""
+        """Median seconds of a pass by layer; None is the key of the code around the layers."""
         taken: dict[int | None, list[float]] = {}
         for each in passes:
             own: dict[int | None, float] = {}

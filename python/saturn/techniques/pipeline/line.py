@@ -1,9 +1,9 @@
-"""One of a gang's pipelines, as one of its ranks sees it: who else is in it.
+"""One of a gang's pipelines, as one of its ranks sees it: which ranks are in it.
 
-The gang is a mesh whose first dimension is the places in a pipeline. Ranks that differ in nothing
-else make one pipeline, through which one slice of the batch goes; the ranks of one place hold the
-same part of the model, between them or each. There is a stage for each place, or several: then the
-stages go round, so that the one after that of the last place is the first place's.
+The gang is a mesh whose first dimension is the place in a pipeline. Ranks that differ only in that
+dimension make one pipeline, through which one slice of the batch goes. The ranks of one place hold
+the same part of the model, split between them or as copies. Each place has one stage or several. If
+there are several, stages go round: the stage after the last place's is again at the first place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed.device_mesh import DeviceMesh
 
-#: The mesh's first dimension.
+#: The name of the mesh's first dimension.
 STAGE = "stage"
 
 
@@ -25,26 +25,26 @@ class Line:
     """The ranks of one pipeline."""
 
     def __init__(self, mesh: DeviceMesh, device: torch.device, stages_a_rank: int = 1) -> None:
-        """`mesh` is that of the whole gang."""
-        #: This rank's place, and how many there are.
+        """`mesh` is the whole gang's mesh."""
+        #: This rank's place, and the number of places.
         self.place, self.num_places = mesh.get_local_rank(STAGE), mesh.size(0)
         self.num_stages = stages_a_rank * self.num_places
         self.stages = tuple(range(self.place, self.num_stages, self.num_places))
         self.device = device
         self.group = mesh.get_group(STAGE)
-        # By place, of each of the gang's pipelines.
+        # The ranks of each of the gang's pipelines, in the order of places.
         self._lines: list[list[int]] = mesh.mesh.reshape(self.num_places, -1).T.tolist()
 
     def place_of(self, stage: int) -> int:
-        """Where a stage runs."""
+        """The place where a stage runs."""
         return stage % self.num_places
 
     def send(self, tensors: Sequence[torch.Tensor], place: int) -> list[dist.Work]:
-        """Begin to send `tensors` to a place; they must stay as they are until that has ended."""
+        """Begin to send `tensors` to a place; they must not change until that has ended."""
         return self._begin(dist.isend, tensors, place)
 
     def receive(self, tensors: Sequence[torch.Tensor], place: int) -> None:
-        """Fill `tensors` with what a place sends."""
+        """Fill `tensors` with the tensors that a place sends."""
         for work in self._begin(dist.irecv, tensors, place):
             work.wait()
 
@@ -61,7 +61,7 @@ class Line:
         return values
 
     def collect_from_all(self, value: Any) -> list[Any]:
-        """Every rank's `value`, of all of the gang's pipelines; on every rank."""
+        """Every rank's `value`, over all of the gang's pipelines, on every rank."""
         values: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(values, value)
         return values
@@ -69,15 +69,16 @@ class Line:
     def open_groups(
         self, some: Collection[tuple[int, ...]]
     ) -> dict[tuple[int, ...], dist.ProcessGroup]:
-        """Groups of some places of each pipeline; every rank of the gang calls it with the same.
+        """Open groups of some places of each pipeline.
 
-        By their places, those that this rank is in.
+        Every rank of the gang calls this with the same places. Returns the groups with this rank,
+        by their places.
         """
         own: dict[tuple[int, ...], dist.ProcessGroup] = {}
         for places in sorted(some):
             for line in self._lines:
-                # Opened by all together, also by those that aren't in them.
+                # All ranks must open a group together, even those that aren't in it.
                 group = dist.new_group([line[place] for place in places])
-                if isinstance(group, dist.ProcessGroup):  # a number for non-members
+                if isinstance(group, dist.ProcessGroup):  # non-members get a number instead
                     own[places] = group
         return own

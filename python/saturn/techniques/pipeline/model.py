@@ -1,9 +1,9 @@
-"""A pipeline in training: one rank's stages, which may be split once more over devices.
+"""A pipeline in training: one rank's stages, which may be split further over devices.
 
-Micro-batches weigh in the loss by what the task says they count, so they needn't be equal. Where
-several pipelines share a batch (`Sharding`), each cuts its own slice, into as many as it likes; the
-ranks of a stage meet when they gather it, before the first micro-batch, and when its gradients are
-reduced, in the last backward of the step.
+The task says how much each micro-batch counts in the loss, so micro-batches needn't be equal. If
+several pipelines share a batch (`Sharding`), each cuts its own slice into micro-batches, as many as
+it likes. The ranks of a stage meet only twice a step: when they gather the stage, before the first
+micro-batch, and when its gradients are reduced, in the last backward.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from saturn.techniques.pipeline.traffic import Traffic
 from saturn.techniques.sharding import Sharding
 from saturn.techniques.tensor.group import TensorGroup
 
-#: Schedules that are kept, for the next batch of the same shapes.
+#: How many schedules are kept for later batches of the same shapes.
 _MAX_SCHEDULES = 8
-#: Shapes of micro-batches that are remembered.
+#: How many shapes of micro-batches are kept.
 _MAX_SHAPES = 256
 
 
 @dataclass(frozen=True)
 class Microbatches:
-    """How a slice goes through the stages."""
+    """How a slice passes through the stages."""
 
     schedule: str
     number: int
@@ -50,7 +50,7 @@ class Microbatches:
 
 @dataclass(frozen=True)
 class _Microbatch:
-    """One micro-batch, as every stage sees it."""
+    """One micro-batch, equal on every stage."""
 
     batch: Any
     args: tuple[Any, ...]
@@ -60,7 +60,7 @@ class _Microbatch:
 
 
 class PipelinedModel(ParallelModel):
-    """One rank's stages. The ranks of a pipeline work on the same slice."""
+    """One rank's stages. All ranks of a pipeline work on the same slice."""
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class PipelinedModel(ParallelModel):
         tensor: TensorGroup | None = None,
         kinds: Sequence[str] | None = None,
     ) -> None:
-        """`data` has the ranks that hold this stage for other slices, for `sharding` to use.
+        """`data` has the ranks that hold this stage for other slices; `sharding` uses it.
 
-        `kinds` are those of the whole model's layers, where another cut may be proposed: with one
-        stage a rank.
+        `kinds` are the kinds of the whole model's layers. It is given only if the model may propose
+        another cut, which takes one stage a rank.
         """
         self.module = stage.module
         self.data_rank = 0 if data is None else data.get_local_rank()
@@ -97,7 +97,7 @@ class PipelinedModel(ParallelModel):
         if self._sharding is not None:
             self._sharding.gather()
         pieces = self._cut(batch, objective, share)
-        # Where nothing counts there is nothing to report; the step's other batches count.
+        # If nothing in the batch counts, there is no loss; the step's other batches have one.
         loss = self._run(pieces, objective, share) if pieces else None
         if self.is_last_of_step:
             if self._sharding is not None:
@@ -119,7 +119,7 @@ class PipelinedModel(ParallelModel):
     def evaluating(self) -> Iterator[nn.Module]:
         if self._sharding is not None:
             self._sharding.gather()
-        yield self.module  # which nobody calls: `runs_whole_model` is false
+        yield self.module  # nobody calls the module, because `runs_whole_model` is false
         self._passage.finish()
         if self._sharding is not None:
             self._sharding.release()
@@ -133,9 +133,9 @@ class PipelinedModel(ParallelModel):
             self._times = LayerTimes(stage, self._stage.layers, self._line.device)
 
     def better_cut(self) -> list[int] | None:
-        """How many layers each stage had better have, as far as this trial has seen.
+        """The number of layers that each stage should have, judging by this trial.
 
-        Every rank of the gang calls it, and gets the same. None where nothing is clearly better.
+        Every rank of the gang calls this and gets the same. None if nothing is clearly better.
         """
         if self._kinds is None or self._times is None:
             return None
@@ -145,14 +145,14 @@ class PipelinedModel(ParallelModel):
     def _run(
         self, pieces: Sequence[_Microbatch], objective: Objective, share: float
     ) -> torch.Tensor | None:
-        """Forward and backward; the mean loss on the last stage."""
+        """Run forward and backward; returns the mean loss on the last stage."""
         device = self._line.device
-        # The same on every rank of a slice, because the step's seed is.
+        # Equal on every rank of a slice, because the step's seed is.
         seed = int(torch.randint(2**62, ()))
         total = sum(piece.weight for piece in pieces)
         if len(self._shapes) > _MAX_SHAPES:
             self._shapes.clear()
-        # Put back after it: which steps rehearse is no part of what the loss draws.
+        # Random streams are restored, so that a rehearsal doesn't change what the loss draws.
         with seeds.RandomState.now(device).again():
             for piece in pieces:
                 if piece.key not in self._shapes:
@@ -162,7 +162,7 @@ class PipelinedModel(ParallelModel):
                 self._check_forward(self._tensor, pieces[0], seed)
         shapes = [self._shapes[piece.key] for piece in pieces]
         losses = [torch.zeros(())] * len(pieces)
-        # FSDP2 averages the gradients of slices, which are to be summed.
+        # FSDP2 averages the gradients of slices, but they must be summed.
         factor = share * self.data_size / total
 
         def run(stage: int, number: int, received: Sequence[torch.Tensor]) -> Any:
@@ -178,13 +178,13 @@ class PipelinedModel(ParallelModel):
             return loss * (factor * piece.weight)
 
         self._traffic(pieces, shapes).step(run, shapes)
-        # Stages have drawn different numbers; what comes next in this step draws alike.
+        # Stages have drawn different numbers; the rest of the step must draw alike.
         seeds.seed_batch(seeds.derive(seed, "after"), device)
         has_last = any(map(self._stage.is_last, self._line.stages))
         return torch.stack(losses).sum() if has_last else None
 
     def _check_forward(self, tensor: TensorGroup, piece: _Microbatch, seed: int) -> None:
-        """See that each stage computes what it does unsplit, which goes on to the next."""
+        """Check that each stage computes the same as unsplit; the unsplit output goes on."""
         shapes, received = self._shapes[piece.key], list[torch.Tensor]()
         for number in range(self._line.num_stages):
             sent = None
@@ -199,7 +199,7 @@ class PipelinedModel(ParallelModel):
                 received = [each.to(self._line.device) for each in passed]
 
     def _cut(self, batch: Any, objective: Objective, share: float) -> list[_Microbatch]:
-        """The micro-batches; as many as there are samples where that is fewer."""
+        """The micro-batches; at most one for each sample."""
         size = nested.num_samples(batch) or 0
         number = max(1, min(self._microbatches.number, size))
         in_host = objective.in_host_memory(batch)
@@ -213,15 +213,15 @@ class PipelinedModel(ParallelModel):
             weight = float(share > 0)
             if number > 1 and share:
                 weight = objective.weight(nested.take(in_host, *bounds))
-            if weight:  # what counts nothing may have no mean
+            if weight:  # a part without weight may have no mean
                 pieces.append(_microbatch(part, objective, weight))
         if not pieces and self._sharding is not None:
-            # Nothing counts here, but ranks of other slices wait for this one's gradients.
+            # This slice has no weight, but ranks of other slices wait for its gradients.
             pieces.append(_microbatch(batch, objective, 1.0))
         return pieces
 
     def _traffic(self, pieces: Sequence[_Microbatch], shapes: Sequence[Shapes]) -> Traffic:
-        # The key is the same on all ranks of a slice, so all make a new schedule together.
+        # All ranks of a slice have the same key, so all make a new schedule together.
         key = tuple(piece.key for piece in pieces)
         if key not in self._schedules:
             if len(self._schedules) >= _MAX_SCHEDULES:
@@ -246,9 +246,9 @@ def _microbatch(part: Any, objective: Objective, weight: float) -> _Microbatch:
 
 
 def _key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Text that is equal for inputs of equal shapes."""
+    """A text that is equal for inputs of equal shapes."""
     leaves, structure = pytree.tree_flatten((args, kwargs))
-    # Of tensors and arrays the shapes; plain values may decide what the model does.
+    # Tensors and arrays count by shape; plain values may decide what the model does.
     parts = [
         f"{tuple(leaf.shape)} {leaf.dtype}" if hasattr(leaf, "shape") else repr(leaf)
         for leaf in leaves

@@ -1,8 +1,7 @@
-"""Batches through the stages without a way back: what an evaluation needs of a pipeline.
+"""Run batches forward through the stages, without a backward: for an evaluation.
 
-A batch passes whole, so that its outputs are those of the whole model, however the model looks at
-a batch. A stage that has sent a batch on takes the next one: of several batches in a row each stage
-works on another.
+A batch passes whole, so that its outputs are the whole model's, however the model uses a batch. A
+stage that has sent a batch on takes the next batch, so several stages work at the same time.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from saturn.techniques.pipeline.line import Line
 from saturn.techniques.pipeline.rehearsal import Shapes
 from saturn.techniques.pipeline.stage_forward import StageForward
 
-#: Shapes of batches that are remembered.
+#: How many shapes of batches are kept.
 _MAX_SHAPES = 64
 
 
@@ -26,18 +25,18 @@ class Passage:
 
     def __init__(self, stage: StageForward, line: Line) -> None:
         self._stage, self._line = stage, line
-        # Not those of training, in which the model may take other ways.
+        # Kept apart from training's shapes, because in training the model may run other code.
         self._shapes: dict[str, Shapes] = {}
-        #: What is being sent, and to where.
+        #: Tensors that are being sent, with their transfers.
         self._leaving: list[tuple[list[torch.Tensor], list[dist.Work]]] = []
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], key: str) -> Any:
-        """The model's outputs on the last stage; None elsewhere. Every rank calls it.
+        """The model's outputs on the last stage; None on others. Every rank calls this.
 
         `key` is equal for inputs of equal shapes.
         """
         stage, line = self._stage, self._line
-        # The same on every rank of the pipeline, because the batch's seed is.
+        # Equal on every rank of the pipeline, because the batch's seed is.
         seed = int(torch.randint(2**62, ()))
         shapes = self._found(args, kwargs, key, seed)
         outputs = None
@@ -56,13 +55,13 @@ class Passage:
         return outputs
 
     def finish(self) -> None:
-        """Wait until all that was sent has arrived."""
+        """Wait until all sent tensors have arrived."""
         while self._leaving:
             for work in self._leaving.pop(0)[1]:
                 work.wait()
 
     def _send(self, tensors: list[torch.Tensor], place: int) -> None:
-        # One batch ahead of the next stage, and no more: what is sent is held until it has arrived.
+        # At most one batch ahead of the next stage, because sent tensors stay in memory until then.
         while len(self._leaving) >= len(self._line.stages):
             for work in self._leaving.pop(0)[1]:
                 work.wait()
@@ -73,7 +72,7 @@ class Passage:
         if key not in self._shapes:
             if len(self._shapes) >= _MAX_SHAPES:
                 self._shapes.clear()
-            # A rehearsal looks at the graph, to see what layers leave behind.
+            # A rehearsal needs the graph, to find tensors that layers leave behind.
             with seeds.RandomState.now(self._line.device).again(), torch.enable_grad():
                 self._shapes[key] = self._stage.rehearse(args, kwargs, seed)
         return self._shapes[key]

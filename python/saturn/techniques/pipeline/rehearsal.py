@@ -1,9 +1,9 @@
-"""What one stage's first run on micro-batches of a new shape finds out, for itself and the others.
+"""A stage's first run on micro-batches of a new shape, which finds facts for all stages.
 
-It learns what each of its layers gives, which arguments the stage lacks at its first layer, and
-whether random numbers are drawn. It also sees what makes a model unfit for stages, and raises
-`NotApplicable` then: layers whose effects the stages that skip them would miss, buffers that a
-forward changes, stages that get different values for one argument.
+It finds the outputs of each of the stage's layers, the arguments that the stage lacks at its first
+layer, and whether random numbers are drawn. It raises `NotApplicable` if the model is unfit for
+stages: if layers have effects that other stages would miss, if a forward changes buffers, or if
+stages get different values for one argument.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Made:
 
 @dataclass(frozen=True)
 class Passed:
-    """An argument that a layer gives back as it is: its number among the arguments' leaves."""
+    """An argument that a layer returns unchanged: its number among the arguments' leaves."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Lacking:
-    """An argument that a stage lacks at its first layer, and gets from the one before."""
+    """An argument that a stage lacks at its first layer, and gets from the stage before."""
 
     number: int
     shape: tuple[int, ...]
@@ -48,28 +48,28 @@ class Lacking:
 
 @dataclass
 class Found:
-    """What one stage tells the others. Plain data."""
+    """The facts that one stage tells the others, as plain data."""
 
-    outputs: dict[int, Any] = field(default_factory=dict)  # of each layer, of `Made` and the like
-    changed: dict[int, list[int]] = field(default_factory=dict)  # arguments written to in place
+    outputs: dict[int, Any] = field(default_factory=dict)  # of each layer: `Made` and the like
+    changed: dict[int, list[int]] = field(default_factory=dict)  # arguments changed in place
     lacking: list[Lacking] = field(default_factory=list)
     draws: bool = False
-    #: Digests of the arguments of the stage's first layer, and of the next stage's.
+    #: Digests of the arguments of this stage's first layer, and of the next stage's first layer.
     arriving: list[Any] = field(default_factory=list)
     leaving: list[Any] = field(default_factory=list)
 
 
 @dataclass
 class Shapes:
-    """What all stages have found, for one shape of micro-batch."""
+    """The facts of all stages, for one shape of micro-batch."""
 
     outputs: dict[int, Any] = field(default_factory=dict)
     changed: dict[int, list[int]] = field(default_factory=dict)
-    lacking: list[list[Lacking]] = field(default_factory=list)  # of each stage
+    lacking: list[list[Lacking]] = field(default_factory=list)  # for each stage
     draws: bool = False
 
     def add(self, found: Found) -> None:
-        """What the next stage has found."""
+        """Add the facts of the next stage."""
         self.outputs |= found.outputs
         self.changed |= found.changed
         self.lacking.append(found.lacking)
@@ -77,7 +77,7 @@ class Shapes:
 
 
 class Rehearsal:
-    """One stage's; its methods are called as the forward goes."""
+    """One stage's rehearsal; its methods are called during the forward."""
 
     def __init__(
         self,
@@ -86,9 +86,9 @@ class Rehearsal:
         before: Found | None,
         own_hooks: Collection[int] = (),
     ) -> None:
-        """`before` is what the stage before found; None for the first.
+        """`before` has the facts of the stage before; None for the first stage.
 
-        `own_hooks` are the ids of hooks on layers' parts that are no business of the model's.
+        `own_hooks` are the ids of hooks on parts of layers that are Saturn's, not the model's.
         """
         self.found = Found()
         self._own_hooks = own_hooks
@@ -101,14 +101,14 @@ class Rehearsal:
         self._made_up: list[torch.Tensor] = []
 
     def seed(self, seed: int) -> None:
-        """Seed what comes next, and see whether anything was drawn since the last time."""
+        """Seed the next part, and note whether anything was drawn since the last call."""
         if self._random_state is not None:
             self.found.draws |= self._random_state.has_moved()
         seeds.seed_batch(seed, self._device)
         self._random_state = seeds.RandomState.now(self._device)
 
     def first_layer(self, name: str, leaves: list[Any], numbers: Sequence[int]) -> list[Any]:
-        """The stage's first layer lacks the arguments with `numbers`; gives zeros for them."""
+        """Note that the stage's first layer lacks arguments `numbers`; returns zeros for them."""
         for number in numbers:
             dtype = self._type_sent(number) or leaves[number].dtype
             if not dtype.is_floating_point:
@@ -122,16 +122,16 @@ class Rehearsal:
         self.found.arriving = list(map(_digest, leaves))
         self._made_up = [
             torch.zeros(lacks.shape, dtype=lacks.dtype, device=self._device, requires_grad=True)
-            # No leaf of the graph, so that layers may write to it.
+            # A clone is no leaf of the graph, so layers may write to it.
             .clone()
             for lacks in self.found.lacking
         ]
         return list(self._made_up)
 
     def _type_sent(self, number: int) -> torch.dtype | None:
-        """The type of an argument where it has numbers: autocast passes over those that have none.
+        """An argument's type where it has values; autocast doesn't convert absent tensors.
 
-        None where it has none there either.
+        None if it has no values on the stage before either.
         """
         sent = self._before.leaving[number] if self._before is not None else None
         return sent[2] if sent is not None and sent[0] == "tensor" else None
@@ -145,7 +145,7 @@ class Rehearsal:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Run a layer, and note what it gives, and to what it writes."""
+        """Run a layer, and note its outputs and the arguments that it changes."""
         name, _ = layer
         if not torch.is_grad_enabled():
             raise NotApplicable(
@@ -183,7 +183,7 @@ class Rehearsal:
         return outputs
 
     def ended(self) -> None:
-        """The forward has ended, of whatever stage."""
+        """Check the buffers after the end of a forward, on any stage."""
         if changed := self._buffers.changed():
             raise NotApplicable(
                 f"the forward changes the buffer `{', '.join(changed)}`; micro-batches would "
@@ -191,7 +191,7 @@ class Rehearsal:
             )
 
     def cut(self, layers: Sequence[tuple[str, nn.Module]], leaves: list[Any]) -> None:
-        """The forward has ended at the next stage's first layer, after this stage's `layers`."""
+        """Check the forward's cut at the next stage's first layer, after this stage's `layers`."""
         made_up = set(map(id, self._made_up))
         self.found.leaving = [_digest(leaf, is_made_up=id(leaf) in made_up) for leaf in leaves]
         if kept := sorted(_kept_activations(self._module) - self._kept):
@@ -201,7 +201,7 @@ class Rehearsal:
             )
         for name, layer in layers:
             for path, part in layer.named_modules():
-                # The layer's own are called on every stage.
+                # Hooks on the layer itself are called on every stage, so they are fine.
                 hooks = part._forward_hooks.keys() - self._own_hooks
                 if part is not layer and (hooks or "forward" in vars(part)):
                     raise NotApplicable(
@@ -211,10 +211,10 @@ class Rehearsal:
 
 
 def compare(name: str, before: Found, after: Found) -> None:
-    """Both sides of the cut at layer `name` must see the same arguments.
+    """Check that both sides of the cut at layer `name` see the same arguments.
 
-    But for those that `after` lacks, those that are absent on either side, and the values of those
-    that were made up for `before`.
+    Not compared are arguments that `after` lacks, arguments that are absent on either side, and the
+    values of tensors that were made up for `before`.
     """
     lacking = {lacks.number for lacks in after.lacking}
     for number, (one, other) in enumerate(zip(before.leaving, after.arriving, strict=True)):
@@ -229,9 +229,9 @@ def compare(name: str, before: Found, after: Found) -> None:
 
 
 def _digest(leaf: Any, *, is_made_up: bool = False) -> Any:
-    """Plain data that is equal for equal values; None for an absent one.
+    """Plain data that is equal for equal values; None for an absent value.
 
-    Of a tensor that is made up its values are left out.
+    The digest of a made-up tensor leaves its values out.
     """
     if is_absent(leaf):
         return None
@@ -244,7 +244,7 @@ def _digest(leaf: Any, *, is_made_up: bool = False) -> Any:
 
 
 def _kept_activations(module: nn.Module) -> set[tuple[str, int]]:
-    """(path, identity) of tensors with a history that the modules hold."""
+    """(path, id) of tensors with a graph that the modules hold."""
     kept: set[tuple[str, int]] = set()
     for prefix, part in module.named_modules():
         for name, value in {**vars(part), **part._buffers}.items():

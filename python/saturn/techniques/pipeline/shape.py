@@ -1,9 +1,9 @@
 """How many devices go to each kind of parallelism: the shapes that a gang's mesh can have.
 
-Of all factorings of a device count few are worth a trial, so a rule picks them. Smallest tensor
-groups first: they talk in every layer, where pipelines and FSDP2 do at its ends. Then fewest
-stages: each more adds to the time in which some wait for others, and what it saves is memory, so
-more are wanted only where fewer don't fit.
+Of all factorings of a number of devices, few are worth a trial, so a rule picks them. The smallest
+tensor groups come first, because they communicate within every layer; pipelines and FSDP2 only do
+so between layers. Then the fewest stages come first: each further stage adds waiting time and saves
+memory, so more stages are only wanted if fewer don't fit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from saturn.techniques.pipeline.line import STAGE
 
-#: The mesh's other dimensions.
+#: The names of the mesh's other dimensions.
 DATA, TENSOR = "data", "tensor"
 
 
@@ -26,7 +26,7 @@ class Shape:
 
     @property
     def dimensions(self) -> dict[str, int]:
-        """The mesh's dimensions by name. Neighbours are of one tensor group: they talk the most."""
+        """The mesh's dimensions by name. Tensor groups are neighbours: they communicate most."""
         others = {DATA: self.data, TENSOR: self.tensor}
         return {STAGE: self.stages} | {name: size for name, size in others.items() if size > 1}
 
@@ -36,7 +36,7 @@ class Shape:
 
 
 def shapes_of(gpus: int, *, data: bool, tensor: bool) -> list[Shape]:
-    """The shapes of `gpus` devices that have these dimensions, the most promising first."""
+    """The shapes of `gpus` devices with these dimensions, the most promising first."""
     return [
         Shape(stages, gpus // (stages * size), size)
         for size in (range(2, gpus) if tensor else (1,))

@@ -1,9 +1,9 @@
-"""Parameters that several ranks of a pipeline hold, such as tied embeddings: one gradient.
+"""Parameters that several ranks of a pipeline hold, such as tied embeddings, with one gradient.
 
-It is counted once. Each holder's backward leaves only what its own use of the parameter adds.
-Summed over the holders, the gradient is the same on each, and so is what the optimizer makes of it.
-Where the ranks of a stage have split a parameter between them, its holders have split it alike:
-each sums its part.
+Each holder's backward gives only the gradient of its own use of the parameter. The gradients are
+summed over the holders, so all holders have the same gradient and make the same optimizer step.
+The gradient counts once in the norm. If the ranks of a stage split a parameter, all its holders
+split it alike, and each sums its part.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from saturn.techniques.pipeline.line import Line
 
 
 class SharedParameters:
-    """The shared parameters of this rank's `module`; every rank of the gang makes one."""
+    """The shared parameters of this rank's `module`; every rank of the gang makes this object."""
 
     def __init__(
         self, module: nn.Module, holders: Mapping[str, tuple[int, ...]], line: Line
     ) -> None:
-        """`holders` says for each name of the whole model which stages hold that parameter."""
+        """`holders` gives the stages that hold each parameter, by its name in the whole model."""
         self._module = module
         self._line = line
         own = dict(module.named_parameters(remove_duplicate=False))
@@ -33,7 +33,7 @@ class SharedParameters:
             name: tuple(sorted(set(map(line.place_of, stages)))) for name, stages in holders.items()
         }
         groups = line.open_groups({places for places in places_of.values() if len(places) > 1})
-        # With the group of its holders.
+        # Shared parameters, with the group of each one's holders.
         self._shared: list[tuple[nn.Parameter, dist.ProcessGroup]] = []
         self._counted_elsewhere: set[int] = set()
         seen: set[int] = set()
@@ -47,19 +47,19 @@ class SharedParameters:
                 self._counted_elsewhere.add(id(own[name]))
 
     def sum_gradients(self) -> None:
-        """Add up the gradients over the holders of each parameter."""
+        """Sum the gradients of each parameter over its holders."""
         for group in {id(group): group for _, group in self._shared}.values():
             parameters = [parameter for parameter, of in self._shared if of is group]
-            # In host memory: between the hosts, none of which waits for its device.
+            # In host memory, so that no host waits for its device.
             used = torch.tensor([float(parameter.grad is not None) for parameter in parameters])
             dist.all_reduce(used, group=group)
             for parameter, num_used in zip(parameters, used.tolist(), strict=True):
-                # Without a gradient anywhere there is none, as on one device: no step is taken.
+                # A parameter without a gradient anywhere gets none, as on one device: no step.
                 if num_used:
                     dist.all_reduce(_own_gradient(parameter), group=group)
 
     def gradient_norm(self) -> torch.Tensor:
-        """The 2-norm over the gradients of all ranks, each parameter's counted once."""
+        """The 2-norm of the gradients of all ranks, each parameter counted once."""
         gradients = [
             parameter.grad
             for parameter in self._module.parameters()
@@ -72,7 +72,7 @@ class SharedParameters:
 
 
 def _own_gradient(parameter: nn.Parameter) -> torch.Tensor:
-    """This rank's part of the gradient, made where there is none, split as the parameter is."""
+    """This rank's part of the gradient, split as the parameter is; zeros if there is none."""
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
     if not isinstance(parameter, DTensor):

@@ -1,16 +1,15 @@
 """A stage's part of a model's forward: the model's own code, cut at two calls of layers.
 
 Every stage calls the model with the micro-batch. Layers of earlier stages are skipped and give
-absent tensors (see `absent`); at the call of the stage's first layer, those of its arguments that
-are absent are supplied with what was received; at the call of the next stage's first layer,
-the forward ends, and the next stage gets the arguments that it lacks. The last stage runs to the
-end.
+absent tensors (see `absent`). When the stage's first layer is called, its absent arguments are
+supplied with the received tensors. When the next stage's first layer is called, the forward ends,
+and the next stage gets the arguments that it lacks. The last stage runs to the end.
 
-What a skipped layer gives, and which arguments a stage lacks, is found by a rehearsal for each
-shape of micro-batch: the stages run one after the other, on zeros for what they lack, and tell one
-another (see `rehearsal`). Layers out of order or called twice, and values that are needed past a
-cut, raise `NotApplicable`; whatever else can't be seen is caught by absence: no number comes from
-nowhere.
+A rehearsal for each shape of micro-batch finds the outputs of skipped layers, and the arguments
+that each stage lacks. The stages rehearse one after the other, with zeros for what they lack, and
+tell each other the facts (see `rehearsal`). `NotApplicable` is raised for layers that are called
+out of order or twice, and for values that are needed after a cut. Anything else is caught because
+its tensors are absent.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from saturn.techniques.pipeline.stages import Split
 
 
 class NeededElsewhere(RuntimeError):
-    """Parameters outside the layers are needed on a stage that doesn't hold them."""
+    """A stage needs parameters outside the layers that it doesn't hold."""
 
     _MARK = "; the knob `everywhere` would have to list them too: "
 
@@ -46,7 +45,7 @@ class NeededElsewhere(RuntimeError):
 
     @classmethod
     def names_in(cls, text: str) -> list[str]:
-        """The parameters that an error's text names; none where it is another error's."""
+        """The parameters that an error's text names; empty for another error's text."""
         _, mark, names = text.partition(cls._MARK)
         return names.split(", ") if mark else []
 
@@ -56,20 +55,20 @@ class _Run:
     """One forward in progress."""
 
     stage: int
-    layers: range  # those of the stage, by their numbers
+    layers: range  # the numbers of the stage's layers
     shapes: Shapes
     received: Sequence[torch.Tensor]
     seed: int
     rehearsal: Rehearsal | None = None
     next_layer: int = 0
-    #: Where the forward has ended at a cut, the leaves of the arguments of the next stage's layer.
+    #: If the forward was cut, the leaves of the arguments of the next stage's first layer.
     leaves: list[Any] | None = None
 
 
 class _Cut(BaseException):
-    """Ends the forward of a stage, with the leaves of the arguments of the next stage's layer.
+    """Ends a stage's forward, with the leaves of the arguments of the next stage's first layer.
 
-    No error, and nothing that an `except Exception` in a model's code may stop.
+    It is a BaseException, so that an `except Exception` in the model's code doesn't catch it.
     """
 
     def __init__(self, leaves: list[Any]) -> None:
@@ -79,8 +78,8 @@ class _Cut(BaseException):
 class Unit(nn.Module):
     """A part of the model that runs from its beginning to its end: the stage, or a layer of it.
 
-    Whatever is to happen around a forward hooks to this, and not to the model or the layer: calls
-    of those may be skipped, be cut, or have arguments that are still absent.
+    Anything that must happen around a forward is hooked to a unit, not to the model or the layer.
+    Calls of those may be skipped or cut, or may have arguments that are still absent.
     """
 
     def __init__(
@@ -95,13 +94,13 @@ class Unit(nn.Module):
 
 
 class StageForward:
-    """Runs the parts of `module` that fall to `line.stages`; `module` was cut by `keep_only`.
+    """Runs the parts of `module` that belong to `line.stages`; `keep_only` has cut `module`.
 
-    One stage at a time. The layers' `forward`s are replaced for good. Activation checkpointing of
-    the model's own may call them again while the backward runs.
+    Stages run one at a time. The layers' `forward`s are replaced for good. The model's own
+    activation checkpointing may call them again during the backward.
     """
 
-    #: The ids of hooks that a technique has put on parts of layers; models may have none there.
+    #: The ids of a technique's hooks on parts of layers; the model must have no hooks there.
     own_hooks: Collection[int] = ()
 
     def __init__(self, module: nn.Module, cut: Split, line: Line) -> None:
@@ -110,7 +109,7 @@ class StageForward:
         self._line = line
         self._run: _Run | None = None
         own = [number for stage in line.stages for number in self._layers_of(stage)]
-        #: The layers of this rank's stages by their numbers, and the model with these in it.
+        #: The layers of this rank's stages by their numbers, and the model that contains them.
         self.layers: dict[int, Unit] = {}
         for number, (_, layer) in enumerate(cut.layers):
             forward = layer.forward
@@ -126,7 +125,7 @@ class StageForward:
 
     @property
     def bounds(self) -> tuple[int, ...]:
-        """Those of all stages, as in `Split`."""
+        """The bounds of all stages, as in `Split`."""
         return self._split.bounds
 
     def is_last(self, stage: int) -> bool:
@@ -142,7 +141,7 @@ class StageForward:
         received: Sequence[torch.Tensor],
         seed: int,
     ) -> Any:
-        """The model's outputs on the last stage; else the tensors that the next stage lacks."""
+        """The model's outputs on the last stage; on others the tensors that the next one lacks."""
         run = _Run(stage, self._layers_of(stage), shapes, received, seed)
         outputs = self._forward(run, args, kwargs)
         if run.leaves is None:
@@ -161,7 +160,7 @@ class StageForward:
         return leaving
 
     def rehearse(self, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> Shapes:
-        """Find the shapes for micro-batches such as this; every rank calls it with the same."""
+        """Find the facts for micro-batches like this one; every rank calls this with the same."""
         shapes = Shapes()
         before: Found | None = None
         for stage in range(self._split.num_stages):
@@ -176,7 +175,7 @@ class StageForward:
         return shapes
 
     def loss(self, value: torch.Tensor) -> torch.Tensor:
-        """`value`, a loss of the last stage's outputs; raises where a number is missing in it."""
+        """Check `value`, a loss of the last stage's outputs; raises if it is absent."""
         value = supplied(value)
         if is_absent(value):
             raise self._missing(value, "the loss depends on a value")  # type: ignore[arg-type]
@@ -195,7 +194,7 @@ class StageForward:
         layers = self._layers_of(stage)
         run = _Run(stage, layers, shapes, (), seed, rehearsal)
         self._forward(run, args, kwargs)
-        rehearsal.seed(seed)  # sees what the last stretch has drawn
+        rehearsal.seed(seed)  # notes whether the last part has drawn
         rehearsal.ended()
         if run.leaves is not None:
             rehearsal.cut(self._split.layers[layers.start : layers.stop], run.leaves)
@@ -210,7 +209,7 @@ class StageForward:
             self._run = None
 
     def _until_cut(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's outputs, or, where its forward is cut, what goes to the next stage."""
+        """The model's outputs; if its forward is cut, the tensors present at the cut."""
         run = self._run
         assert run is not None
         try:
@@ -225,11 +224,11 @@ class StageForward:
         return pytree.tree_map(supplied, outputs)
 
     def _layer(self, number: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Stands in for the `forward` of layer `number`."""
+        """Replaces the `forward` of layer `number`."""
         run = self._run
         arguments = Arguments(args, kwargs)
         leaves = list(map(supplied, arguments.leaves))
-        if run is None:  # computed again, in the backward
+        if run is None:  # the backward recomputes this layer
             args, kwargs = arguments.rebuilt(leaves)
             return forward(*args, **kwargs)
         self._see_order(run, number)
@@ -263,7 +262,7 @@ class StageForward:
             )
 
     def _skip(self, run: _Run, number: int, leaves: list[Any]) -> Any:
-        """What an earlier stage's layer gives, as far as it can be told here."""
+        """The outputs of an earlier stage's layer, as absent tensors where values are unknown."""
         name = self._name(number)
         for changed in run.shapes.changed[number]:
             if isinstance(leaves[changed], torch.Tensor) and not is_absent(leaves[changed]):
@@ -279,9 +278,9 @@ class StageForward:
         return map_leaves(stand_in, run.shapes.outputs[number])
 
     def _supply(self, run: _Run, leaves: list[Any]) -> None:
-        """Give the arguments of this stage's first layer what was received for them."""
+        """Supply the absent arguments of this stage's first layer with the received tensors."""
         name = self._name(run.layers.start)
-        lacking: dict[int, int] = {}  # one tensor may be several arguments
+        lacking: dict[int, int] = {}  # by id, because one tensor may be several arguments
         for number, leaf in enumerate(leaves):
             if is_absent(leaf):
                 lacking.setdefault(id(leaf), number)
@@ -295,12 +294,12 @@ class StageForward:
             leaves[number].supply(tensor)
 
     def _require(self, leaf: Any, number: int) -> None:
-        """Raise where an argument of layer `number` is absent."""
+        """Raise if an argument of layer `number` is absent."""
         if is_absent(leaf):
             raise self._missing(leaf, f"layer `{self._name(number)}` gets a value")
 
     def _missing(self, absent: AbsentTensor, who: str) -> Exception:
-        """The error for an absent tensor where its value is needed."""
+        """The error for an absent tensor whose value is needed."""
         if absent.sources <= self._split.holders.keys():
             return NeededElsewhere(who, sorted(absent.sources))
         return NotApplicable(
@@ -309,7 +308,7 @@ class StageForward:
         )
 
     def _seed(self, run: _Run) -> None:
-        """Seed what comes until the next layer has run, alike on every stage."""
+        """Seed the code up to the end of the next layer, equally on every stage."""
         if run.rehearsal is not None:
             run.rehearsal.seed(seeds.derive(run.seed, run.next_layer))
         elif run.shapes.draws:

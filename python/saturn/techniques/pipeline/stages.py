@@ -1,15 +1,14 @@
-"""How a model is cut into stages, without knowing its kind: which stage holds what.
+"""How a model is cut into stages, without knowing its kind: which stage holds which parts.
 
-A model is taken as code around a chain of layers: the children of a `ModuleList`, or of a
-`Sequential` with those inside it. Each stage runs consecutive layers of the chain. Parameters
-outside the chain go to the first stage where they are registered before it (embeddings), to the
-last where after it (norms, heads), or to all stages where that is asked for. A parameter that is
-registered in several places is held whole by each of their stages, under all of its names.
+A model is seen as code around a chain of layers: the children of a `ModuleList`, or of a
+`Sequential` and the `Sequential`s inside it. Each stage runs consecutive layers of the chain.
+Parameters outside the chain go to the first stage if they are registered before it (embeddings), to
+the last stage if after it (norms, heads), or to all stages if requested. A parameter that is
+registered in several places is held whole by all their stages, under all of its names.
 
-Unless it is said how many layers each stage has, they are balanced by the parameters that their
-work passes over: those of embeddings, which are only looked up, don't count. This file looks at the
-modules alone; whether the model's code can be run in stages shows when it runs (see
-`stage_forward`).
+By default, stages are balanced by the number of parameters that their work passes over. Embeddings
+don't count, since they only look rows up. This module looks only at the modules. Whether the
+model's code can run in stages is found out when it runs (see `stage_forward`).
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class Split:
 
     layers: _Layers  # the chain
     bounds: tuple[int, ...]  # stage s runs the layers from bounds[s] to before bounds[s + 1]
-    holders: dict[str, tuple[int, ...]]  # for each name of a parameter, its stages
+    holders: dict[str, tuple[int, ...]]  # the stages that hold a parameter, by its name
 
     @property
     def num_stages(self) -> int:
-        """How many there are."""
+        """The number of stages."""
         return len(self.bounds) - 1
 
 
@@ -51,34 +50,35 @@ def split(
     everywhere: Collection[str] = (),
     numbers: Sequence[int] | None = None,
 ) -> Split:
-    """Cut `module` into `num_stages`; the same on every rank.
+    """Cut `module` into `num_stages`, equally on every rank.
 
     Every stage holds the parameters outside the chain that `everywhere` names. `numbers` says how
-    many layers each has. Raises `NotApplicable` where there are too few layers, or others.
+    many layers each stage has. Raises `NotApplicable` if there are too few layers, or if `numbers`
+    doesn't match them.
     """
     best: tuple[tuple[bool, float], _Layers, tuple[int, ...]] | None = None
     most: tuple[int, str] = (0, "")
     total = _cost(module.modules())
-    chains: list[tuple[set[int], int]] = []  # what their layers hold, and cost
+    chains: list[tuple[set[int], int]] = []  # (ids of the parts, cost) of the chains so far
     for name, container in module.named_modules():
         if not isinstance(container, nn.ModuleList | nn.Sequential):
             continue
         layers = tuple(_chain(name, container))
         num_layers = sum(any(True for _ in layer.parameters()) for _, layer in layers)
         if len({id(layer) for _, layer in layers}) < len(layers):
-            continue  # one module in two places: which of its calls is which can't be told
+            continue  # a module in two places: its calls can't be told apart
         most = max(most, (num_layers, name), key=lambda pair: pair[0])
         if num_layers < num_stages:
             continue
         before, after = _costs_outside(module, [layer for _, layer in layers])
         costs = [_cost(layer.modules()) for _, layer in layers]
-        # A list within a layer of a chain is the better chain only where it is most of that chain.
+        # A list within a layer of another chain is better only if it is most of that chain.
         if any(id(container) in inside and 3 * sum(costs) < 2 * cost for inside, cost in chains):
             continue
         chains.append(({id(part) for _, layer in layers for part in layer.modules()}, sum(costs)))
         bounds, largest = balanced(costs, num_stages, before=before, after=after)
-        # A chain that is the bulk of the model; then the best balance; then the first, since
-        # modules come from the outside in.
+        # A chain that is most of the model wins; then the best balance; then the first, which is
+        # the outermost.
         merit = (2 * sum(costs) < total, largest)
         if best is None or merit < best[0]:
             best = (merit, layers, bounds)
@@ -96,10 +96,10 @@ def split(
 
 
 def keep_only(module: nn.Module, cut: Split, stages: Collection[int], device: torch.device) -> None:
-    """Leave in `module` what `stages` hold; the rest becomes tensors that are absent on `device`.
+    """Keep in `module` only the parts of `stages`; other tensors become absent ones on `device`.
 
-    What is left stays where it is. Parameters keep their names, and buffers outside the chain stay
-    on every stage.
+    Kept tensors stay where they are. Parameters keep their names, and buffers outside the chain
+    stay on every stage.
     """
     own = {number for s in stages for number in range(cut.bounds[s], cut.bounds[s + 1])}
     inside = {
@@ -120,7 +120,7 @@ def keep_only(module: nn.Module, cut: Split, stages: Collection[int], device: to
                 del part._buffers[name]
                 _put_absent(part, name, buffer, device, f"{prefix}.{name}")
     for parameter in dropped:
-        # Code that kept a reference of its own finds nothing in it, rather than stale weights.
+        # Code that kept its own reference finds an empty tensor instead of stale weights.
         parameter.data = torch.empty(0, dtype=parameter.dtype)
 
 
@@ -133,12 +133,12 @@ def least_bytes(
     num_data: int = 1,
     num_parts: Mapping[int, int] = MappingProxyType({}),
 ) -> list[int]:
-    """For each place of the pipeline what a device there holds at the least.
+    """For each place of the pipeline, a lower bound of the bytes on a device there.
 
-    Parameters, gradients, and state of as many of the stages as there are for each of `num_places`.
-    `num_parts` says by the id of a parameter into how many parts a tensor group splits it. What
-    is there is split once more over `num_data` devices, but for a copy of it, gathered while
-    batches run.
+    Counted are parameters, gradients, and optimizer state of all stages at the place.
+    `num_parts` gives, by the id of a parameter, into how many parts a tensor group splits it. All
+    of it is split further over `num_data` devices, except for one copy of the parameters that is
+    gathered while batches run.
     """
     sizes = [0.0] * num_places
     for name, parameter in module.named_parameters():
@@ -146,7 +146,7 @@ def least_bytes(
         trained = size * (1 + optimizer_state_ratio) if parameter.requires_grad else 0.0
         if num_data == 1:
             held = size + trained
-        else:  # before any gradient is there, or at the optimizer's step
+        else:  # the larger of two moments: before the first gradient, and the optimizer's step
             state = size * optimizer_state_ratio if parameter.requires_grad else 0.0
             held = max(size + (size + state) / num_data, (size + trained) / num_data)
         for place in {stage % num_places for stage in cut.holders[name]}:
@@ -155,7 +155,7 @@ def least_bytes(
 
 
 def kinds_of_layers(cut: Split) -> list[str]:
-    """A text for each layer, the same for those that are built alike. Asked of the whole model."""
+    """A text for each layer of the whole model, equal for layers that are built alike."""
     return [
         repr([(name, type(part).__qualname__) for name, part in layer.named_modules()])
         + repr(
@@ -169,7 +169,7 @@ def kinds_of_layers(cut: Split) -> list[str]:
 
 
 def thriftiest_numbers(module: nn.Module, cut: Split) -> list[int]:
-    """How many layers each of as many stages has where they hold as equal parts as can be."""
+    """Numbers of layers with which the stages hold bytes as equal as possible."""
     layers = [layer for _, layer in cut.layers]
     ends: list[dict[int, int]] = [{}, {}]
     for after, _, part in _outside(module, layers):
@@ -189,7 +189,7 @@ def _bounds(numbers: Sequence[int], num_stages: int, num_layers: int) -> tuple[i
 
 
 def _chain(name: str, container: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The layers of a container; a `Sequential` in a `Sequential` stands for its own children."""
+    """The layers of a container; a `Sequential` in a `Sequential` is replaced by its children."""
     for key, child in container.named_children():
         full = f"{name}.{key}" if name else key
         if _runs_in_order(container) and _runs_in_order(child):
@@ -207,7 +207,7 @@ def _outside(
 ) -> Iterator[tuple[bool, str, nn.Module]]:
     """(registered after the chain's beginning, name, module) of each module outside the chain.
 
-    A module is given under each of its names.
+    A module occurs once for each of its names.
     """
     inside = {id(part) for layer in layers for part in layer.modules()}
     after = False
@@ -219,7 +219,7 @@ def _outside(
 
 
 def _costs_outside(module: nn.Module, layers: Sequence[nn.Module]) -> tuple[int, int]:
-    """What the work before and after the chain costs."""
+    """(cost of the work before the chain, cost of the work after it)."""
     before: list[nn.Module] = []
     behind: list[nn.Module] = []
     for after, _, part in _outside(module, layers):
@@ -228,7 +228,7 @@ def _costs_outside(module: nn.Module, layers: Sequence[nn.Module]) -> tuple[int,
 
 
 def _cost(modules: Iterator[nn.Module] | Sequence[nn.Module]) -> int:
-    """Parameters that these modules' work passes over; at least 1."""
+    """The number of parameters that the work of these modules passes over, plus 1."""
     return 1 + sum(
         parameter.numel()
         for module in modules
@@ -243,7 +243,7 @@ def _holders(
     bounds: Sequence[int],
     everywhere: Collection[str],
 ) -> dict[str, tuple[int, ...]]:
-    """For each name of a parameter the stages that hold it."""
+    """The stages that hold each parameter, by each of its names."""
     num_stages = len(bounds) - 1
     stages: dict[int, set[int]] = {}
     for stage, (start, stop) in enumerate(pairwise(bounds)):
@@ -256,8 +256,8 @@ def _holders(
             stages.setdefault(id(parameter), set()).update(
                 range(num_stages) if name in everywhere else (end,)
             )
-    # An optimizer needs something to optimize: a stage whose layers are all frozen holds a copy
-    # of a small parameter too, as if it were tied.
+    # An optimizer needs at least one parameter. So a stage whose layers are all frozen also holds a
+    # copy of a small parameter, as if it were tied.
     trainable = [p for p in module.parameters() if p.requires_grad]
     if trainable:
         smallest = min(trainable, key=torch.numel)
@@ -273,5 +273,5 @@ def _holders(
 def _put_absent(
     part: nn.Module, name: str, tensor: torch.Tensor, device: torch.device, full: str
 ) -> None:
-    # Into the dictionary itself: to a module, a parameter's name is a parameter's for ever.
+    # Set in the dictionary, past `nn.Module.__setattr__`, which treats parameters' names specially.
     part.__dict__[name] = AbsentTensor.of(tensor.shape, tensor.dtype, device, [full])

@@ -1,14 +1,14 @@
-"""`pipeline` and what it combines with: each device holds some of the layers, or a part of them.
+"""`pipeline` and its combinations: each device holds some of the layers, or a part of them.
 
-Micro-batches flow through the stages on schedules of `torch.distributed.pipelining`: GPipe and
-1F1B, with one stage a rank, and interleaved 1F1B, with several. How a model is cut is in `stages`
-(and `balance`), how a stage runs its part in `stage_forward`, what travels between stages in
-`traffic`, and a step in `model`.
+Micro-batches flow through the stages on schedules of `torch.distributed.pipelining`: GPipe and 1F1B
+with one stage a rank, and interleaved 1F1B with several. How a model is cut is in `stages` (and
+`balance`), how a stage runs its part in `stage_forward`, what travels between stages in `traffic`,
+and a step in `model`.
 
-In `pipeline+tensor` a group of devices holds each stage, whose single layers are split over it as
-under `tensor`. In `pipeline+fsdp` there are several pipelines, each with a slice of the batch, and
-each stage is split by FSDP2 over the devices that run it. `pipeline+tensor+fsdp` is both. Which
-shapes the mesh may have is in `shape`; of those that a model allows, three at most are measured.
+In `pipeline+tensor`, a group of devices holds each stage, whose single layers are split over the
+group as in `tensor`. In `pipeline+fsdp` there are several pipelines, each with a slice of the
+batch, and FSDP2 splits each stage over the devices that run it. `pipeline+tensor+fsdp` is both. The
+possible shapes of the mesh are in `shape`; at most three of those that a model allows are measured.
 """
 
 from __future__ import annotations
@@ -45,37 +45,36 @@ from saturn.techniques.sharding import Sharding
 from saturn.techniques.tensor.group import TensorGroup, retry_knobs
 from saturn.techniques.tensor.plan import ONLY, ModuleSplit, TensorPlan
 
-#: Knobs that say the mesh's shape; what they leave is for FSDP2.
+#: Knobs for the mesh's shape; the devices that are left over go to FSDP2.
 STAGES = "stages"
-#: The knob that says how many layers each stage has.
+#: The knob for the number of layers of each stage.
 CUT = "cut"
-#: The knob that says how many stages each device has on a schedule that interleaves them.
+#: The knob for the number of stages on each device, on a schedule that interleaves them.
 STAGES_A_DEVICE = "stages_a_device"
-#: What it is where nothing else is said: more would send more, and leave fewer layers to each.
+#: The default of that knob: more stages would send more, and have fewer layers each.
 _INTERLEAVED_STAGES = 2
-#: How many shapes are measured, where more would do.
+#: The most shapes that are measured, if more are possible.
 _MAX_SHAPES = 3
 
 
 class Pipeline(Technique):
     """Stages on a line of devices.
 
-    Knobs: `schedule`, with `stages_a_device` where it interleaves them, `microbatches`, `cut`, and
-    `everywhere`.
+    Knobs: `schedule`, `microbatches`, `cut`, `everywhere`; `stages_a_device` if the schedule
+    interleaves stages.
 
-    `cut` says how many layers each stage has. Without it stages are balanced by their parameters;
-    a trial that sees them take different times proposes another, and where memory is short there
-    is one by bytes. `everywhere` names parameters outside the layers that every stage holds; a
-    trial finds out where a model's code needs some on other stages than where the order of its
-    modules says.
+    `cut` says how many layers each stage has. Without it, stages are balanced by their parameters.
+    A trial that measures unequal stages proposes another cut, and if memory is short, a cut by
+    bytes is tried. `everywhere` names parameters outside the layers that every stage holds. A trial
+    finds them, if the model's code needs parameters on stages that don't hold them.
     """
 
-    has_data: ClassVar = False  # several pipelines, FSDP2 over them
-    has_tensor: ClassVar = False  # each stage is a tensor group's
+    has_data: ClassVar = False  # whether there are several pipelines, with FSDP2 over them
+    has_tensor: ClassVar = False  # whether a tensor group holds each stage
     too_few: ClassVar = "one device makes no pipeline"
     runs_whole_model = False
 
-    #: The tensor plan that a stage was last split by.
+    #: The tensor plan by which a stage was last split.
     _split_by: TensorPlan | None = None
 
     def not_applicable(self, module: nn.Module, setting: Setting) -> str | None:
@@ -97,7 +96,7 @@ class Pipeline(Technique):
         try:
             split(module, _INTERLEAVED_STAGES * setting.gpus)
         except NotApplicable:
-            pass  # too few layers
+            pass  # too few layers for interleaving
         else:
             sets.append({"schedule": INTERLEAVED, "microbatches": 2 * setting.gpus})
         return attention.with_back_ends(sets, module, setting)
@@ -121,7 +120,7 @@ class Pipeline(Technique):
         try:
             cut = _split(module, shape, knobs)
         except NotApplicable:
-            return None  # as `parallelise` will say
+            return None  # `parallelise` will say why it can't be cut
         parts = {}
         if self.has_tensor:
             parts = TensorPlan(module, setting.hints, knobs.get(ONLY)).num_parts(
@@ -195,7 +194,7 @@ class Pipeline(Technique):
                 [unit for unit in stage.units if any(unit.part is each for each in units)],
                 data,
                 scalars,
-                # Micro-batches follow one another too soon for gathering it again for each.
+                # Micro-batches follow one another too fast to gather the stage for each.
                 reshard_after_forward=False,
             )
         return PipelinedModel(
@@ -210,7 +209,7 @@ class Pipeline(Technique):
         )
 
     def _plan(self, module: nn.Module, shape: Shape, knobs: Knobs) -> TensorPlan | None:
-        """The model's tensor plan; raises `NotApplicable` where it can't be spread so."""
+        """The model's tensor plan; raises `NotApplicable` if the model can't be spread so."""
         _refuse_batch_norm(module)
         split(module, shape.stages)
         if not self.has_tensor:
@@ -221,7 +220,7 @@ class Pipeline(Technique):
         return plan
 
     def _shapes(self, module: nn.Module, setting: Setting) -> list[Shape]:
-        """The shapes that the model allows; raises `NotApplicable` where there is none."""
+        """The shapes that the model allows; raises `NotApplicable` if there is none."""
         possible = shapes_of(setting.gpus, data=self.has_data, tensor=self.has_tensor)
         if not possible:
             raise NotApplicable(self.too_few.format(gpus=setting.gpus))
@@ -247,7 +246,7 @@ class Pipeline(Technique):
         return allowed
 
     def _shape(self, gpus: int, knobs: Knobs) -> Shape:
-        """The shape that the knobs ask for."""
+        """The shape that the knobs ask for; raises `NotApplicable` if it is impossible."""
         tensor = int(knobs.get(TENSOR, 2)) if self.has_tensor else 1
         stages = int(knobs.get(STAGES, 2)) if self.has_data else gpus // tensor
         if (shape := Shape(stages, gpus // (stages * tensor), tensor)) not in shapes_of(
@@ -258,7 +257,7 @@ class Pipeline(Technique):
 
 
 class _Combined(Pipeline):
-    """A mesh of several dimensions, whose shape is searched by rule."""
+    """A mesh of several dimensions, whose shapes are picked by rule."""
 
     def knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Knobs]:
         sets = [self._knobs(shape) for shape in self._shapes(module, setting)]
@@ -269,12 +268,12 @@ class _Combined(Pipeline):
                 for knobs in sets
                 if (self.least_memory_bytes(module, setting, knobs) or 0) <= limit
             ]
-            sets = fitting or sets[-1:]  # the thriftiest is left to say what it lacks
+            sets = fitting or sets[-1:]  # if none fits, the thriftiest shows what it lacks
         return attention.with_back_ends(sets[:_MAX_SHAPES], module, setting)
 
     def _knobs(self, shape: Shape) -> Knobs:
-        # 1F1B keeps fewer activations than GPipe, and is as fast. Two micro-batches a stage, since
-        # each pipeline has only its own slice of a batch.
+        # 1F1B keeps fewer activations than GPipe, and is as fast. There are two micro-batches a
+        # stage, since each pipeline has only its slice of a batch.
         knobs: Knobs = {"schedule": "1f1b", "microbatches": 2 * shape.stages}
         if self.has_data:
             knobs[STAGES] = shape.stages
@@ -284,9 +283,9 @@ class _Combined(Pipeline):
 
 
 class PipelineFsdp(_Combined):
-    """Several pipelines, and FSDP2 over those of their devices that hold the same stage.
+    """Several pipelines, with FSDP2 over the devices that hold the same stage.
 
-    Knobs: `stages` beside those of `pipeline`.
+    Knobs: `stages`, and those of `pipeline`.
     """
 
     has_data: ClassVar = True
@@ -297,7 +296,7 @@ class PipelineFsdp(_Combined):
 
 
 class PipelineTensor(_Combined):
-    """A pipeline of tensor groups. Knobs: `tensor` beside those of `pipeline`."""
+    """A pipeline of tensor groups. Knobs: `tensor`, and those of `pipeline`."""
 
     has_tensor: ClassVar = True
     too_few: ClassVar = (
@@ -307,9 +306,9 @@ class PipelineTensor(_Combined):
 
 
 class PipelineTensorFsdp(_Combined):
-    """Several pipelines of tensor groups, and FSDP2 over them.
+    """Several pipelines of tensor groups, with FSDP2 over them.
 
-    Knobs: `stages` and `tensor` beside those of `pipeline`.
+    Knobs: `stages`, `tensor`, and those of `pipeline`.
     """
 
     has_data: ClassVar = True
@@ -344,7 +343,7 @@ def _split(module: nn.Module, shape: Shape, knobs: Knobs) -> Split:
 
 
 def _held(splits: Sequence[ModuleSplit]) -> list[ModuleSplit]:
-    """Those of the whole model's splits whose modules this stage holds."""
+    """The splits of modules that this stage holds, out of the whole model's splits."""
     held = []
     for each in splits:
         if not any(isinstance(value, AbsentTensor) for value in vars(each.module).values()):

@@ -1,4 +1,4 @@
-"""`tensor` and `tensor+fsdp`, by the import path that journals hold: `technique`, and its parts."""
+"""`tensor` and `tensor+fsdp`, under the import path in journals; `technique` has them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""See whether a split model still computes what the whole one does, before it trains a step.
+"""Check that a split model computes the same as the whole model, before it trains a step.
 
-A model may be written so that it runs with split modules and gives something else: attention that
-derives the size of a head from what it gets, say. One sample is therefore sent through the model
-twice, as it is split and with every split module whole in its turn, and what comes out of the
-modules and of the model is compared. After the first backward, gradients of whole parameters must
-be the same on every rank of the group.
+A model may run with split modules and still compute something else. For example, attention may
+derive the size of a head from its input. So one sample is sent through the model twice: split, and
+with every split module made whole while it runs. The outputs of these modules and of the model are
+compared. After the first backward, gradients of whole parameters must be equal on all ranks of the
+group.
 
-Neither changes anything: the forwards draw no dropout, keep no gradients, and put random
-generators back.
+The checks change nothing: the forwards draw no dropout, keep no gradients, and restore the random
+generators.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from saturn.techniques.tensor.styles import SUMMED
 
 #: Largest relative difference (2-norm) that reordered sums explain: in float32, and in less.
 _TOLERANCE, _COARSE_TOLERANCE = 1e-4, 0.1
-#: How far apart, relatively, the norms of one gradient may be on two ranks.
+#: How much the norms of one gradient may differ between two ranks, relatively.
 _GRADIENT_TOLERANCE = 1e-3
 #: Most elements of one output that are compared.
 _MOST_COMPARED = 4096
-#: What the reasons of this file have in common.
+#: Phrases that all reasons of this file contain.
 _AS_SPLIT = "as the plan splits it"
 _APART = "is not the same on the devices that share the model"
 
-#: What came out of a module, or of the model: its shape, and some of its elements.
+#: An output of a module, or of the model: the module's name, its shape, and some elements.
 _Output = tuple[str, torch.Size, Tensor]
 
 
@@ -49,11 +49,11 @@ def check_forward(
     run: Callable[[], Any],
     device: torch.device,
 ) -> Any:
-    """Compare the outputs of the split model with those of the whole; every rank calls it.
+    """Compare the outputs of the split model with the whole model's; every rank calls this.
 
-    `run` gives the outputs of `module`, or of a part of it, for some batch: a small one will do.
-    Raises `NotApplicable`, with the first module whose output departs. Returns what the whole
-    gives.
+    `run` gives the outputs of `module`, or of a part of it, for some batch, which may be small.
+    Raises `NotApplicable` with the first module whose output differs. Returns the whole model's
+    outputs.
     """
     with _at_rest(module), _whole(layout):
         outputs, expected = _outputs(layout.styled, run, device)
@@ -70,7 +70,7 @@ def check_forward(
             raise NotApplicable(f"{_AS_SPLIT}, the model calls other modules")
         name, shape, value = one
         if shape != other[1]:
-            # Parts are what a split module gives to the next; the model must give the whole.
+            # A split module may give its part to the next module; the model must give the whole.
             if not name:
                 raise NotApplicable(
                     f"{_AS_SPLIT}, the model's output must have the shape {tuple(shape)}, like "
@@ -89,9 +89,9 @@ def check_forward(
 
 
 def check_gradients(module: nn.Module, mesh: DeviceMesh) -> None:
-    """Raise `NotApplicable` where ranks of a group hold other gradients of a whole parameter.
+    """Raise `NotApplicable` if ranks of a group differ in the gradient of a whole parameter.
 
-    Every rank calls it, after a backward of its own.
+    Every rank calls this after a backward.
     """
     names, norms = [], []
     for name, parameter in module.named_parameters():
@@ -114,13 +114,13 @@ def check_gradients(module: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def is_about_the_plan(reason: str) -> bool:
-    """Whether a reason is one of this file's: another plan might do."""
+    """Whether a reason comes from this file, so that another plan might work."""
     return _AS_SPLIT in reason or _APART in reason
 
 
 @contextlib.contextmanager
 def _at_rest(module: nn.Module) -> Iterator[None]:
-    """The module in evaluation mode and without gradients."""
+    """Within this context the module is in evaluation mode and without gradients."""
     training = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -133,14 +133,14 @@ def _at_rest(module: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _whole(layout: Layout) -> Iterator[None]:
-    """Run each split module whole: its parameters are gathered before it, its style's hooks out."""
+    """Within this context split modules run whole: gathered, without their styles' hooks."""
     with contextlib.ExitStack() as stack:
         for sizes in layout.own_sizes:
             sizes.divide(1)
             stack.callback(sizes.divide, layout.size)
         for each in layout.styled:
             for hooks in (each.module._forward_pre_hooks, each.module._forward_hooks):
-                stack.callback(hooks.update, dict(hooks))  # in their old order
+                stack.callback(hooks.update, dict(hooks))  # restores their old order
                 stack.callback(hooks.clear)
                 for key in each.hooks & hooks.keys():
                     del hooks[key]
@@ -153,7 +153,7 @@ def _whole(layout: Layout) -> Iterator[None]:
 
 
 class _Gathered:
-    """Whole parameters and buffers in place of split ones while their module runs."""
+    """Replaces split parameters and buffers by whole ones while their module runs."""
 
     def __init__(self) -> None:
         self._split: list[tuple[dict[str, Any], str, DTensor]] = []
@@ -176,9 +176,9 @@ class _Gathered:
 def _outputs(
     styled: Sequence[Styled], run: Callable[[], Any], device: torch.device
 ) -> tuple[Any, list[_Output]]:
-    """What `run` gives, and what comes out of the styled modules, in order, and last of it.
+    """(result of `run`, outputs of the styled modules in order and then of the model).
 
-    The last is under no name.
+    The model's output has an empty name.
     """
     found: list[_Output] = []
 
@@ -204,7 +204,7 @@ def _outputs(
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:
-    """The floating-point tensors in a model's output."""
+    """The floating-point tensors of an output."""
     if isinstance(output, Tensor):
         if output.is_floating_point():
             yield output
@@ -226,7 +226,7 @@ def _relative_difference(expected: Tensor, found: Tensor) -> float:
 
 
 def _tolerance(values: Sequence[Tensor]) -> float:
-    """As the least precise of the values allows: it is somewhere before the others."""
+    """The tolerance of the least precise value, since that precision limits all later values."""
     for value in values:
         is_tf32 = value.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32"
         if is_tf32 or value.dtype.itemsize < torch.float32.itemsize:

@@ -1,14 +1,14 @@
-"""A plan for models that bring none: what their attention and their MLPs are called tells it.
+"""Derive a plan for models that bring none, from the names of their attention and MLP layers.
 
-Query, key and value are split by heads, the first layers of an MLP by their outputs, and the layer
-after either by its inputs, so that what lies between runs on parts. An attention module often holds
-how many heads it has, and how wide they are together: on a rank these are fewer (`OwnSizes`).
+Query, key and value are split by heads, and the first layers of an MLP by their outputs. The layer
+after either is split by its inputs, so the code between runs on parts. An attention module often
+holds the number of its heads and their total width; on a rank these are smaller (`OwnSizes`).
 
-Names and sizes only make it likely that such a plan is right. Whether it is, the check of every
-plan finds out (`check`), before a step is trained. Where it is not, there is still a plan for the
-MLPs alone, or for the attention.
+Names and sizes only make it likely that a derived plan is right. As for every plan, the check
+(`check`) finds out before a step is trained. If the plan is wrong, there is still a plan for the
+MLPs alone, or for the attention alone.
 
-What is not recognised stays whole: embeddings, output layers, and layers of other kinds.
+Unknown modules stay whole: embeddings, output layers, and layers of other kinds.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from torch import nn
 
 from saturn.techniques.tensor.styles import SUMMED, kind_of
 
-#: The parts of a model that can be split without the other.
+#: The parts of a model that can be split independently.
 ATTENTION, MLP = "attention", "mlp"
 
-# What the layers of attention are called in the module that holds them.
+# Names of attention layers in the module that holds them.
 _QUERIES = (
     *("q_proj", "query", "q", "q_lin", "q_linear", "query_proj", "Wq", "wq", "to_q", "q_attn"),
-    "pos_query_proj",  # of positions, in DeBERTa
+    "pos_query_proj",  # for positions, in DeBERTa
 )
 _KEYS = (
     *("k_proj", "key", "k", "k_lin", "k_linear", "key_proj", "Wk", "wk", "to_k"),
     "pos_key_proj",
 )
 _VALUES = ("v_proj", "value", "v", "v_lin", "v_linear", "value_proj", "Wv", "wv", "to_v")
-#: Query, key and value in a row; in cross-attention, key and value.
+#: A layer for query, key and value together; in cross-attention, for key and value.
 _FUSED = ("c_attn", "qkv", "Wqkv", "qkv_proj", "in_proj")
 _OUTPUTS = (
     *("o_proj", "out_proj", "o", "out", "out_lin", "c_proj", "Wo", "wo", "to_out", "dense"),
     *("proj", "projection", "output_proj"),
 )
-#: The same, from where the module that holds the others is.
+#: Names of the output layer, relative to the parent of the module that holds the others.
 _OUTPUTS_BESIDE = ("output.dense", "out_proj", "o_proj")
-#: Embeddings whose vectors have a number for each head.
+#: Embeddings whose vectors have one number for each head.
 _BIASES_BY_HEAD = ("relative_attention_bias",)
-#: What a head's width is called in a module of attention.
+#: Names of a head's width in an attention module.
 _HEAD_WIDTHS = ("head_dim", "attention_head_size", "key_value_proj_dim", "head_size", "d_kv")
-#: How names of a number of heads end.
+#: Endings of names for a number of heads.
 _NUM_HEADS = ("heads", "n_head", "num_head", "nhead")
-#: What the width of all heads together is called.
+#: Names of the width of all heads together.
 _WIDTHS = (
     "all_head_size",
     "split_size",
@@ -58,7 +58,7 @@ _WIDTHS = (
     "dim",
 )
 
-#: The first layers of an MLP and its last, from the module that holds them.
+#: Names of an MLP's first layers and of its last, relative to the module that holds them.
 _MLPS: Sequence[tuple[tuple[str, ...], str]] = (
     (("gate_proj", "up_proj"), "down_proj"),
     (("up_proj",), "down_proj"),
@@ -85,20 +85,20 @@ _MLPS: Sequence[tuple[tuple[str, ...], str]] = (
 
 @dataclass(frozen=True)
 class OwnSizes:
-    """Numbers that a module of attention keeps and that are a rank's own where it is split."""
+    """Numbers of an attention module that are smaller on a rank when the module is split."""
 
     module: nn.Module
     whole: Mapping[str, int]
 
     def divide(self, by: int) -> None:
-        """Say to the module that it has one of so many equal parts; 1 for all of it."""
+        """Set the module's numbers to 1/`by` of their values; 1 restores them."""
         for name, value in self.whole.items():
             setattr(self.module, name, value // by)
 
 
 @dataclass(frozen=True)
 class DerivedSplit:
-    """A module of a derived plan, what is said of it, and into how many it could be cut."""
+    """A module of a derived plan, its style, and the number of pieces it can be cut into."""
 
     name: str
     module: nn.Module
@@ -109,7 +109,7 @@ class DerivedSplit:
 
 @dataclass
 class Derived:
-    """What can be split of a model, by the parts of `ATTENTION` and `MLP`."""
+    """The parts of a model that can be split, under `ATTENTION` and `MLP`."""
 
     splits: dict[str, list[DerivedSplit]] = field(default_factory=dict)
     sizes: list[OwnSizes] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Derived:
 
 
 def derive(model: nn.Module) -> Derived:
-    """What is recognised in a model, each module once."""
+    """Derive a model's splits; each module occurs at most once."""
     found = Derived()
     taken: set[int] = set()
     by_name = dict(model.named_modules())
@@ -141,7 +141,7 @@ def derive(model: nn.Module) -> Derived:
 def _attention(
     name: str, holder: nn.Module, beside: nn.Module
 ) -> tuple[list[DerivedSplit], OwnSizes] | None:
-    """The layers of a module of attention; None where it is none, or one of an unknown kind."""
+    """The layers of an attention module; None if it is none, or of an unknown kind."""
     queries, keys, values = (_linears(holder, names) for names in (_QUERIES, _KEYS, _VALUES))
     fused = _linears(holder, _FUSED)
     outer = name.rpartition(".")[0]
@@ -162,7 +162,7 @@ def _attention(
         splits.append(_by_head(_join(name, each), layer, "colwise", features, head_width))
     for each, layer in fused:
         features = _sizes(layer)[1]
-        # Beside a query of their own (in cross-attention), there are key and value alone.
+        # With a separate query (in cross-attention), the fused layer has only key and value.
         parts = 2 if queries else 3
         if features != parts * width:
             return None
@@ -191,7 +191,7 @@ def _by_head(
 
 
 def _head_width(holder: nn.Module, width: int) -> int | None:
-    """How wide a head is, of so much for all: as the module says, or by how many it has."""
+    """The width of a head, as the module says, or computed from its number of heads."""
     numbers = _numbers(holder)
     for name in _HEAD_WIDTHS:
         if (said := numbers.get(name, 0)) and width % said == 0:
@@ -221,7 +221,7 @@ def _own_sizes(holder: nn.Module, heads: set[int], width: int) -> OwnSizes:
 
 
 def _numbers(module: nn.Module) -> dict[str, int]:
-    """The whole numbers that a module keeps."""
+    """The whole numbers among a module's attributes."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -230,7 +230,7 @@ def _numbers(module: nn.Module) -> dict[str, int]:
 
 
 def _mlps(name: str, holder: nn.Module) -> Iterator[list[DerivedSplit]]:
-    """The MLP whose layers a module holds, if any."""
+    """The splits of the MLP whose layers the module holds, if it holds one."""
     for first_names, last_name in _MLPS:
         firsts = _linears(holder, first_names)
         last = _linears(holder, (last_name,))
@@ -242,7 +242,7 @@ def _mlps(name: str, holder: nn.Module) -> Iterator[list[DerivedSplit]]:
         ]
         for each, layer in firsts:
             inputs, inner = _sizes(layer)
-            # A gate and what it is for may be one layer, one after the other.
+            # A gate and the layer that it gates may be one layer with both outputs.
             is_fused = len(firsts) == 1 and inner == 2 * features
             if inputs != outputs or (inner != features and not is_fused):
                 break
@@ -254,7 +254,7 @@ def _mlps(name: str, holder: nn.Module) -> Iterator[list[DerivedSplit]]:
 
 
 def _linears(holder: nn.Module, names: Sequence[str]) -> list[tuple[str, nn.Module]]:
-    """Those of a module's linear layers that have one of these names; adapters may wrap them."""
+    """The linear layers of a module that have one of these names; adapters may wrap them."""
     found = []
     for name in names:
         module: nn.Module | None = holder

@@ -1,9 +1,9 @@
-"""Experts of a mixture that lie in one tensor, expert by expert: each rank computes its own.
+"""Experts of a mixture whose weights are stacked in one tensor: each rank computes its own.
 
-Such a module of transformers' gets the tokens, and for each of them the numbers of its experts and
-what these count. It holds tensors whose first dimension is the expert's, says how many there are
-(`num_experts`), and leaves out what goes to the number after the last. So a rank that holds some of
-the experts renumbers its own from 0, sends all else there, and the ranks add up what comes out.
+Such a module of transformers gets the tokens, and for each token the numbers and weights of its
+experts. The first dimension of its tensors is the expert. It says how many experts there are
+(`num_experts`), and ignores tokens for the number after the last expert. So a rank numbers its own
+experts from 0, sends all other tokens to that ignored number, and the ranks sum their outputs.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
-#: How many experts a module says that it has.
+#: The attribute in which a module has its number of experts.
 NUM_EXPERTS = "num_experts"
-#: By this attribute a module says that it can be told of others' tokens.
+#: The attribute that tells a module that it may get tokens for other ranks' experts.
 _ELSEWHERE = "_is_expert_parallel"
 
 
 def num_experts(module: nn.Module) -> int | None:
-    """How many experts `module` holds in tensors that can be split between them; None for none."""
+    """The number of experts in tensors of `module` that can be split; None if there are none."""
     number = vars(module).get(NUM_EXPERTS)
     tensors = list(module.parameters())
     if not isinstance(number, int) or _ELSEWHERE not in vars(module) or not tensors:
@@ -39,7 +39,7 @@ class SplitExperts(ParallelStyle):
         for name, parameter in list(module._parameters.items()):
             if parameter is None:
                 continue
-            # Every rank has the same values, so each cuts out its own.
+            # Every rank has the same values, so each cuts out its own part.
             split = distribute_tensor(parameter, device_mesh, [Shard(0)], src_data_rank=None)
             trains = parameter.requires_grad
             module.register_parameter(name, nn.Parameter(split, requires_grad=trains))
@@ -51,9 +51,10 @@ class SplitExperts(ParallelStyle):
 
 
 class _Used(torch.autograd.Function):
-    """What experts give, which counts as using their tensors also where no token came to them.
+    """Marks the experts' tensors as used, even if no token came to them.
 
-    Their gradients are zero then, as on one device, and not missing: optimizers make a difference.
+    Their gradients are then zero, as on one device, instead of missing: optimizers treat these
+    cases differently.
     """
 
     @staticmethod
@@ -73,7 +74,7 @@ class _Used(torch.autograd.Function):
 
 
 class _OwnExperts:
-    """What happens around the forward of one module that is split."""
+    """Hooks around the forward of one split module."""
 
     def __init__(self, mesh: DeviceMesh) -> None:
         self._mesh = mesh
@@ -106,6 +107,6 @@ class _OwnExperts:
         setattr(module, _ELSEWHERE, False)
 
     def _summed_backward(self, value: Tensor) -> Tensor:
-        """`value`, whose gradient is what all ranks make of it together."""
+        """`value`, whose gradient is the sum of all ranks' gradients."""
         whole = DTensor.from_local(value, self._mesh, [Replicate()], run_check=False)
         return whole.to_local(grad_placements=[Partial()])

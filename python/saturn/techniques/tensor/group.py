@@ -1,7 +1,6 @@
-"""A model, or a stage of one, as one rank of a tensor group holds it, with the checks that are due.
+"""A model, or a stage, split over a tensor group, as one rank holds it, with its checks.
 
-What was split is trusted once a forward, and then the first gradients, have been compared (see
-`check`).
+The split is trusted once a forward, and then the first gradients, have been compared (see `check`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TensorGroup:
-    """`module` split over the ranks of `mesh`; every rank of it makes one, and calls the same."""
+    """`module` split over the ranks of `mesh`; all of them make this object and call the same."""
 
     def __init__(
         self,
@@ -42,36 +41,36 @@ class TensorGroup:
         self._layout = split_over(
             module, splits, own_sizes, mesh, device, units=units, are_gathered=are_gathered
         )
-        #: Whether the split model's outputs, and its gradients, are still to be compared.
+        #: Whether the outputs, and the gradients, still have to be compared.
         self.forward_unchecked = self.gradients_unchecked = True
 
     @property
     def is_first(self) -> bool:
-        """Whether this rank speaks for the group."""
+        """Whether this rank reports for the group."""
         return self._mesh.get_local_rank() == 0
 
     @property
     def hooks(self) -> frozenset[int]:
-        """The ids of the hooks that splitting has put on modules."""
+        """The ids of the hooks that the split has put on modules."""
         return frozenset[int]().union(*(each.hooks for each in self._layout.styled))
 
     def check_forward(self, run: Callable[[], Any]) -> Any:
-        """Compare what `run` gives with what it gives unsplit, which is returned."""
+        """Compare the split and the unsplit result of `run`; returns the unsplit result."""
         outputs = check_forward(self._module, self._layout, run, self._device)
         self.forward_unchecked = False
         return outputs
 
     def check_gradients(self) -> None:
-        """Compare the first gradients, after a backward; later ones are taken as they are."""
+        """Compare the first gradients after a backward; later gradients are not compared."""
         if self.gradients_unchecked:
             check_gradients(self._module, self._mesh)
             self.gradients_unchecked = False
 
 
 def retry_knobs(plan: TensorPlan | None, knobs: Knobs, error: str) -> Knobs | None:
-    """Knobs that keep to a part of a derived `plan`, where `error` says that the plan is wrong.
+    """Knobs for only a part of a derived `plan`, if `error` says that the plan is wrong.
 
-    What a plan that was derived makes of attention may be wrong, and right for the MLPs.
+    A derived plan may be wrong for attention and still right for the MLPs.
     """
     if plan is None or not is_about_the_plan(error):
         return None

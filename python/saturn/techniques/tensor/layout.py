@@ -1,12 +1,12 @@
-"""Spread one model over a tensor group: split modules by their styles, whole ones in copies.
+"""Spread one model over a tensor group: split modules by their styles, and copy the others.
 
 Every parameter becomes a `DTensor` on the group's mesh, split or replicated, because optimizers and
-norms take lists of one kind only. Modules that stay whole still compute on plain tensors: while a
-unit runs (the model, or one of its layers), they hold their local copies.
+norms take lists of one kind only. Whole modules still compute on plain tensors: while a unit (the
+model, or one of its layers) runs, they hold local copies.
 
-Between the modules of a plan, activations are plain tensors. Where a rank holds a part of them, its
-peers draw the same random numbers for theirs, so masks of dropout repeat from rank to rank there;
-where they are whole, the same numbers are what keeps the ranks alike.
+Between the modules of a plan, activations are plain tensors. All ranks of the group draw the same
+random numbers. For activations that are split, dropout masks therefore repeat from rank to rank.
+For whole activations, the same numbers keep the ranks equal.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Styled:
 
     name: str
     module: nn.Module
-    hooks: frozenset[int]  # the ids of the hooks that the style put on it
+    hooks: frozenset[int]  # the ids of the hooks that the style put on the module
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a module has been split, over so many ranks."""
+    """How a module has been split over `size` ranks."""
 
     styled: Sequence[Styled]
     own_sizes: Sequence[OwnSizes]
@@ -57,16 +57,16 @@ def split_over(
 ) -> Layout:
     """Split `module`, which every rank built alike, over `mesh`, and move it to `device`.
 
-    Only one parameter at a time is whole there. `units` are whatever of `module` may run by itself:
-    its layers, where one runs again in the backward and the model's own forward is over; and where
-    `are_gathered`, each for itself, because FSDP2 has split them too.
+    The device holds only one whole parameter at a time. `units` are the parts of `module` that may
+    run by themselves: layers, which a backward may recompute after the model's forward. With
+    `are_gathered`, FSDP2 has split the units too, so each gets its copies by itself.
     """
     holders_of_each = owners(module)
     styled = []
     for split in splits:
         if split.style is not None:
             before = _hooks(split.module)
-            # Every rank has the same values, so each cuts out its own.
+            # Every rank has the same values, so each cuts out its own part.
             parallelize_module(split.module, mesh, split.style, src_data_rank=None)
             split.module.register_forward_hook(_own_output)
             styled.append(Styled(split.name, split.module, _hooks(split.module) - before))
@@ -82,7 +82,7 @@ def split_over(
         for name, buffer in part._buffers.items():
             if buffer is not None and not isinstance(buffer, DTensor):
                 part._buffers[name] = buffer.to(device)
-    # The hooks of their styles want DTensors.
+    # These modules keep DTensors, which the hooks of their styles need.
     skipped = {each.module for each in styled}
     summed = {split.module for split in splits if split.summed}
     group = mesh.get_group()
@@ -92,12 +92,12 @@ def split_over(
         dist.all_reduce(gradient, group=group)
         return gradient
 
-    # FSDP2 takes a unit's gradients once the backward is past what its forward began with; copies
-    # that were made before that would get theirs too late.
+    # FSDP2 takes a unit's gradients once the backward passes the unit's beginning. Copies made
+    # outside the unit would get their gradients too late.
     inside = {part for unit in units for part in unit.modules()} if are_gathered else set()
     for unit in (module, *units):
         LocalCopies(
-            # Those of another mesh are split over data ranks until their own unit runs.
+            # Parameters of another mesh are split over data ranks until their own unit runs.
             lambda parameter: parameter.device_mesh == mesh,
             skipped=skipped | inside if unit is module else skipped,
             change_gradient=lambda part: sum_over_group if part in summed else None,
@@ -108,7 +108,7 @@ def split_over(
 
 
 class _Own(torch.autograd.Function):
-    """The values of a tensor that nobody else looks at, as one that is no view of it."""
+    """A tensor with the same values that is not a view."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
@@ -120,9 +120,9 @@ class _Own(torch.autograd.Function):
 
 
 def _own_output(_: nn.Module, __: Any, output: Any) -> Any:
-    """What a split module gives, so that it may be changed in place, as Falcon does.
+    """Make a split module's output changeable in place, as Falcon needs it.
 
-    It is the local tensor of a `DTensor`, and torch lets nobody change such a view.
+    The output is the local tensor of a `DTensor`, and torch forbids changing such a view.
     """
     if isinstance(output, Tensor) and not isinstance(output, DTensor) and output._is_view():
         return _Own.apply(output)

@@ -1,12 +1,11 @@
-"""Which modules of a model are split over the ranks of a tensor group, and how: its plan.
+"""A plan: which modules of a model are split over the ranks of a tensor group, and how.
 
 A plan maps patterns of module names to styles. It comes from the task's hint `tensor_plan`, or from
-the model, where transformers gives it one; for other models it is derived (see `derived`). Patterns
+transformers, if the model has one there; for other models it is derived (see `derived`). Patterns
 are matched name by name between the dots: `layers.*.up` means `layers.0.up`, `layers.1.up` and so
 on.
 
-This file reads plans and says what is wrong with them. It changes no module and needs no process
-group.
+This module reads plans and finds their errors. It changes no module and needs no process group.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from saturn.techniques.tensor.styles import EXPERTS, KNOWN, SUMMED, WHOLE, style
 
 #: The hint with a task's own plan.
 HINT = "tensor_plan"
-#: The knob that keeps a derived plan to one part of the model, as `derived` names them.
+#: The knob that limits a derived plan to one part of the model, named as in `derived`.
 ONLY = "only"
 
 
@@ -38,34 +37,34 @@ class ModuleSplit:
 
     name: str
     module: nn.Module
-    #: How torch splits it; None where it stays whole.
+    #: The style by which torch splits the module; None if it stays whole.
     style: ParallelStyle | None
-    #: Which dimension of its weight is split; None where none is, or only the style knows.
+    #: The split dimension of its weight; None if it isn't split, or only the style knows.
     dimension: int | None = None
-    #: Whether a bias is split with it.
+    #: Whether its bias is split too.
     splits_bias: bool = True
-    #: Whether it may be left whole, whatever the rest of the plan says.
+    #: Whether it may stay whole, independently of the rest of the plan.
     alone: bool = False
     #: Whether it stays whole and its gradients are summed over the ranks.
     summed: bool = False
-    #: How many equal pieces there can be, and what they are: "heads" and so on.
+    #: How many equal pieces are possible, and what a piece is: "heads" and so on.
     units: int = 0
     units_are: str = ""
 
 
 class TensorPlan:
-    """The plan of one model, its patterns resolved."""
+    """The plan of one model, with its patterns resolved."""
 
     def __init__(
         self, module: nn.Module, hints: Mapping[str, Any], only: str | None = None
     ) -> None:
-        """Raises `NotApplicable` where there is no plan, or one that can't be carried out.
+        """Raises `NotApplicable` if there is no plan, or if the plan can't be carried out.
 
-        `only` keeps a derived plan to one of its parts.
+        `only` limits a derived plan to one of its parts.
         """
-        #: Of a derived plan, the parts that it splits.
+        #: The parts that a derived plan splits.
         self.parts: Sequence[str] = ()
-        #: What modules say of their own size, which is another where they are split.
+        #: Sizes in attributes of modules, which are smaller when the modules are split.
         self.own_sizes: Sequence[OwnSizes] = ()
         hint = hints.get(HINT)
         entries = list(_from_model(module) if hint is None else _from_hint(module, hint))
@@ -91,29 +90,29 @@ class TensorPlan:
             raise NotApplicable(f"the plan of {type(module).__name__} leaves every module whole")
 
     def other_part(self, only: str | None) -> str | None:
-        """What to split alone where all of a derived plan, or this part alone, went wrong."""
+        """The part to split alone, after the whole derived plan, or the part `only`, failed."""
         if only is None and {ATTENTION, MLP} <= set(self.parts):
             return MLP
         return ATTENTION if only == MLP else None
 
     def splits(self, size: int) -> list[ModuleSplit]:
-        """The modules to treat for `size` ranks: those that don't divide stay whole if they may."""
+        """The plan's modules for `size` ranks, without those that can't be split so and needn't."""
         return [split for split in self._splits if not (split.alone and split.units % size)]
 
     def num_parts(self, module: nn.Module, size: int) -> dict[int, int]:
-        """By the id of each parameter of `module`, over how many of `size` devices it is split."""
+        """Over how many of `size` devices each parameter of `module` is split, by its id."""
         styled = {id(split.module): split for split in self.splits(size) if split.style is not None}
         parts: dict[int, int] = {}
         for part in module.modules():
             split = styled.get(id(part))
             for name, parameter in part.named_parameters(recurse=False):
-                # What a style of the task's own splits only that style knows: it is taken for all.
+                # Only a task's own style knows what it splits; count everything as split.
                 is_split = split is not None and (name == "weight" or split.splits_bias)
                 parts[id(parameter)] = size if is_split else 1
         return parts
 
     def indivisible(self, size: int) -> str | None:
-        """Why the model can't be split over `size` devices, with the sizes that would do."""
+        """Why `size` devices can't share the model, with sizes that can; None if they can."""
         for split in self._splits:
             if not split.alone and split.units % size:
                 return (
@@ -135,12 +134,12 @@ class TensorPlan:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A module, and what the plan says of it."""
+    """A module, and the plan's style for it."""
 
     name: str
     module: nn.Module
     style: Any
-    #: How many equal pieces there can be, and what they are, where that is known already.
+    #: How many equal pieces are possible, and what a piece is; None if not known yet.
     units: int | None = None
     units_are: str = ""
 
@@ -167,19 +166,20 @@ def _from_hint(module: nn.Module, hint: Any) -> Iterator[_Entry]:
 
 
 def _from_model(module: nn.Module) -> Iterator[_Entry]:
-    """The plans that transformers puts on its models: this one, or those that it wraps.
+    """The plans of transformers' models: of this model, or of those that it wraps.
 
-    Wrapped by the user, or by PEFT, whose adapters stand in the place of single layers.
+    The user may have wrapped them, or PEFT, whose adapters replace single layers.
     """
     planned: list[str] = []
     for outer, model in module.named_modules():
-        # Its own, not one that it has of what it wraps, whose names begin further in.
+        # Only an attribute of its own: a wrapper may forward its inner model's plan, whose names
+        # begin further in.
         is_own = inspect.getattr_static(model, "tp_plan", None) is not None
         plan = getattr(model, "tp_plan", None) if is_own else None
         if not isinstance(plan, Mapping) or not plan:
             continue
         if any(outer.startswith(prefix) for prefix in planned):
-            continue  # a part of one that has been seen, whose plan covers it
+            continue  # a part of a model that was seen before, whose plan covers it
         prefix = f"{outer}." if outer else ""
         planned.append(prefix)
         for pattern, style in plan.items():
@@ -189,14 +189,14 @@ def _from_model(module: nn.Module) -> Iterator[_Entry]:
                 for name, _ in model.named_parameters()
             )
             if found and all(num_experts(part) is not None for part in found.values()):
-                style = EXPERTS  # which covers what is said of their tensors
+                style = EXPERTS  # this style covers the plan's entries for the experts' tensors
             if (found and style not in KNOWN) or (parameter and style != WHOLE):
                 raise NotApplicable(
                     f"the plan that {type(model).__name__} brings splits `{pattern}` as "
                     f"`{style}`, for which torch has no style; `fsdp`, `pipeline` and `offload` "
                     f"need none, and the hint `{HINT}` can give another plan"
                 )
-            # Plans name modules that only some sizes of a model have.
+            # A plan may name modules that only some sizes of a model have.
             yield from (_Entry(prefix + name, part, style) for name, part in found.items())
 
 
@@ -213,10 +213,10 @@ def _derived_entries(module: nn.Module, derived: Derived, parts: Sequence[str]) 
 
 
 def _within_adapter(entry: _Entry) -> Iterator[_Entry]:
-    """What a style of a layer means where PEFT's LoRA has wrapped it: of its parts, the same.
+    """Apply a layer's style to its parts, if PEFT's LoRA has wrapped the layer.
 
-    Its output is that of the layer itself, plus B(A(x)). Of a layer split by its outputs, B is
-    split alike, and A is whole; by its inputs, A is, and B is whole.
+    The output is the layer's own output plus B(A(x)). If the layer is split by outputs, B is split
+    by outputs too, and A is whole. If it is split by inputs, A is split by inputs, and B is whole.
     """
     name, module, style = entry.name, entry.module, entry.style
     base = getattr(module, "base_layer", None)
@@ -229,13 +229,13 @@ def _within_adapter(entry: _Entry) -> Iterator[_Entry]:
             "have a name are known for that"
         )
     yield replace(entry, name=f"{name}.base_layer", module=base)
-    # All other styles take and give whole values, as the adapter does.
+    # All other styles take and give whole values, so the adapter works unchanged.
     split = {"rowwise": "lora_A", **dict.fromkeys(_GIVE_PARTS, "lora_B")}.get(style)
     for held, part in getattr(module, split, {}).items() if split else ():
         yield replace(entry, name=f"{name}.{split}.{held}", module=part)
 
 
-#: Styles of a layer whose output is this rank's part.
+#: Styles of layers whose output is only this rank's part.
 _GIVE_PARTS = ("colwise", "colwise_halves", "colwise_thirds")
 
 
@@ -280,7 +280,7 @@ def _resolve(model: nn.Module, entry: _Entry) -> ModuleSplit:
 
 
 def _parent(model: nn.Module, name: str) -> nn.Module:
-    """What the module of this name belongs to; of an adapter's parts, what the adapter does."""
+    """The parent of the module of this name; for a part of an adapter, the adapter's parent."""
     parent = model.get_submodule(name.rpartition(".")[0])
     while name and (isinstance(parent, nn.ModuleDict) or hasattr(parent, "base_layer")):
         name = name.rpartition(".")[0]
@@ -289,9 +289,9 @@ def _parent(model: nn.Module, name: str) -> nn.Module:
 
 
 def _heads(attention: nn.Module, features: int) -> int | None:
-    """How many heads `features` are, if any: a head is never cut.
+    """How many heads make up `features`, None if not heads do: a head is never cut.
 
-    Attention sees its values as (…, heads, head_dim), and says in numbers how many there are.
+    Attention sees its values as (…, heads, head_dim), and has the number of heads as an attribute.
     """
     head_dim = getattr(attention, "head_dim", None)
     for said in (attention, getattr(attention, "config", None)):
@@ -305,7 +305,7 @@ def _heads(attention: nn.Module, features: int) -> int | None:
 def _with_weights_shared_alike(
     module: nn.Module, splits: Sequence[ModuleSplit]
 ) -> list[ModuleSplit]:
-    """The splits, without those of weights that other modules share and would split otherwise."""
+    """The splits, without weights that other modules share but would split otherwise."""
     by_module = {id(split.module): split for split in splits}
     owners: dict[int, list[tuple[str, ModuleSplit | None]]] = {}
     for name, part in module.named_modules():

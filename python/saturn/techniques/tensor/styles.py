@@ -1,10 +1,9 @@
-"""How single modules are split: what a plan may say of each kind of module, and what it means.
+"""How single modules are split: the styles that a plan may use for each kind of module.
 
-The kinds are `nn.Linear`, `nn.Embedding`, the `Conv1D` of transformers (a linear layer whose weight
-lies the other way round, as (inputs, outputs)), and experts in one tensor (see `experts`). For most
-of them torch has the styles. Those of this file are for `Conv1D`, and for layers whose outputs are
-several values one after the other, such as query, key and value: of each, every rank wants its
-part.
+The kinds are `nn.Linear`, `nn.Embedding`, transformers' `Conv1D` (a linear layer whose weight is
+transposed, (inputs, outputs)), and experts in one tensor (see `experts`). torch has most of the
+styles. The styles here are for `Conv1D`, and for layers whose output is several values in a row,
+such as query, key and value: every rank needs its part of each value.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from torch.distributed.tensor.placement_types import Placement
 from saturn.techniques.interface import NotApplicable
 from saturn.techniques.tensor.experts import SplitExperts, num_experts
 
-#: Styles of modules that stay whole. `SUMMED` stand between split ones and see only this rank's
-#: part of the values, such as the norm of each attention head: their gradients must be summed.
+#: Styles of modules that stay whole. `SUMMED` modules lie between split ones and see only this
+#: rank's part of the values, such as the norm of each head: their gradients must be summed.
 WHOLE, SUMMED = "replicate", "replicated_with_grad_allreduce"
-#: What a plan says of experts in one tensor, and the kind of the module that holds them.
+#: The style for experts in one tensor, and the kind of the module that holds them.
 EXPERTS, _EXPERTS_MODULE = "experts", "experts module"
 
 
 class SplitLinear(ParallelStyle):
-    """Splits a linear layer by its outputs or its inputs, whichever way its weight lies."""
+    """Splits a linear layer by its outputs or inputs; its weight may be transposed."""
 
     def __init__(self, *, weight: int, by_outputs: bool, parts: int = 1, alone: bool = False):
         """`weight` is the dimension of the weight that is split.
 
-        By outputs, there may be several values (`parts`) of one size in a row. `alone`: takes and
-        gives whole values.
+        The outputs may be several values (`parts`) of one size in a row. With `alone`, the layer
+        takes and gives whole values.
         """
         super().__init__()
         self._weight, self._by_outputs = weight, by_outputs
@@ -64,9 +63,9 @@ class SplitLinear(ParallelStyle):
             if parameter is None:
                 continue
             placement: Placement = Shard(self._weight)
-            if parameter.dim() == 1:  # a bias, which goes with the outputs
+            if parameter.dim() == 1:  # a bias, which is split like the outputs
                 placement = Shard(0) if self._by_outputs else Replicate()
-            # Every rank has the same values, so each cuts out its own.
+            # Every rank has the same values, so each cuts out its own part.
             split = distribute_tensor(parameter, mesh, [placement], src_data_rank=None)
             trains = parameter.requires_grad
             module.register_parameter(name, nn.Parameter(split, requires_grad=trains))
@@ -86,11 +85,11 @@ class SplitLinear(ParallelStyle):
 
 
 def _own_part_of_each(output: DTensor, mesh: DeviceMesh, parts: int) -> Tensor:
-    """Of several values in a row, this rank's part of each.
+    """This rank's part of each of several values in a row.
 
-    The weight is cut straight through, as everywhere, so that any technique can load it: what a
-    rank computes is not what it needs. So the ranks gather all, and in the backward pass each gets
-    back the sum of the gradients of what it has computed.
+    The weight is cut straight through, like all weights, so that any technique can load it. So a
+    rank doesn't compute the part that it needs: the ranks gather everything, and each takes its
+    parts. In the backward pass, each rank gets the summed gradient of what it computed.
     """
     whole = output.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
     own = [
@@ -108,9 +107,9 @@ class Style:
     dimension: int
     #: Whether the outputs are split, and a bias with them.
     by_outputs: bool
-    #: Takes and gives whole values, so it can be left out without the rest of the plan noticing.
+    #: Whether it takes and gives whole values, so that the module may stay whole instead.
     alone: bool = False
-    #: How many values of one size its outputs are, each of which is split.
+    #: How many values of one size the output has; each of them is split.
     parts: int = 1
 
 
@@ -133,7 +132,7 @@ def _conv1d(*, by_outputs: bool, alone: bool = False) -> Style:
 _COLUMNS_ALONE = Style(lambda: ColwiseParallel(output_layouts=Replicate()), 0, True, alone=True)
 _ROWS_ALONE = Style(lambda: RowwiseParallel(input_layouts=Replicate()), 1, False, alone=True)
 
-#: What a plan may say of each kind of module; most names are those of transformers.
+#: The styles for each kind of module; most names are those of transformers.
 STYLES: Mapping[str, Mapping[str, Style]] = {
     "nn.Linear": {
         "colwise": Style(ColwiseParallel, 0, True),
@@ -153,7 +152,7 @@ STYLES: Mapping[str, Mapping[str, Style]] = {
         "colwise_halves": _fused(2, 1),
         "colwise_thirds": _fused(3, 1),
     },
-    # An embedding's weight lies the other way round than a linear layer's: (inputs, outputs).
+    # An embedding's weight is transposed, compared with a linear layer's: (inputs, outputs).
     "nn.Embedding": {
         "embedding_rowwise": Style(
             lambda: RowwiseParallel(input_layouts=Replicate()), 0, False, alone=True
@@ -161,7 +160,7 @@ STYLES: Mapping[str, Mapping[str, Style]] = {
         "embedding_colwise": Style(
             lambda: ColwiseParallel(output_layouts=Replicate()), 1, True, alone=True
         ),
-        # What each vector holds is by head, such as a bias of attention.
+        # Each vector has numbers by head, such as a bias of attention.
         "embedding_parts": Style(ColwiseParallel, 1, True),
     },
     _EXPERTS_MODULE: {EXPERTS: Style(SplitExperts, 0, True)},
@@ -170,19 +169,19 @@ KNOWN = (*dict.fromkeys(name for styles in STYLES.values() for name in styles), 
 
 
 def kind_of(module: nn.Module) -> str | None:
-    """Which kind of module this is, of those that can be split."""
+    """The kind of a module; None if modules like it can't be split."""
     if isinstance(module, nn.Linear):
         return "nn.Linear"
     if isinstance(module, nn.Embedding):
         return "nn.Embedding"
-    # By its name and its size: transformers need not be installed.
+    # Recognised by name and size, because transformers need not be installed.
     if type(module).__name__ == "Conv1D" and isinstance(module.weight, Tensor):
         return "Conv1D" if module.weight.dim() == 2 else None
     return _EXPERTS_MODULE if num_experts(module) is not None else None
 
 
 def style_of(name: str, module: nn.Module, said: str | ParallelStyle) -> Style:
-    """What a plan says of a module; raises `NotApplicable` where that can't be."""
+    """The style that a plan's word means for a module; `NotApplicable` if it means none."""
     kind = kind_of(module)
     if kind is None:
         raise NotApplicable(

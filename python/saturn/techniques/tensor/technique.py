@@ -1,12 +1,12 @@
 """`tensor` and `tensor+fsdp`: single layers split over the devices of a group.
 
 Each device of a tensor group computes its part of every module that the model's plan splits (see
-`plan`), all of them on the same slice of the batch. `tensor` is one group of all devices.
-`tensor+fsdp` has several groups, each with a slice of its own; over them, FSDP2 splits once more
-what each device has of the model.
+`plan`); all of them work on the same slice of the batch. `tensor` is one group of all devices.
+`tensor+fsdp` has several groups, each with its own slice. FSDP2 splits each device's part of the
+model further, over the groups.
 
-Both have the knob `activation_checkpointing` (default false, see `recompute`); `tensor+fsdp` has
-`tensor` too, how many devices are a group. And see `attention` for the knob of that name.
+Both have the knobs `activation_checkpointing` (default false, see `recompute`) and `attention`
+(see `attention`). `tensor+fsdp` also has `tensor`, the number of devices in a group.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ TENSOR = "tensor"
 
 
 class _BySplitting(Technique):
-    """What both techniques do with a model's plan."""
+    """The common part of both techniques: splitting a model by its plan."""
 
-    #: The plan that the model was last split by.
+    #: The plan by which the model was last split.
     _plan: TensorPlan | None = None
 
     def thriftier_knob_sets(self, module: nn.Module, setting: Setting) -> Sequence[Sequence[Knobs]]:
@@ -136,7 +136,7 @@ class TensorFsdp(_BySplitting):
 
     def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
         size = knobs[TENSOR]
-        # Ranks of a tensor group are neighbours: they talk the most.
+        # Ranks of a tensor group are neighbours, because they communicate most.
         mesh = gang.mesh((gang.world_size // size, size), names=("data", "tensor"))
         layers = repeated_layers(module)
         scalars = WholeScalars(module, mesh, gang.device, units=layers)
@@ -179,7 +179,7 @@ def _group_sizes(gpus: int) -> list[int]:
 
 
 def _least_bytes(module: nn.Module, setting: Setting, knobs: Knobs, *, size: int) -> int:
-    """Parameters, gradients and optimizer state that one of `size` devices holds."""
+    """Bytes of parameters, gradients and optimizer state on one of `size` devices."""
     parts = TensorPlan(module, setting.hints, knobs.get(ONLY)).num_parts(module, size)
     held = 0.0
     for parameter in module.parameters():

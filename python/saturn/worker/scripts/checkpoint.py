@@ -1,6 +1,6 @@
-"""Where a script's last checkpoint lies: noted in the task's directory, durably, once it is told.
+"""Note durably, in the task's directory, where a script's last checkpoint lies.
 
-What is in it is the script's own matter.
+The checkpoint's content is the script's own affair.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class ScriptCheckpoint:
 
     @property
     def is_there(self) -> bool:
-        """Whether something lies at its path."""
+        """Whether the checkpoint's path exists."""
         return Path(self.path).exists()
 
     def keep(self, task_dir: Path) -> None:
-        """Note it as the last."""
+        """Note this checkpoint as the task's last."""
         file = task_dir / _NAME
         scratch = file.with_name(f".{_NAME}.{os.getpid()}")
         scratch.write_text(json.dumps({"checkpoint": self.path, "step": self.step}))
@@ -38,7 +38,7 @@ class ScriptCheckpoint:
 
 
 def last_of(task_dir: Path) -> ScriptCheckpoint | None:
-    """The one that was noted last; None where none was."""
+    """The checkpoint that was noted last; None if there is none."""
     try:
         noted = json.loads((task_dir / _NAME).read_text())
     except FileNotFoundError:
@@ -47,5 +47,5 @@ def last_of(task_dir: Path) -> ScriptCheckpoint | None:
 
 
 def forget(task_dir: Path) -> None:
-    """It is gone."""
+    """Drop the note: the checkpoint is gone."""
     (task_dir / _NAME).unlink(missing_ok=True)

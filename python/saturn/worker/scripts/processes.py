@@ -1,7 +1,7 @@
-"""The processes of a script: one for each device, with what torchrun would give them.
+"""The processes of a script: one for each device, in the environment that torchrun would give.
 
-They belong to the process group of the rank that starts them, so what ends that ends them. Rank 0
-writes to the rank's own log, every other to a log of its own beside it.
+All of them are in the process group of the rank that starts them, so ending that group ends them.
+Rank 0 writes to the rank's own log; every other process has a log of its own beside it.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from types import TracebackType
 from saturn.scripts.command import REPORT, RUN_DIR, STOP_FILE, TRIAL, ScriptDefinition
 from saturn.worker.spec import Spec
 
-#: Let through besides a slot's memory: what starts later in any process.
+#: Memory allowed beyond a slot's limit, for what a process starts later.
 _ALLOWANCE_BYTES = 16 << 20
-#: How much of the end of a log is looked at for what a process said last.
+#: How many bytes at the end of a log are read for a process's last output.
 _TAIL_BYTES = 8192
-#: What workers have in their environment and a script started by hand has not.
+#: Variables that workers have in their environment, and a script started by hand has not.
 _OF_WORKERS = ("PYTHONSAFEPATH", "PYTORCH_NVML_BASED_CUDA_CHECK", "GLOO_SOCKET_IFNAME")
-#: Signals that have a handler, in /proc/PID/status: bit n - 1 is signal n.
+#: SIGTERM's bit in the mask of handled signals in /proc/PID/status: bit n - 1 is signal n.
 _SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
 
 
 class Processes:
-    """All ranks of one launch; leaving the `with` block kills what is left of them."""
+    """All processes of one launch; leaving the `with` block kills those that are left."""
 
     def __init__(self, spec: Spec, script: ScriptDefinition, args: Sequence[str]) -> None:
-        """Start them; a file with the name of their stop file must not be there."""
+        """Start the processes. The stop file must not exist yet."""
         self._spec = spec
         self._script = script
         self.report_path = spec.attempt_dir / "report.jsonl"
         self._stop_file = spec.attempt_dir / "stop"
         self._asked_s: float | None = None
-        self._is_killed = False  # for it did not end in time
+        self._is_killed = False  # whether processes were killed because they didn't end in time
         self._processes: list[subprocess.Popen[bytes]] = []
         self.peak_bytes = 0
         common = self._environment()
@@ -55,7 +55,7 @@ class Processes:
             raise
 
     def __enter__(self) -> Processes:
-        """Begin the block in which they run."""
+        """Enter the block in which the processes run."""
         return self
 
     def __exit__(
@@ -64,16 +64,16 @@ class Processes:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Kill what is left."""
+        """Kill the processes that are left."""
         self.kill()
 
     @property
     def have_ended(self) -> bool:
-        """Whether none is left."""
+        """Whether all processes have ended."""
         return all(one.poll() is not None for one in self._processes)
 
     def failed(self) -> tuple[int, int] | None:
-        """(rank, exit code) of the first that ended as it should not, where any did."""
+        """(rank, exit code) of the first process that failed; None if none has."""
         for rank, process in enumerate(self._processes):
             code = process.poll()
             if code is not None and code != 0 and not (self._asked_s and self._is_by_us(code)):
@@ -81,11 +81,11 @@ class Processes:
         return None
 
     def _is_by_us(self, code: int) -> bool:
-        """Whether an exit code is that of what was sent to all."""
+        """Whether the exit code comes from a signal that this object sent."""
         return _is_by_term(code) or (self._is_killed and code == -signal.SIGKILL)
 
     def look_at_memory(self) -> None:
-        """Take note of the most memory that any has held so far."""
+        """Update the most memory that any process has held."""
         for process in self._processes:
             text = ""
             with contextlib.suppress(OSError):
@@ -95,10 +95,10 @@ class Processes:
                     self.peak_bytes = max(self.peak_bytes, int(line.split()[1]) << 10)
 
     def ask_to_stop(self) -> None:
-        """Ask all to save and to end: by the stop file, and by SIGTERM where that is handled.
+        """Ask all processes to save and end, by the stop file, and by SIGTERM if they handle it.
 
-        What handles no SIGTERM would die of it in the midst of a step. It gets the signal once its
-        time for an end is over, and what is then left is killed.
+        A process without a handler would die of SIGTERM in the middle of a step. Such a process
+        gets the signal only after `stop_within_s`. After twice that time, all are killed.
         """
         if self._asked_s is None:
             self._asked_s = time.monotonic()
@@ -114,13 +114,13 @@ class Processes:
             self._signal(signal.SIGTERM, only_handled=False)
 
     def kill(self) -> None:
-        """End them at once, and wait for that."""
+        """Kill all processes, and wait for their end."""
         self._signal(signal.SIGKILL, only_handled=False)
         for process in self._processes:
             process.wait()
 
     def last_words(self, rank: int) -> str:
-        """The end of what a rank has written."""
+        """The end of a process's log."""
         try:
             with self._log(rank).open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -153,7 +153,7 @@ class Processes:
             }
         )
         if spec.cores is not None or spec.gpus > 1:
-            # As torchrun does: one process alone may use all cores, unless it is pinned to its own.
+            # As torchrun does. A single process may use all cores, unless it is pinned to its own.
             environment["OMP_NUM_THREADS"] = "1"
         if spec.kind == "trial":
             environment[TRIAL] = "1"
@@ -177,7 +177,7 @@ class Processes:
             if log is not None:
                 os.close(log)
         self._processes.append(process)
-        # At once: what it starts later inherits them.
+        # Set at once, because what the process starts later inherits both.
         with contextlib.suppress(ProcessLookupError):
             if spec.cores is not None:
                 os.sched_setaffinity(process.pid, set(spec.cores[rank]))
@@ -193,12 +193,12 @@ class Processes:
 
 
 def _interpreter(path: Path) -> list[str]:
-    """What a script is started with: this Python, or nothing where it is a program by itself."""
+    """The program that runs the script: this Python; none if the script is itself a program."""
     return [] if path.suffix != ".py" and os.access(path, os.X_OK) else [sys.executable, "-u"]
 
 
 def _is_by_term(code: int) -> bool:
-    """Whether a process ended by SIGTERM, or says so as a shell does."""
+    """Whether a process ended by SIGTERM, or exited with a shell's code for it."""
     return code in (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
@@ -212,7 +212,7 @@ def _handles_sigterm(pid: int) -> bool:
 
 
 def _data_bytes() -> int:
-    """What this process holds, whose interpreter has imported torch too: no part of a model."""
+    """Data of this process, which has imported torch too: an allowance beyond a script's model."""
     text = Path("/proc/self/status").read_text()
     line = next(line for line in text.splitlines() if line.startswith("VmData:"))
     return int(line.split()[1]) << 10

@@ -1,8 +1,8 @@
-"""What a script reports: lines of JSON in a file, read while they are written, and checked.
+"""Read and check a script's reports: lines of JSON in a file, read while the script writes them.
 
-A line has `step`, and may have `loss`, `total_steps`, `checkpoint` and any other metrics. What is
-wrong in a way that the script would repeat is raised as `Unsound`, in one line for its user; a
-metric that is no finite number is only pointed out.
+A line has `step`, and may have `loss`, `total_steps`, `checkpoint` and any other metrics. An error
+that the script would repeat is raised as `Unsound`, whose one line is for the user. A metric that
+is not finite only leads to a note.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any
 
 from saturn.scripts.command import REPORT
 
-#: Reports without a loss after which that is pointed out.
+#: After this many reports without a loss, a note says that the loss is missing.
 _WITHOUT_LOSS = 3
-#: How much of a line is shown that can't be read.
+#: How many characters of an unreadable line are shown.
 _SHOWN = 80
-#: What lines may have besides metrics.
+#: Fields of a line that are no metrics.
 _OTHER = {"step", "total_steps", "checkpoint", "t", "memory_bytes"}
 
 
 class Unsound(Exception):
-    """A report that no script should make; the message says what, and what would be right."""
+    """A report that is wrong; the message says what is wrong, and what would be right."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """One line."""
+    """One line of the file."""
 
     step: int
     loss: float | None
-    metrics: dict[str, float]  # all others
+    metrics: dict[str, float]  # all metrics but the loss
     total_steps: int | None
     checkpoint: str | None
     at_s: float  # Unix time
@@ -43,10 +43,10 @@ class Report:
 
 
 class Reports:
-    """The file of one launch, from its beginning."""
+    """The reports file of one launch, read from its beginning."""
 
     def __init__(self, path: Path, label: str, note: Callable[[str], None]) -> None:
-        """`label` is what messages call the script; `note` is told what is odd, each once."""
+        """`label` is the script's name in messages; `note` gets each oddity once."""
         self._path = path
         self._label = label
         self._note = note
@@ -60,7 +60,7 @@ class Reports:
         path.touch(mode=0o600)
 
     def read(self) -> list[Report]:
-        """The reports that have come since the last call; raises `Unsound`."""
+        """The reports since the last call; raises `Unsound` for a wrong one."""
         with self._path.open("rb") as file:
             file.seek(self._position)
             data = file.read()
@@ -103,7 +103,7 @@ class Reports:
         )
 
     def _metrics(self, line: dict[str, Any]) -> dict[str, float]:
-        """All metrics, the loss too."""
+        """All metrics of a line, the loss included."""
         found = {}
         for name, value in line.items():
             if name in _OTHER or value is None:
@@ -137,7 +137,7 @@ class Reports:
         return value
 
     def _time(self, told: Any) -> float:
-        """When the line was written, where it says so; else when it is read."""
+        """The line's own time, if it has a plausible one; else the time of reading."""
         now = time.time()
         if isinstance(told, int | float) and self._began_s <= told <= now:
             return float(told)

@@ -1,11 +1,11 @@
 """Run a script: to train, or for a few steps of a trial.
 
-This process is the script's launcher and its only line to the runtime. It follows what the script
-reports, times it, asks it to stop, and keeps in mind where its last checkpoint lies. What a script
-saves, it saves by itself: a checkpoint counts once the script has reported its path.
+This process is the script's launcher and its only connection to the runtime. It reads the script's
+reports, times its steps, asks it to stop, and notes where its last checkpoint lies. The script
+saves by itself: a checkpoint counts once the script has reported its path.
 
-A trial starts the script as training does. Where nothing stands in the way it goes on as the
-training of its task; else it is killed, and what it has written stays where it is.
+A trial starts the script as training does. If the runtime agrees, the same launch goes on as the
+training of the task. Otherwise the script is killed, and its files stay where they are.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from saturn.worker.scripts.reports import Report, Reports, Unsound
 from saturn.worker.scripts.times import ReportedTimes
 from saturn.worker.spec import Spec
 
-#: Seconds between two looks at a script.
+#: Seconds between two readings of a script's reports.
 _LOOK_S = 0.02
 #: Least seconds between two progress reports.
 _PROGRESS_EVERY_S = 0.25
-#: Seconds between two looks at the memory of the processes.
+#: Seconds between two readings of the processes' memory.
 _MEMORY_EVERY_S = 0.5
 
 
 def run(spec: Spec, script: ScriptDefinition, reporter: Reporter) -> None:
-    """Train, or run a trial."""
+    """Train, or run a trial; the spec says which."""
     checkpoint = _checkpoint(spec, script, reporter)
     args = [] if checkpoint is None else script.resume_args(checkpoint.path)
     with reporter.alive_throughout(), Processes(spec, script, args) as processes:
@@ -50,7 +50,7 @@ def run(spec: Spec, script: ScriptDefinition, reporter: Reporter) -> None:
 
 
 class _Launch:
-    """One launch of a script, followed to its end."""
+    """One launch of a script, from its start to its end."""
 
     def __init__(
         self,
@@ -64,14 +64,14 @@ class _Launch:
         self._script = script
         self._reporter = reporter
         self._processes = processes
-        self._checkpoint = checkpoint  # from which it goes on
+        self._checkpoint = checkpoint  # the checkpoint from which the script goes on
         self._saved = 0 if checkpoint is None else checkpoint.step
         self._reports = Reports(processes.report_path, script.label, reporter.note)
         self._began_s = self._heard_s = time.time()
         self._memory_s = 0.0
         self._steps: int | None = script.steps
         self._last: Report | None = None
-        self._loss: float | None = None  # that was reported last
+        self._loss: float | None = None  # the last reported loss
         self._times = ReportedTimes()
         self._metrics: Metrics | None = None
         self._told_s = 0.0
@@ -81,13 +81,13 @@ class _Launch:
         return self._saved if self._last is None else self._last.step
 
     def train(self, steps: int) -> None:
-        """Follow it to its last step, or to a stop."""
+        """Follow the script to its last step, or to a stop."""
         self._steps = steps
         self._metrics = self._fresh_metrics(self._saved)
         is_started = False
         for report in self._follow():
             if not is_started:
-                # What it takes to come to the first report is no step's time.
+                # The time to the first report is set-up, not the time of a step.
                 setup_s = max(0.0, report.at_s - self._began_s)
                 self._send({"type": "started", "step": self._capped(report), "setup_s": setup_s})
                 is_started = True
@@ -95,7 +95,7 @@ class _Launch:
         self._end(steps)
 
     def trial(self) -> None:
-        """Time its steps, say how long they take, and go on with them or not."""
+        """Time the script's steps, report them, and go on to train if the runtime says so."""
         seen = []
         for report in self._follow():
             seen.append(report)
@@ -132,9 +132,9 @@ class _Launch:
         self._end(steps)
 
     def _follow(self) -> Iterator[Report]:
-        """Reports as they come, until the script has ended; raises why it should not have."""
+        """Yield reports until the script has ended; raises if it fails or falls silent."""
         while True:
-            have_ended = self._processes.have_ended  # before its last reports are read
+            have_ended = self._processes.have_ended  # asked first, so that no report is missed
             for report in self._reports.read():
                 self._check(report)
                 self._take(report)
@@ -179,13 +179,13 @@ class _Launch:
             )
 
     def _take(self, report: Report) -> None:
-        """Take note of a report."""
+        """Note a report as the last one."""
         self._last, self._heard_s = report, time.time()
         self._loss = self._loss if report.loss is None else report.loss
         self._times.add(report)
 
     def _tell(self, report: Report) -> None:
-        """Pass on what a report of training says."""
+        """Pass a report of training on to the metrics and the runtime."""
         before_s = self._told_s
         self._add_metric(report)
         if report.checkpoint is not None:
@@ -196,7 +196,7 @@ class _Launch:
             self._send({"type": "progress", "step": self._capped(report), **about})
 
     def _end(self, steps: int) -> None:
-        """It has ended as it should: at its last step, or because it was asked to stop."""
+        """Report a good end: the script is at its last step, or was asked to stop."""
         if self._metrics is not None:
             self._metrics.close()
         last, label = self._last, self._script.label
@@ -245,14 +245,14 @@ class _Launch:
         return Metrics(spec.task_dir, events)
 
     def _add_metric(self, report: Report) -> None:
-        assert self._metrics is not None  # it trains
+        assert self._metrics is not None  # only training adds metrics
         if report.loss is not None:
             self._metrics.add(report.step, report.loss, {"memory_bytes": report.memory_bytes})
         if report.metrics:
             self._metrics.add_evaluation(report.step, report.metrics)
 
     def _note_checkpoint(self, report: Report) -> None:
-        """The script has saved: it counts once that is noted durably."""
+        """Note the checkpoint of a report; it counts once the note is durable."""
         assert report.checkpoint is not None
         if self._script.resume is None:
             return
@@ -272,7 +272,7 @@ class _Launch:
         self._reporter.send(message)
 
     def _is_at_end(self) -> bool:
-        """Whether its last report was of its last step, as the task or that report says."""
+        """Whether the last report was of the last step, by the task or by the report itself."""
         last = self._last
         return last is not None and (self._is_last(last) or last.total_steps == last.step)
 
@@ -306,7 +306,7 @@ class _Launch:
         has_reported = self._last is not None or self._checkpoint is not None
         at = f"after step {self._step}" if has_reported else "before it reported a step"
         text = f"{self._script.label}{of} {how} {at}" + (f": {said}" if said else "")
-        # Memory or a disk that ran out is no fault of the script's.
+        # Memory or a disk that ran out is not the script's fault.
         kind = describe(
             MemoryError() if said.startswith("MemoryError") else RuntimeError(said)
         ).kind
@@ -318,7 +318,7 @@ class _Launch:
 def _checkpoint(
     spec: Spec, script: ScriptDefinition, reporter: Reporter
 ) -> ScriptCheckpoint | None:
-    """The script's last checkpoint, where it can go on from there."""
+    """The checkpoint from which the script goes on; None if there is none or it can't resume."""
     last = None if script.resume is None else last_of(spec.task_dir)
     if last is not None and not last.is_there:
         reporter.note(f"{script.label}: {last.path} is gone: the script begins at its first step")

@@ -1,4 +1,7 @@
-"""How long a script's steps take, by the times of its reports."""
+"""How long a script's steps take, computed from the times of its reports.
+
+A report may come after several steps; its time is then divided by their number.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,22 @@ from saturn.worker.scripts.reports import Report
 from saturn.worker.spec import Spec
 from saturn.worker.step_times import ENOUGH_S, KNOWN_TO
 
-#: How many of the last steps' times say how long one takes.
+#: How many of the latest step times are kept.
 _TIMES = 20
 
 
 class ReportedTimes:
-    """The times of a launch's steps, of late."""
+    """The times of a launch's latest steps."""
 
     def __init__(self) -> None:
-        """None so far."""
+        """Begin without any times."""
         self._last: Report | None = None
         self._each_s: list[float] = []
-        #: Of the time before the last report what its steps didn't take: saving, as far as known.
+        #: Time before the last report that its steps don't explain: it probably went into saving.
         self.beyond_steps_s = 0.0
 
     def add(self, report: Report) -> None:
-        """Take note of a report, the next after the last one."""
+        """Add the next report."""
         before, self._last = self._last, report
         if before is None:
             return
@@ -35,11 +38,11 @@ class ReportedTimes:
 
     @property
     def step_s(self) -> float | None:
-        """What a step takes, seconds; None where two reports are not there yet."""
+        """Median seconds of a step; None until two reports have come."""
         return statistics.median(self._each_s) if self._each_s else None
 
     def is_known_well(self, spec: Spec) -> bool:
-        """Whether enough of a trial's steps were timed."""
+        """Whether enough steps of a trial were timed."""
         each_s = self._each_s[spec.warmup_steps :]
         if len(each_s) < spec.timed_steps:
             return False
@@ -48,7 +51,7 @@ class ReportedTimes:
         return is_sure or len(each_s) >= most or sum(each_s) >= ENOUGH_S
 
     def measured(self, spec: Spec, *, num_steps: int, taken_s: float) -> dict[str, float | int]:
-        """A trial's numbers, after so many steps, which with the start took `taken_s`."""
+        """A trial's numbers after `num_steps` steps, which took `taken_s` including the start."""
         each_s = self._each_s[spec.warmup_steps :] or self._each_s
         step_s = statistics.median(each_s) if each_s else taken_s / num_steps
         found: dict[str, float | int] = {
@@ -62,7 +65,7 @@ class ReportedTimes:
 
 
 def _relative_error(each_s: list[float]) -> float:
-    """The standard error of a mean, as a part of it."""
+    """The standard error of the mean, relative to the mean."""
     mean = statistics.fmean(each_s)
     if len(each_s) < 2 or mean <= 0:
         return 0.0
