@@ -50,7 +50,7 @@ pub struct Transcript {
     show_plan: bool,
     /// Whether it was told that the plan in force was kept although another plan would end sooner.
     is_kept_told: bool,
-    /// What came and has not been told.
+    /// Arrivals that were not told yet.
     arrivals: Option<Arrivals>,
     /// The columns of the longest name, and the number of tasks that this covers.
     longest: (usize, usize),

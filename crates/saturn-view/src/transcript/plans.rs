@@ -120,8 +120,8 @@ impl Transcript {
         changes
     }
 
-    /// Told once for each plan, and only where another would end sooner: that the plan in force was
-    /// looked at again and nothing better found, nobody needs to read each time.
+    /// A line that the plan in force was kept although another would end sooner. It is told once for
+    /// each plan. If no better plan was found, nothing is told.
     pub(super) fn plan_kept(&mut self, left_s: f64, best_s: f64, now_s: f64) -> Option<String> {
         let (left, best) = (duration(left_s), duration(best_s));
         if self.is_kept_told || best_s >= left_s || left == best {
