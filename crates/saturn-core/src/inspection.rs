@@ -63,7 +63,7 @@ pub enum Finding {
     },
     /// It does not fit a device under any knobs.
     OutOfMemory {
-        /// What it needs at least.
+        /// The least memory that it needs, in words.
         detail: String,
     },
 }

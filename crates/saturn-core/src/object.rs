@@ -1,4 +1,4 @@
-//! Accepts only JSON objects where a struct is expected.
+//! Accepts only a JSON object for a struct.
 //!
 //! Readers that serde derives also accept an array of the fields in order, which none of our
 //! formats allows.

@@ -96,7 +96,7 @@ impl Assignment {
 /// Each value has a bound of its own. `status` and [`Plan::gap`] concern the objective's value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What is proven.
+    /// How much is proven of the plan.
     pub status: PlanStatus,
     /// Why the solve ended.
     pub ended: SolveEnd,
@@ -142,7 +142,7 @@ impl Plan {
         }
     }
 
-    /// A plan of `problem` with its values, of which nothing is proven.
+    /// A plan of `problem` with its values and without a proof.
     pub fn of(problem: &Problem, objective: Objective, assignments: Vec<Assignment>) -> Self {
         let mut plan = Self { status: PlanStatus::Feasible, ..Self::none(objective) };
         plan.set_assignments(problem, assignments);

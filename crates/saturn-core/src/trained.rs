@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ProblemError;
 use crate::number;
 
-/// Two measurements contradict each other if they differ by more than so many standard deviations
+/// Two measurements contradict each other if they differ by more than this many standard deviations
 /// of their difference.
 const CONTRADICTION_SDS: f64 = 2.0;
 /// The least relative error, however many intervals agree, since the next launch may differ. So a

@@ -17,7 +17,7 @@ use crate::strategy::{HostState, Sharding, Strategy};
 use crate::traffic::{Ring, hand_over};
 use crate::workload::Workload;
 
-/// An 80% band extends by so many standard deviations to each side.
+/// An 80% band extends by this many standard deviations to each side.
 const BAND: f64 = 1.2816;
 /// The standard deviation of log seconds if layers and widths are guessed.
 const SD_GUESSED: f64 = 0.15;

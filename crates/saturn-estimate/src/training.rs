@@ -37,7 +37,8 @@ impl Training {
     }
 }
 
-/// The first of those choices with the least measure that surely fit and have a measure.
+/// The choice with the least measure, among choices that surely fit and have a measure. On a tie,
+/// the first.
 fn least<'a>(
     choices: impl Iterator<Item = &'a Choice>,
     measure: impl Fn(&Choice) -> Option<f64>,

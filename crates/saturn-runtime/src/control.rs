@@ -1,7 +1,7 @@
 //! Commands to a run that another process drives, and questions about it.
 //!
-//! While a process drives a run, it listens on `control.sock` in the run directory, a Unix socket of
-//! its user's own. A client writes one JSON value a line and reads one line for each:
+//! While a process drives a run, it listens on `control.sock` in the run directory. Only its user
+//! can open this Unix socket. A client writes one JSON value a line and reads one line for each:
 //!
 //! - `{"version":1,"command":"cancel","task":"x"}`: a [`Command`]. The answer is `{"ok":true}` once
 //!   its records are in the journal, or `{"ok":false,"error":"…"}` if the run refuses it.

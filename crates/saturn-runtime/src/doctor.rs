@@ -27,7 +27,7 @@ pub enum Mark {
     Bad,
 }
 
-/// What the doctor found of one subject.
+/// A finding of the doctor about one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
@@ -35,7 +35,7 @@ pub struct Finding {
     pub subject: String,
     /// How good the finding is.
     pub mark: Mark,
-    /// What is there, in words.
+    /// The state of the subject, in words.
     pub found: String,
     /// What to do about it.
     pub advice: Option<String>,

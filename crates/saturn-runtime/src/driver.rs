@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(50);
 const MAX_NEWS: usize = 256;
 /// The wait before the driver tries again to write to a full disk.
 const FULL_DISK_WAIT: Duration = Duration::from_secs(1);
-/// So many presses of Ctrl-C end a run whose disk is full.
+/// This many presses of Ctrl-C end a run whose disk is full.
 const MAX_INTERRUPTS: u32 = 3;
 
 /// Input to the driver from other threads.

@@ -63,7 +63,7 @@ pub enum RuntimeError {
         /// What is wrong with it.
         reason: String,
     },
-    /// There is no run there.
+    /// The path has no run.
     #[error("no run at `{}`: {reason}", path.display())]
     NoRun {
         /// The path.

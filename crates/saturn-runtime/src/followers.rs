@@ -22,7 +22,7 @@ use crate::control::{Query, Reply};
 use crate::reports;
 use crate::store::{Keeper, Kept, Shelf};
 
-/// How often observers are told that time passes.
+/// How often the screen tells observers that time has passed.
 const TICK: Duration = Duration::from_millis(200);
 /// How long the screen may take to show the end of a run before the run ends without it.
 const PATIENCE: Duration = Duration::from_secs(5);

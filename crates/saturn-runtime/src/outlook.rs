@@ -9,7 +9,7 @@ use crate::devices::Machine;
 use crate::error::RuntimeError;
 use crate::request::{Parts, RunRequest};
 
-/// A planning problem, with what is not known of it.
+/// A planning problem, with its estimated strategies and unknown tasks.
 #[derive(Debug, Serialize)]
 pub struct Outlook {
     /// For `saturn plan`.

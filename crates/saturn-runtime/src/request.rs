@@ -60,7 +60,7 @@ pub struct RunRequest {
     /// How much each device may hold, bytes.
     #[serde(default)]
     device_memory_bytes: Option<u64>,
-    /// How much of a machine's memory all attempts together may take, bytes; `None`: what is
+    /// How much of a machine's memory all attempts together may take, bytes; `None`: as much as is
     /// available.
     #[serde(default)]
     host_memory_bytes: Option<u64>,
@@ -81,7 +81,7 @@ pub struct RunRequest {
     prepared_s: f64,
     /// The tasks to begin with.
     tasks: Vec<NewTask>,
-    /// Whether more tasks may come. The run then goes on until it is told to close.
+    /// Whether more tasks may come. The run then goes on until a person closes it.
     #[serde(default)]
     keep_open: bool,
     /// The disk to use; tests make it fail.
@@ -115,8 +115,8 @@ pub(crate) struct LaunchSettings {
     /// How the run uses the store; `None`: not at all.
     #[serde(default)]
     pub(crate) store: Option<StoreSettings>,
-    /// How much of a machine's memory the user lets all attempts together take, bytes. `None`: what
-    /// is available when a process starts or resumes the run.
+    /// How much of a machine's memory the user lets all attempts together take, bytes. `None`: as
+    /// much as is available when a process starts or resumes the run.
     #[serde(default)]
     pub(crate) host_memory_bytes: Option<u64>,
     /// The hardware and software that the run's trials are valid for, if known.

@@ -36,7 +36,7 @@ use crate::waiting::claim_when_free;
 pub struct Watcher<'a> {
     /// Shows what happens.
     pub console: Console,
-    /// Further observers, which are told on the console's thread.
+    /// Further observers, which run on the console's thread.
     pub observers: Vec<Box<dyn Observer>>,
     /// Whether Ctrl-C was pressed since the last call.
     pub is_interrupted: &'a mut dyn FnMut() -> bool,
@@ -90,7 +90,7 @@ pub enum DeviceMemory {
     AsBefore,
     /// All of its memory.
     Unlimited,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
 }
 

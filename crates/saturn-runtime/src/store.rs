@@ -92,7 +92,7 @@ impl Store {
     }
 
     /// The trials of a key; empty if the key has no file. A file that can't be used is renamed, and
-    /// `note` is told.
+    /// `note` gets a line about it.
     pub fn read(&self, key: &str, note: &mut dyn FnMut(String)) -> Vec<Trial> {
         match self.try_read(key) {
             Ok(trials) => trials,

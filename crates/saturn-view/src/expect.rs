@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::History;
 
-/// The band follows the ratios once so many attempts have ended.
+/// The band follows the ratios once this many attempts have ended.
 pub const MIN_ENDED: usize = 3;
 /// The low and high ratio of realised to forecast seconds until then. They are guesses. The band is
 /// wider on the late side, since more things delay a task than speed it up.

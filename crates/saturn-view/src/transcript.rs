@@ -1,8 +1,8 @@
 //! The events of a run as lines for people: what happened, in order, each event once.
 //!
 //! A [`Transcript`] takes its facts from the state, the history and the record, and remembers only
-//! what it needs to avoid repetition. Tasks and nodes that arrive together are told together, once
-//! something else happens or time passes. A transcript prints nothing itself.
+//! what it needs to avoid repetition. It reports tasks and nodes that arrive together in one line,
+//! once something else happens or time passes. A transcript prints nothing itself.
 
 mod arrivals;
 mod inspections;
@@ -40,17 +40,18 @@ pub struct Transcript {
     width: usize,
     /// Tracebacks that were shown, each with its task's group.
     shown: BTreeSet<(usize, String)>,
-    /// The last told seconds a step of training, by group, strategy and type of device.
+    /// The last reported seconds a step of training, by group, strategy and type of device.
     told_paces: BTreeMap<(String, String, String), f64>,
-    /// The last told error of each task that waits for space on the disk.
+    /// The last reported error of each task that waits for space on the disk.
     told_no_space: BTreeMap<TaskId, String>,
-    /// When an evaluation of each task was last told.
+    /// When an evaluation of each task was last reported.
     told_evaluations: BTreeMap<TaskId, f64>,
     /// Whether to show the next plan in full.
     show_plan: bool,
-    /// Whether it was told that the plan in force was kept although another plan would end sooner.
+    /// Whether a line has said that the plan in force was kept although another plan would end
+    /// sooner.
     is_kept_told: bool,
-    /// Arrivals that were not told yet.
+    /// Arrivals that are gathered and not reported yet.
     arrivals: Option<Arrivals>,
     /// The columns of the longest name, and the number of tasks that this covers.
     longest: (usize, usize),
@@ -94,7 +95,7 @@ impl Transcript {
         all
     }
 
-    /// The lines for arrivals that were not told, once enough time has passed. Often there is none.
+    /// The lines for gathered arrivals, once enough time has passed. Often there is none.
     pub fn tick(&mut self, state: &State, history: &History, now_s: f64) -> Vec<String> {
         if self.arrivals.as_ref().is_some_and(|arrivals| arrivals.may_wait(now_s)) {
             return Vec::new();
@@ -173,8 +174,8 @@ impl Transcript {
                 });
                 told.into_iter().collect()
             }
-            // `arrivals` tells what arrived. Neighbouring lines and the live region tell what the
-            // other records mean.
+            // `arrivals` reports arrivals. Neighbouring lines and the live region show the effects
+            // of the other records.
             Record::Began { .. }
             | Record::Resumed { .. }
             | Record::DriverStarted { .. }

@@ -66,8 +66,7 @@ pub struct AgentSetup {
     pub cwd: PathBuf,
     /// The directory of this machine's device locks, if not the usual one.
     pub locks_dir: Option<PathBuf>,
-    /// The run's directory, as other runs on the machine are told when they ask who holds its
-    /// devices.
+    /// The run's directory. Other runs on the machine see it when they ask who holds the devices.
     pub run: PathBuf,
     /// The network interface that other nodes reach, if known.
     pub interface: Option<String>,

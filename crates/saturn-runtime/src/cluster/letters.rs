@@ -33,7 +33,7 @@ pub(crate) enum ToAgent {
     Stop { attempt: AttemptId },
     /// Tell a gang at which step to stop; `None` for the task's last.
     Until { attempt: AttemptId, step: Option<u64> },
-    /// Have a trial go on as training.
+    /// Let a trial continue as training.
     GoOn { attempt: AttemptId, steps: u64 },
     /// Kill a gang.
     Kill { attempt: AttemptId },

@@ -222,7 +222,7 @@ impl Gangs {
         gang.order(ToRank::Until { step });
     }
 
-    /// Tells all ranks of a trial, which wait for it, to go on as training.
+    /// Tells all ranks of a trial to continue as training. The ranks wait for this order.
     pub(crate) fn go_on(&mut self, attempt: AttemptId, steps: u64) {
         if let Some(gang) = self.0.get_mut(&attempt) {
             gang.order(ToRank::GoOn { steps });

@@ -19,7 +19,7 @@ use crate::request::LaunchSettings;
 
 /// The most warm parents in a row that may die before they have served.
 const MAX_STILLBORN: u32 = 2;
-/// After so many failures in a row, waiting launches fail.
+/// After this many failures in a row, waiting launches fail.
 const MAX_FAILED: u32 = 5;
 /// A parent that ends within this time after it was ready counts as failed.
 const SERVED: Duration = Duration::from_secs(10);
@@ -238,7 +238,7 @@ impl Parents {
     }
 }
 
-/// How long to wait for the next parent after so many failures in a row.
+/// How long to wait for the next parent after `num_failed` failures in a row.
 fn wait_after(num_failed: u32) -> Duration {
     match num_failed {
         0 | 1 => Duration::ZERO,

@@ -71,10 +71,10 @@ pub(crate) struct Hello {
 pub(crate) enum ToRank {
     /// Stop at a checkpoint.
     Stop,
-    /// Stop at a checkpoint after so many finished steps; `None` for the task's last step. This
-    /// replaces what was said before.
+    /// Stop at a checkpoint after `step` finished steps; `None` for the task's last step. The
+    /// newest order counts.
     Until { step: Option<u64> },
-    /// Go on as training, up to so many finished steps. A trial waits for this line.
+    /// Continue as training, up to `steps` finished steps. A trial waits for this order.
     GoOn { steps: u64 },
 }
 

@@ -27,7 +27,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A run of tasks; each string says what a task's ranks do (`behaviour.json`).
+    /// A run of tasks; each string gives the behaviour of a task's ranks (`behaviour.json`).
     pub fn new(devices: u32, behaviours: &[&str]) -> Self {
         let tasks = behaviours.iter().enumerate();
         let tasks = tasks.map(|(index, how)| (format!("t{index}"), (*how).to_owned())).collect();

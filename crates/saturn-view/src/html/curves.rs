@@ -27,7 +27,8 @@ pub(super) const SMALL: (f64, f64) = (560.0, 240.0);
 /// A curve of a chart.
 #[derive(Debug)]
 pub(super) struct Curve<'a> {
-    /// The key of what is highlighted together: the index of a task, or `r` and the index of a run.
+    /// The key that marks curves to highlight together: the index of a task, or `r` and the index
+    /// of a run.
     pub(super) key: String,
     /// The CSS class of its look.
     pub(super) class: String,

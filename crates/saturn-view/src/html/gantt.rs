@@ -21,7 +21,7 @@ const MARGIN_BOTTOM: f64 = 26.0;
 const NODE_GAP: f64 = 8.0;
 /// The average width of a letter, as a share of the font size.
 const LETTER: f64 = 0.6;
-/// With at most so many devices, each has a row of its own.
+/// With at most this many devices, each has a row of its own.
 const MAX_SINGLE: usize = 64;
 /// The most rows drawn.
 const MAX_ROWS: usize = 256;
@@ -42,7 +42,7 @@ pub(super) struct Device {
 /// A task on its devices for a while.
 #[derive(Debug, Clone)]
 pub(super) struct Bar {
-    /// The index of the task, which gives the colour, and the key of what is highlighted together.
+    /// The index of the task, which gives the colour, and marks bars that are highlighted together.
     pub(super) task: usize,
     /// The text on the bar.
     pub(super) label: String,

@@ -23,7 +23,7 @@ pub(super) struct Page<'a> {
     pub(super) subtitle: &'a str,
     /// The CSS class and text of the badge beside the title.
     pub(super) badge: Option<(&'static str, &'a str)>,
-    /// How many tasks need a look.
+    /// How many tasks need a CSS class for their look.
     pub(super) num_tasks: usize,
     pub(super) body: Markup,
 }

@@ -31,7 +31,7 @@ const MAX_LINES: usize = 300;
 const MAX_AXES: usize = 8;
 /// With fewer tasks than this no importance is computed.
 const LEAST_TASKS: usize = 4;
-/// Numbers with more different values than this are put into so many groups.
+/// Numbers with more different values than this are put into this many groups.
 const NUM_GROUPS: usize = 4;
 
 /// The chart and the importances; empty if no two tasks differ in a parameter.

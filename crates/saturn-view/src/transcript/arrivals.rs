@@ -1,7 +1,7 @@
 //! Lines for a run that begins or resumes, and for tasks and nodes that come or go.
 //!
 //! Such records come in bursts: all nodes and tasks at the beginning, all changes of the pool at a
-//! resume. Each burst is gathered and told in a few lines.
+//! resume. Each burst is gathered and reported in a few lines.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ const PAUSE_S: f64 = 0.2;
 /// How long the lines of a beginning wait for its first task, seconds.
 const WAIT_S: f64 = 1.0;
 
-/// Arrivals and departures that were not told yet.
+/// Arrivals and departures that are not reported yet.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     /// When the first and the last of them came, seconds.
@@ -83,7 +83,7 @@ impl Transcript {
         true
     }
 
-    /// Tells what was gathered.
+    /// The lines for what was gathered.
     pub(super) fn arrived(&mut self, state: &State, history: &History) -> Vec<String> {
         let Some(arrivals) = self.arrivals.take() else { return Vec::new() };
         let now_s = arrivals.at_s.0;
@@ -119,7 +119,7 @@ impl Transcript {
             techniques.join(", "),
         );
         let mut lines = vec![self.line(now_s, &self.paint.bold("begin"), &workload)];
-        // Some of the trials may have run before this is told.
+        // Some of the trials may have run before these lines appear.
         let (_, num_to_run) = TrialCounts::of(state).progress();
         lines.extend(to_measure(state, num_to_run).map(|text| more(&text)));
         lines

@@ -31,8 +31,8 @@ impl Transcript {
         lines
     }
 
-    /// Lines for a failed inspection. Empty if the task's own functions raised and the task ends,
-    /// as its end is told.
+    /// Lines for a failed inspection. Empty if the task's own functions raised, since the task then
+    /// ends and its end has a line.
     pub(super) fn inspection_failed(
         &self,
         state: &State,

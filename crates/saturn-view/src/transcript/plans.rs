@@ -120,8 +120,8 @@ impl Transcript {
         changes
     }
 
-    /// A line that the plan in force was kept although another would end sooner. It is told once for
-    /// each plan. If no better plan was found, nothing is told.
+    /// A line that the plan in force was kept although another would end sooner. It appears once
+    /// for each plan, and not at all if no better plan was found.
     pub(super) fn plan_kept(&mut self, left_s: f64, best_s: f64, now_s: f64) -> Option<String> {
         let (left, best) = (duration(left_s), duration(best_s));
         if self.is_kept_told || best_s >= left_s || left == best {

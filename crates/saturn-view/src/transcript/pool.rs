@@ -50,7 +50,7 @@ impl Transcript {
         self.line(now_s, &self.paint.warn("pause"), &text)
     }
 
-    /// A line for a decision of the stopper; `None` for a stop, as the task's end is told.
+    /// A line for a decision of the stopper; `None` for a stop, since the task's end has a line.
     pub(super) fn judged(
         &self,
         state: &State,

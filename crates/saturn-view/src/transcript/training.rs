@@ -14,7 +14,7 @@ use crate::text::pad;
 use crate::units::{count, duration, number, signed_percent};
 use crate::words::{self, first_line};
 
-/// The least time between two told evaluations of a task, seconds.
+/// The least time between two reported evaluations of a task, seconds.
 const EVALUATIONS_EVERY_S: f64 = 10.0;
 /// The share of a task's time, and the seconds, from which a line tells how long training stood
 /// still for checkpoints.
@@ -141,7 +141,7 @@ impl Transcript {
         }
     }
 
-    /// Lines for a full disk, told once until an attempt ends for another reason.
+    /// Lines for a full disk. They appear once until an attempt ends for another reason.
     fn no_space(&mut self, state: &State, task: TaskId, error: &str, now_s: f64) -> Vec<String> {
         let error = first_line(error);
         if self.told_no_space.get(&task) == Some(&error) {

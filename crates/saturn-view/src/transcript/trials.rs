@@ -10,7 +10,7 @@ use crate::text::{pad, width};
 use crate::units::{count, duration, step_time};
 use crate::words;
 
-/// The relative change of a strategy's seconds a step in training from which it is told again.
+/// The relative change of a strategy's seconds a step in training from which a new line appears.
 const NEWS: f64 = 0.1;
 
 impl Transcript {

@@ -1,4 +1,4 @@
-//! Each reason must be given where it applies, and have its row in the reference.
+//! Tests that each reason is given when it applies, and has a row in the reference.
 
 use std::collections::BTreeSet;
 

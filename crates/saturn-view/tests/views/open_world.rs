@@ -1,6 +1,6 @@
-//! A run in an open world. It has two nodes of different types, tasks that arrive, are paused,
-//! reprioritised and cancelled, devices that break, a node that leaves and returns, a solver that
-//! fails, and a resume on other hardware.
+//! A run in an open world. It has two nodes of different types, and tasks that arrive, are paused,
+//! reprioritised and cancelled. Devices break, a node leaves and returns, the solver fails, and the
+//! run is resumed on other hardware.
 
 use std::sync::{Arc, Mutex};
 
